@@ -4,6 +4,7 @@
 # make demo, make check   all their own set-up, a throw-away cluster, nothing installed
 # make dev, test, ack     a private server that stays, one test against it (tools/dev)
 # make torture            a storm of faults: MINUTES=10 SEED=7 (1 minute, a new seed)
+# make fuzz               MINUTES=60 of the fuzz targets (test/fuzz), together
 # make check-long, check-all, bench, format, clean
 
 EXTENSION  = sas
@@ -33,7 +34,7 @@ export PG_CONFIG
 
 # These bring along what they need, the server's headers included, so they
 # must run where PGXS is not there yet.
-TASKS = check check-long check-all torture dev dev-stop test ack demo bench format setup
+TASKS = check check-long check-all torture fuzz dev dev-stop test ack demo bench format setup
 
 ifneq ($(filter $(TASKS),$(MAKECMDGOALS)),)
 
@@ -52,6 +53,9 @@ check-long:
 torture:
 	@tools/setup build check
 	@LAYERS=tap TESTS=444_torture tools/check
+fuzz:
+	@tools/setup build check
+	@MINUTES=$(or $(MINUTES),10) FOUND=$${FOUND:-test/fuzz/found} tools/check_fuzz
 dev:
 	@tools/setup build demo
 	@tools/dev start

@@ -36,8 +36,8 @@ DECLARE
 BEGIN
     FOREACH t IN ARRAY '{agent,agent_health,external_slot,workflow,'
                        'workflow_version,workflow_step,workflow_edge,workflow_hook,middleware,'
-                       'subscription,composition,run,run_key,run_label,run_dependency,singleton,'
-                       'concurrency_slot,deferred_run,queue,queue_slot,step,override,ready,lease,answer,'
+                       'subscription,composition,run,run_key,run_label,run_dependency,concurrency_slot,'
+                       'concurrency_key,chunk,deferred_run,queue,queue_slot,step,override,ready,lease,answer,'
                        'message,item,map_key,map_progress,phase,undo_order,abandoned_run,signal,token_key,'
                        'planned,'
                        'attempt,task,operator_action,alert,alert_run,reply,watcher,watch,watch_ended,'
@@ -49,9 +49,9 @@ BEGIN
     END LOOP;
     FOREACH t IN ARRAY '{agent_agent_id_seq,workflow_workflow_id_seq,workflow_version_version_id_seq,'
                        'middleware_middleware_id_seq,run_run_id_seq,lease_lease_id_seq,alert_alert_id_seq,'
-                       'reply_reply_id_seq,signal_signal_id_seq,completion_seq,queue_queue_id_seq,'
-                       'watcher_watcher_id_seq,watch_watch_id_seq,node_node_id_seq,watch_batch_seq,'
-                       'stub_stub_id_seq,stub_signal_stub_signal_id_seq,'
+                       'reply_reply_id_seq,signal_signal_id_seq,chunk_chunk_id_seq,completion_seq,'
+                       'queue_queue_id_seq,watcher_watcher_id_seq,watch_watch_id_seq,node_node_id_seq,'
+                       'watch_batch_seq,stub_stub_id_seq,stub_signal_stub_signal_id_seq,'
                        'stubbed_call_call_no_seq,schedule_schedule_id_seq}'::text[] LOOP
         PERFORM pg_catalog.pg_extension_config_dump(('_sas.' || t)::regclass, '');
     END LOOP;

@@ -32,6 +32,18 @@ LANGUAGE C AS 'MODULE_PATHNAME', 'sas_api_verb';
 COMMENT ON FUNCTION sas.hand_back IS 'Gives a claimed task back for others, without counting a failure; its '
                                      'checkpoint stays. False: it is held no more.';
 
+CREATE FUNCTION sas.emit(chunk jsonb, request_id uuid DEFAULT NULL) RETURNS boolean
+LANGUAGE C AS 'MODULE_PATHNAME', 'sas_api_verb';
+COMMENT ON FUNCTION sas.emit IS 'Tells a part of the output of a step while it is carried out: in its '
+                                'function, or with the request_id of a claimed task. False: it is held no '
+                                'more. sas.chunks reads it.';
+
+CREATE FUNCTION sas.chunks(run_id bigint, step text, after bigint DEFAULT 0)
+RETURNS TABLE (chunk_id bigint, element int, attempt int, undo boolean, chunk jsonb, emitted_at timestamptz)
+LANGUAGE C STABLE AS 'MODULE_PATHNAME', 'sas_api_verb';
+COMMENT ON FUNCTION sas.chunks IS 'What a step, or one element of a map ("pack[3]"), has told with '
+                                  'sas.emit, in order; after: a chunk_id.';
+
 -- outside nodes
 CREATE FUNCTION sas.register_node(name text, capacity int, agents text[], version text DEFAULT NULL,
                                   lease interval DEFAULT '30 s', by_connection boolean DEFAULT true)

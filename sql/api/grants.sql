@@ -29,7 +29,8 @@ FROM (VALUES
         sas.run_inline(text, jsonb, text, interval, jsonb, interval); sas.continue_inline(bigint, interval);
         sas.stubbed_calls(text)'),
     ('verb', 'monitor user operator admin', '
-        sas.next_times(text, text, int, timestamptz); sas.now(); sas.follow()'),
+        sas.next_times(text, text, int, timestamptz); sas.now(); sas.follow();
+        sas.chunks(bigint, text, bigint)'),
     ('verb', 'user operator admin', '
         sas.validate_workflow(jsonb); sas.signal(bigint, text, jsonb);
         sas.signal_key(text, text, text, jsonb); sas.wait(bigint, interval); sas.pause(bigint);
@@ -41,7 +42,9 @@ FROM (VALUES
         sas.cancel(bigint, text); sas.cancel_runs(bigint[], text); sas.halt(bigint, text);
         sas.halt_runs(bigint[], text); sas.compensate(bigint, text); sas.compensate_runs(bigint[], text);
         sas.rerun(bigint); sas.rerun_runs(bigint[]); sas.set_priority(bigint, int);
-        sas.set_priority_runs(bigint[], int); sas.pause_workflow(text); sas.resume_workflow(text);
+        sas.set_priority_runs(bigint[], int);
+        sas.set_version(bigint, int); sas.set_version_runs(bigint[], int);
+        sas.pause_workflow(text); sas.resume_workflow(text);
         sas.unschedule(text); sas.pause_schedule(text, text); sas.resume_schedule(text);
         sas.trigger_schedule(text); sas.backfill_schedule(text, timestamptz, timestamptz, text);
         sas.unwatch(text, text[], boolean); sas.pause_watch(text, text[]); sas.resume_watch(text, text[])'),
@@ -61,6 +64,8 @@ FROM (VALUES
         sas.create_middleware(text, text, regprocedure, regprocedure, text, text[], text[], text);
         sas.drop_middleware(text, text); sas.set_alert_hook(regprocedure);
         sas.set_limit(regrole, text, bigint)'),
+    ('verb', 'user admin worker', '
+        sas.emit(jsonb, uuid)'),
     ('verb', 'admin worker', '
         sas.claim(text, text, int, interval); sas.complete(uuid, jsonb); sas.fail(uuid, text, boolean);
         sas.heartbeat(uuid, float8, jsonb); sas.hand_back(uuid);
@@ -70,8 +75,8 @@ FROM (VALUES
     ('verb', 'monitor operator admin', '
         sas.metrics(text[]); sas.metrics_text(text)'),
     ('builder', 'user admin', '
-        sas.workflow(jsonb, jsonb, jsonb, text, text, text, jsonb, interval, regproc, int, text, boolean,
-            text, int, regproc, jsonb, boolean);
+        sas.workflow(jsonb, jsonb, jsonb, text, text, text, jsonb, interval, regproc, int, text, jsonb,
+            regproc, jsonb, boolean);
         sas.steps(jsonb[]);
         sas.step(text, jsonb, text[], jsonb, text, text[], jsonb, jsonb, interval, jsonb, text, text, text,
             boolean, text, text, text, int, int, jsonb, jsonb, jsonb, regproc, text, int, text, float8);
@@ -251,10 +256,11 @@ BEGIN
                AND (revoked IS NULL OR c.relkind = 'v' OR c.oid = ANY (columns)) LOOP
         EXECUTE format('REVOKE ALL ON %s FROM %s CASCADE', v, role);
     END LOOP;
-    -- a grant of a workflow or agent needs it, see _sas.tie_role
+    -- a grant of a workflow or agent needs it, see _sas.tie_role, and so does what the role owns
     IF NOT EXISTS (SELECT FROM _sas.levels_of(role))
        AND NOT EXISTS (SELECT FROM _sas.workflow_grant g WHERE g.role = $1)
        AND NOT EXISTS (SELECT FROM _sas.agent_grant g WHERE g.role = $1)
+       AND _sas.owned_by(role) = ''
        AND EXISTS (SELECT FROM pg_namespace n WHERE n.nspname = 'sas' AND n.nspowner <> $1) THEN
         EXECUTE format('REVOKE ALL ON SCHEMA sas FROM %s CASCADE', role);
     END IF;
@@ -376,7 +382,7 @@ BEGIN
 END $$;
 
 -- _sas.drop_owned(): before DROP OWNED, calls _sas.drop_rights for each of its roles that the current user
--- may act for.
+-- may act for; after it _sas.tie_owner.
 CREATE FUNCTION _sas.drop_owned() RETURNS event_trigger
 LANGUAGE C AS 'MODULE_PATHNAME', 'sas_api_drop_owned';
 
@@ -404,6 +410,24 @@ END $$;
 
 CREATE EVENT TRIGGER sas_forget_grants ON ddl_command_end WHEN TAG IN ('DROP OWNED')
 EXECUTE FUNCTION _sas.forget_grants();
+
+-- _sas.untie_owner(role): DROP ROLE finds that it owns nothing, any more: what tied it to schema sas goes,
+-- unless that is a level or a grant.
+CREATE FUNCTION _sas.untie_owner(role regrole) RETURNS void
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    IF NOT EXISTS (SELECT FROM _sas.levels_of(role))
+       AND NOT EXISTS (SELECT FROM _sas.workflow_grant g WHERE g.role = $1)
+       AND NOT EXISTS (SELECT FROM _sas.agent_grant g WHERE g.role = $1)
+       AND EXISTS (SELECT FROM pg_namespace n WHERE n.nspname = 'sas' AND n.nspowner <> $1
+                   AND _sas.holds(n.nspacl, role)) THEN
+        EXECUTE format('REVOKE ALL ON SCHEMA sas FROM %s CASCADE', role);
+    END IF;
+END $$;
+
+-- event triggers of a kind come by their names: when the grants are forgotten
+CREATE EVENT TRIGGER sas_tie_owner ON ddl_command_end WHEN TAG IN ('DROP OWNED')
+EXECUTE FUNCTION _sas.drop_owned();
 
 -- Nobody but the owner has any right now, whatever default privileges say: those of the role that installs
 -- would open secrets and internal functions to whom they name. And what is in the schema is the

@@ -134,6 +134,19 @@ RETURNS TABLE (run_id bigint, step text, changed boolean, state text, result tex
 LANGUAGE sql BEGIN ATOMIC SELECT * FROM sas.rerun_runs(ARRAY[$1]); END;
 COMMENT ON FUNCTION sas.rerun(bigint) IS 'Submits one stopped run again.';
 
+CREATE FUNCTION sas.set_version_runs(run_ids bigint[], version int DEFAULT NULL)
+RETURNS TABLE (run_id bigint, step text, changed boolean, state text, result text, refused text)
+LANGUAGE C AS 'MODULE_PATHNAME', 'sas_api_verb';
+COMMENT ON FUNCTION sas.set_version_runs(bigint[], int) IS 'Lets open runs go on with another version of '
+    'their workflow (null: the current one), while no step of them is claimed. What has begun must be the '
+    'same in it.';
+
+CREATE FUNCTION sas.set_version(run_id bigint, version int DEFAULT NULL)
+RETURNS TABLE (run_id bigint, step text, changed boolean, state text, result text, refused text)
+LANGUAGE C AS 'MODULE_PATHNAME', 'sas_api_verb';
+COMMENT ON FUNCTION sas.set_version(bigint, int) IS 'Lets one open run go on with another version of its '
+    'workflow. An error while a step of it is claimed.';
+
 CREATE FUNCTION sas.set_priority_runs(run_ids bigint[], priority int)
 RETURNS TABLE (run_id bigint, step text, changed boolean, state text, result text, refused text)
 LANGUAGE C AS 'MODULE_PATHNAME', 'sas_api_verb';

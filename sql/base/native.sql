@@ -40,8 +40,9 @@ LANGUAGE C STABLE STRICT AS 'MODULE_PATHNAME', 'sas_api_may_call';
 CREATE FUNCTION _sas.agent_right(role oid, agent_id int) RETURNS "char"
 LANGUAGE C STRICT AS 'MODULE_PATHNAME', 'sas_api_agent_right';
 
--- _sas.call_as(role, function, input): calls a function(jsonb) as that role, in this transaction.
-CREATE FUNCTION _sas.call_as(role oid, function text, input jsonb) RETURNS jsonb
+-- _sas.call_as(caller, role, function, input): calls a function(jsonb) as that role, in this transaction of
+-- the caller; for another role it is a security-restricted operation.
+CREATE FUNCTION _sas.call_as(caller oid, role oid, function text, input jsonb) RETURNS jsonb
 LANGUAGE C STRICT AS 'MODULE_PATHNAME', 'sas_api_call_as';
 
 -- _sas.announce_agents(): at commit, every worker of this database reads the agents again.

@@ -135,7 +135,7 @@ CREATE FUNCTION _sas.check_agent_options(options jsonb) RETURNS SETOF _sas.probl
 LANGUAGE sql STABLE AS $$
     SELECT * FROM _sas.check_keys(options, '/options',
             '{follow_redirects,http_version,max_response,max_streams,connect_timeout,ca_file,cert,proxy,'
-            'query,sign}', '{oauth2}')
+            'query,sign,keep}', '{oauth2}')
     UNION ALL SELECT * FROM _sas.check_boolean(options -> 'follow_redirects', '/options/follow_redirects')
     UNION ALL SELECT * FROM _sas.check_choice(options -> 'http_version', '/options/http_version', '{1.1,2}')
     UNION ALL SELECT * FROM _sas.check_span(options -> 'connect_timeout', '/options/connect_timeout')
@@ -150,6 +150,22 @@ LANGUAGE sql STABLE AS $$
         'Write it as {"name": "value"}.', '22023'
     WHERE options ? 'query' AND jsonb_typeof(options -> 'query') <> 'object'
     UNION ALL SELECT p.* FROM _sas.check_sign(options -> 'sign') p WHERE options ? 'sign'
+    UNION ALL SELECT p.* FROM _sas.check_keep(options -> 'keep') p WHERE options ? 'keep'
+$$;
+
+-- _sas.check_keep(keep): what is wrong with the option that says which parts of answers are stored.
+CREATE FUNCTION _sas.check_keep(keep jsonb) RETURNS SETOF _sas.problem
+LANGUAGE sql IMMUTABLE AS $$
+    SELECT '/options/keep', 'keep must be an array of at most 100 paths',
+        'Write it as ["headers.etag", "body.id"]; the status is always kept.', '22023'
+    WHERE CASE jsonb_typeof(keep) WHEN 'array' THEN jsonb_array_length(keep) > 100 ELSE true END
+    UNION ALL
+    SELECT '/options/keep/' || e.n - 1, format('%s is not the path to a part of an answer', e.value),
+        'A path is "status", or begins with "headers" or "body": names with dots between them.', '22023'
+    FROM jsonb_array_elements(CASE jsonb_typeof(keep) WHEN 'array' THEN keep ELSE '[]' END)
+        WITH ORDINALITY AS e (value, n)
+    WHERE jsonb_typeof(e.value) <> 'string' OR octet_length(e.value #>> '{}') > 500
+       OR e.value #>> '{}' !~ E'^(status|headers(\\.[a-z0-9_]+)?|body(\\.[^.]+)*)$'
 $$;
 
 -- _sas.check_sign(sign): what is wrong with the option that signs calls.

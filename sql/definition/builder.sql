@@ -61,8 +61,7 @@ CREATE FUNCTION sas.workflow(steps jsonb, flow jsonb DEFAULT NULL, output jsonb 
                              on_permanent text DEFAULT NULL, recovery jsonb DEFAULT NULL,
                                  deadline interval DEFAULT NULL, finalize regproc DEFAULT NULL,
                              priority int DEFAULT NULL, queue text DEFAULT NULL,
-                                 singleton boolean DEFAULT NULL, concurrency_key text DEFAULT NULL,
-                             concurrency_limit int DEFAULT NULL, plan regproc DEFAULT NULL,
+                                 concurrency jsonb DEFAULT NULL, plan regproc DEFAULT NULL,
                                  hooks jsonb DEFAULT NULL, auto_rescue boolean DEFAULT NULL) RETURNS jsonb
 LANGUAGE sql STABLE PARALLEL SAFE
 BEGIN ATOMIC
@@ -70,10 +69,8 @@ BEGIN ATOMIC
                        _sas.on_failure(on_failure, on_transient, on_permanent),
                        '"recovery"', recovery, '"deadline"', to_jsonb(_sas.span_text(deadline)),
                            '"finalize"', to_jsonb(_sas.function_text(finalize)),
-                       '"priority"', to_jsonb(priority), '"queue"', to_jsonb(queue), '"singleton"',
-                           to_jsonb(singleton),
-                       '"concurrency"', nullif(_sas.object('"key"', to_jsonb(concurrency_key), '"limit"',
-                                                           to_jsonb(concurrency_limit)), '{}'),
+                       '"priority"', to_jsonb(priority), '"queue"', to_jsonb(queue),
+                       '"concurrency"', concurrency,
                        '"plan"', to_jsonb(_sas.function_text(plan)), '"hooks"', hooks,
                        '"auto_rescue"', to_jsonb(auto_rescue));
 END;

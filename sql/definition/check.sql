@@ -4,11 +4,15 @@
 
 -- _sas.check_definition(definition, name, caller): all problems, each once, in reading order of importance.
 -- name: the workflow that it is to be, so that it cannot include itself; null when that is not known.
--- included: of the definition of a run, see _sas.scopes.
-CREATE FUNCTION _sas.check_definition(definition jsonb, name text, caller oid, included jsonb DEFAULT '{}')
+-- included: of the definition of a run, see _sas.scopes. rights: also what the caller may not call, ask or
+-- start; else only what it may not include.
+CREATE FUNCTION _sas.check_definition(definition jsonb, name text, caller oid, included jsonb DEFAULT '{}',
+                                      rights boolean DEFAULT true)
 RETURNS SETOF _sas.problem
 LANGUAGE plpgsql STABLE AS $$
 DECLARE
+    -- of nobody no right is asked
+    asked oid := CASE WHEN rights THEN caller END;
     steps jsonb;
     c record;
 BEGIN
@@ -18,7 +22,7 @@ BEGIN
         RETURN;
     END IF;
     RETURN QUERY SELECT * FROM _sas.check_keys(definition, '',
-            '{steps,plan,flow,output,on_failure,recovery,deadline,finalize,priority,concurrency,singleton,'
+            '{steps,plan,flow,output,on_failure,recovery,deadline,finalize,priority,concurrency,'
             'queue,hooks,auto_rescue,mask}');
     IF jsonb_typeof(definition) IS DISTINCT FROM 'object' THEN
         RETURN;
@@ -30,11 +34,11 @@ BEGIN
     UNION ALL SELECT * FROM _sas.check_number(definition -> 'priority', '/priority', -1000, 1000)
     UNION ALL SELECT * FROM _sas.check_boolean(definition -> 'auto_rescue', '/auto_rescue')
     UNION ALL SELECT * FROM _sas.check_starting(definition)
-    UNION ALL SELECT * FROM _sas.check_hooks(definition -> 'hooks', caller);
+    UNION ALL SELECT * FROM _sas.check_hooks(definition -> 'hooks', asked);
     IF definition ? 'finalize' THEN
-        RETURN QUERY SELECT * FROM _sas.check_function(definition -> 'finalize', '/finalize', caller);
+        RETURN QUERY SELECT * FROM _sas.check_function(definition -> 'finalize', '/finalize', asked);
     END IF;
-    RETURN QUERY SELECT * FROM _sas.check_plan(definition, caller);
+    RETURN QUERY SELECT * FROM _sas.check_plan(definition, asked);
     -- with a plan function they may all come from there
     definition := CASE WHEN definition ? 'plan' THEN '{"steps": {}}' ELSE '{}' END::jsonb || definition;
     steps := definition -> 'steps';
@@ -49,26 +53,26 @@ BEGIN
         RETURN;
     END IF;
     RETURN QUERY SELECT p.* FROM jsonb_each(steps) s
-        CROSS JOIN LATERAL _sas.check_step(s.key, s.value, _sas.pointer('/steps', s.key), caller) p;
+        CROSS JOIN LATERAL _sas.check_step(s.key, s.value, _sas.pointer('/steps', s.key), asked) p;
     RETURN QUERY SELECT * FROM _sas.check_flow(definition -> 'flow', steps);
 
     RETURN QUERY SELECT * FROM _sas.check_mask(definition -> 'mask', '/mask', steps, definition ? 'plan');
     SELECT * INTO c FROM _sas.compile(definition, name, caller, included);
     RETURN QUERY SELECT * FROM unnest(c.problems);
-    RETURN QUERY SELECT * FROM _sas.check_included(c.scopes, caller);
+    RETURN QUERY SELECT * FROM _sas.check_included(c.scopes, asked);
     RETURN QUERY SELECT * FROM _sas.check_planned(c.scopes, c.nodes, c.refs);
     RETURN QUERY SELECT * FROM _sas.check_references(c.nodes, c.refs);
     RETURN QUERY SELECT * FROM _sas.check_run_members(c.refs);
     RETURN QUERY SELECT * FROM _sas.check_call_outputs(c.nodes, c.refs);
     RETURN QUERY SELECT * FROM _sas.check_order(c.nodes, c.refs, c.from_nos, c.to_nos);
-    IF NOT _sas.has_level(caller, 'admin') THEN
+    IF rights AND NOT _sas.has_level(caller, 'admin') THEN
         RETURN QUERY
         SELECT * FROM _sas.check_uses(caller, ARRAY(SELECT u FROM _sas.agent_uses(definition, c.nodes) u));
     END IF;
 END $$;
 
 -- _sas.check_included(scopes, caller): what has become wrong with the steps of included workflows since they
--- were created, or is wrong for this caller.
+-- were created, or is wrong for this caller; null: for nobody.
 CREATE FUNCTION _sas.check_included(scopes _sas.scope[], caller oid) RETURNS SETOF _sas.problem
 LANGUAGE sql STABLE AS $$
     SELECT s.path || '/include', format('in workflow "%s", at %s: %s', s.workflow, p.path, p.problem),

@@ -5,8 +5,9 @@
 -- stands inside it: befores from the outermost to the innermost, then the
 -- thing itself, then the afters the other way round.
 --
--- They are called as the owner of the run, in the transaction of what they
+-- They are called as the role that created them, in the transaction of what they
 -- wrap: a middleware gives nobody a right, and what it wrote goes with the rest.
+-- A superuser's run takes only what superusers created.
 
 -- _sas.place_middleware(phase): gives each its place: what was said of their order first, then those of all
 -- workflows outside those of one, then as they were created. Raises when they go round in a circle.
@@ -205,22 +206,36 @@ BEGIN
     PERFORM _sas.record_middleware(caller, 'drop_middleware', $2, e.key, e.value) FROM jsonb_each(old) e;
 END $$;
 
--- _sas.check_middleware(caller, workflow): raises when who submits may not call what will be called as him.
+-- _sas.check_middleware(caller, workflow): raises when a run of the caller does not take a middleware that
+-- applies to it, or when the role that created that may no longer call its functions.
 CREATE FUNCTION _sas.check_middleware(caller oid, workflow text) RETURNS void
 LANGUAGE plpgsql STABLE AS $$
 DECLARE
+    m record;
     p _sas.problem;
 BEGIN
-    FOR p IN
-        SELECT c.*
+    FOR m IN
+        SELECT x.e ->> 'name' AS name, (x.e ->> 'owner')::oid AS owner, x.e -> 'before' AS before,
+            x.e -> 'after' AS after
         FROM _sas.workflow f
         CROSS JOIN unnest('{plan,call,function,finalize}'::text[]) AS phase
-        CROSS JOIN LATERAL jsonb_array_elements(_sas.middleware_chain(phase, f.workflow_id)) m
-        CROSS JOIN LATERAL (SELECT m -> 'before' AS name WHERE m ->> 'before' IS NOT NULL UNION ALL
-                            SELECT m -> 'after' WHERE m ->> 'after' IS NOT NULL) x
-        CROSS JOIN LATERAL _sas.check_function(x.name, '/workflow', caller) c
+        CROSS JOIN LATERAL jsonb_array_elements(_sas.middleware_chain(phase, f.workflow_id)) AS x (e)
         WHERE f.name = workflow AND f.dropped_at IS NULL
     LOOP
-        PERFORM _sas.raise(p);
+        IF NOT _sas.trusts(caller, m.owner) THEN
+            RAISE EXCEPTION 'middleware "%" is not owned by a superuser', m.name
+                USING ERRCODE = 'insufficient_privilege', DETAIL = 'At /workflow.',
+                    HINT = format('A run of superuser "%s" takes only middleware that superusers created.',
+                                  pg_get_userbyid(caller));
+        ELSIF NOT EXISTS (SELECT FROM pg_roles r WHERE r.oid = m.owner) THEN
+            RAISE EXCEPTION 'the role that created middleware "%" no longer exists', m.name
+                USING ERRCODE = 'undefined_object', DETAIL = 'At /workflow.',
+                    HINT = 'An admin can create it again, or drop it.';
+        END IF;
+        FOR p IN SELECT c.* FROM unnest(ARRAY[m.before, m.after]) AS function
+                 CROSS JOIN LATERAL _sas.check_function(function, '/workflow', m.owner) c
+                 WHERE function <> 'null' LOOP
+            PERFORM _sas.raise(p);
+        END LOOP;
     END LOOP;
 END $$;

@@ -229,7 +229,7 @@ BEGIN
             RAISE EXCEPTION 'workflow "%" has a plan function now', f.name
                 USING ERRCODE = 'object_not_in_prerequisite_state', HINT = 'Resume the run.';
         END IF;
-        made := made || jsonb_build_object(plan.prefix, _sas.call_as(caller, plan.function,
+        made := made || jsonb_build_object(plan.prefix, _sas.call_as(caller, caller, plan.function,
                                                                      plan.function_input));
     END LOOP;
     mark := md5(plan.whole::text || plan.included);

@@ -103,8 +103,11 @@ BEGIN
     END IF;
     PERFORM _sas.submittable(caller, value #>> '{}');
 EXCEPTION WHEN undefined_object OR insufficient_privilege THEN
-    RETURN NEXT ROW(path, SQLERRM, 'Create the child workflow first; its owner can grant it with '
-                                   'sas.grant_workflow.', SQLSTATE)::_sas.problem;
+    -- of nobody no right is asked
+    IF caller IS NOT NULL OR SQLSTATE <> '42501' THEN
+        RETURN NEXT ROW(path, SQLERRM, 'Create the child workflow first; its owner can grant it with '
+                                       'sas.grant_workflow.', SQLSTATE)::_sas.problem;
+    END IF;
 END $$;
 
 -- _sas.check_weight(value, path): what a step counts for in the progress of its run.

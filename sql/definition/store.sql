@@ -112,7 +112,7 @@ BEGIN
           FROM _sas.workflow_step w JOIN _sas.workflow_version v ON v.version_id = w.version_id
           WHERE w.version_id = for_version AND NOT w.undo AND w.needs = 0 AND w.step_no <> v.step_count + 1
           HAVING bool_and(NOT w.enters AND w.queue_id IS NULL AND w.kind IN ('call', 'function'))) k
-    WHERE v.version_id = for_version AND NOT v.planned AND NOT v.singleton AND v.place_key IS NULL
+    WHERE v.version_id = for_version AND NOT v.planned AND v.concurrency IS NULL
         AND v.queue_id IS NULL AND cardinality(k.nos) <= 100
         AND NOT EXISTS (SELECT FROM _sas.workflow_hook h WHERE h.version_id = for_version);
 END $$;

@@ -71,9 +71,7 @@ BEGIN
     FROM _sas.subscription s JOIN _sas.workflow w ON w.workflow_id = s.workflow_id
     WHERE s.to_workflow_id = for_workflow HAVING count(*) > 0;
     -- only whether they fit: who may call what is asked of each that submits
-    FOR p IN SELECT * FROM _sas.check_definition(whole, f.name, f.owner) c
-             WHERE c.problem !~ '(permission denied for|is not owned by a superuser)'
-                OR c.path LIKE '%/include' AND c.problem LIKE 'permission denied for workflow%' LOOP
+    FOR p IN SELECT * FROM _sas.check_definition(whole, f.name, f.owner, rights => false) LOOP
         RAISE EXCEPTION 'workflow "%" conflicts with its subscribers: %', f.name, p.problem
             USING ERRCODE = p.code, DETAIL = _sas.at(p.path),
                 HINT = coalesce(p.hint || ' ', '') || 'Or call sas.unsubscribe first.';

@@ -231,7 +231,8 @@ LANGUAGE sql STABLE AS $$
 $$;
 
 -- _sas.undo_children(run_ids, step_nos, elements): the undo of a child that did
--- its work is that the child is undone. One that is gone, or undone already, is done with.
+-- its work is that the child is undone. One that is gone, or undone already, or has nothing to undo is done
+-- with, and keeps its result.
 CREATE FUNCTION _sas.undo_children(run_ids bigint[], step_nos int[], elements int[]) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -241,7 +242,8 @@ BEGIN
     SELECT 's', sas.now(), c.run_id, 'reverse'
     FROM unnest(run_ids, step_nos, elements) AS u (run_id, step_no, element)
     CROSS JOIN LATERAL _sas.last_child(u.run_id, u.step_no, u.element) c
-    WHERE c.state = 'stopped' AND c.result IN ('success', 'warning');
+    WHERE c.state = 'stopped' AND c.result IN ('success', 'warning')
+      AND EXISTS (SELECT FROM _sas.to_undo(c.run_id, c.version_id, 'compensate'));
     IF FOUND THEN
         PERFORM _sas.wake('{}', true, false, '{}');
     END IF;
@@ -251,7 +253,10 @@ BEGIN
     INTO undone
     FROM unnest(run_ids, step_nos, elements) AS u (run_id, step_no, element)
     LEFT JOIN LATERAL _sas.last_child(u.run_id, u.step_no, u.element) c ON true
-    WHERE c.run_id IS NULL OR c.state = 'stopped' AND c.result NOT IN ('success', 'warning');
+    WHERE c.run_id IS NULL
+       OR c.state = 'stopped' AND (c.result NOT IN ('success', 'warning')
+                                   OR NOT EXISTS (SELECT FROM _sas.to_undo(c.run_id, c.version_id,
+                                                                           'compensate')));
     PERFORM _sas.move_steps(undone);
     PERFORM _sas.undone_substitute(undone);
     PERFORM _sas.close_steps(array_agg(d.run_id)) FROM unnest(undone) d HAVING count(*) > 0;
@@ -286,7 +291,8 @@ BEGIN
     END IF;
 END $$;
 
--- _sas.end_replaced(run_ids): the next run of their schedule takes their place.
+-- _sas.end_replaced(run_ids): the next run of their schedule, or one under their concurrency key, takes their
+-- place.
 CREATE FUNCTION _sas.end_replaced(run_ids bigint[]) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -295,8 +301,10 @@ BEGIN
     SELECT array_agg(r.run_id ORDER BY r.run_id) INTO ended FROM _sas.run r WHERE r.run_id = ANY ($1)
         AND r.state <> 'stopped' AND r.abandon_as IS NULL;
     PERFORM _sas.abandon(ended, array_fill('cancel'::text, ARRAY[cardinality(ended)]),
-                         ARRAY(SELECT _sas.problem_object('replaced',
-                                                          'the next run of its schedule replaced it',
-                                                          NULL, NULL, e, NULL) FROM unnest(ended) e), true)
+                         ARRAY(SELECT _sas.problem_object(
+                             'replaced', CASE WHEN r.schedule IS NULL
+                                 THEN 'a newer run replaced it under its concurrency key'
+                                 ELSE 'the next run of its schedule replaced it' END, NULL, NULL, e, NULL)
+                               FROM unnest(ended) e JOIN _sas.run r ON r.run_id = e ORDER BY e), true)
     WHERE ended IS NOT NULL;
 END $$;

@@ -135,7 +135,7 @@ CREATE FUNCTION _sas.waiting_children(run_id bigint, step_no int) RETURNS int
 LANGUAGE plpgsql STABLE AS $$
 BEGIN
     RETURN (SELECT count(*)
-            FROM (SELECT FROM _sas.concurrency_slot p JOIN _sas.run c ON c.run_id = p.run_id
+            FROM (SELECT DISTINCT p.run_id FROM _sas.concurrency_slot p JOIN _sas.run c ON c.run_id = p.run_id
                   WHERE p.parent_run_id = $1 AND p.parent_step_no = $2 AND p.told
                       AND c.state = 'scheduled' LIMIT _sas.map_width()) w);
 END $$;

@@ -2,8 +2,8 @@
 --
 -- Middleware at work: functions around submits, calls, function steps and finalize.
 
--- _sas.through_middleware(input): what a function worker calls in the place of the function of a step, as the
--- owner of the run. src/work/middleware.c says what input and result are.
+-- _sas.through_middleware(input): what a function worker calls in the place of the function of a step.
+-- src/work/middleware.c says what input and result are.
 CREATE FUNCTION _sas.through_middleware(input jsonb) RETURNS jsonb
 LANGUAGE C STRICT AS 'MODULE_PATHNAME', 'sas_api_through_middleware';
 
@@ -62,7 +62,7 @@ BEGIN
         request := jsonb_build_object('input', inputs[n], 'labels', labels);
         FOR m IN SELECT * FROM jsonb_array_elements(chain) LOOP
             CONTINUE WHEN m ->> 'before' IS NULL;
-            answer := _sas.call_as(caller, m ->> 'before', jsonb_build_object(
+            answer := _sas.call_as(caller, (m ->> 'owner')::oid, m ->> 'before', jsonb_build_object(
                 'phase', 'plan', 'middleware', m -> 'name', 'workflow', workflow,
                 'run', jsonb_build_object('key', keys[n]), 'request', request));
             answer := _sas.middleware_answer(m ->> 'name', answer, '{request}');
@@ -91,7 +91,7 @@ BEGIN
              WHERE x.run_id = ANY (run_ids) ORDER BY x.run_id LOOP
         FOR m IN SELECT e FROM jsonb_array_elements(chain) WITH ORDINALITY AS j (e, n) ORDER BY n DESC LOOP
             CONTINUE WHEN m ->> 'after' IS NULL;
-            answer := _sas.call_as(caller, m ->> 'after', jsonb_build_object(
+            answer := _sas.call_as(caller, (m ->> 'owner')::oid, m ->> 'after', jsonb_build_object(
                 'phase', 'plan', 'middleware', m -> 'name', 'workflow', workflow,
                 'run', jsonb_build_object('id', r.run_id, 'key', r.key, 'labels', r.labels),
                 'request', jsonb_build_object('input', r.input, 'labels', r.labels),

@@ -56,68 +56,18 @@ BEGIN
     WHERE r.run_id = ANY (run_ids);
 END $$;
 
--- _sas.check_place_key(problem, result): raises where a concurrency key could not be made.
-CREATE FUNCTION _sas.check_place_key(problem jsonb, result jsonb) RETURNS void
-LANGUAGE plpgsql AS $$
-BEGIN
-    IF problem IS NOT NULL OR jsonb_typeof(result) NOT IN ('string', 'number', 'boolean')
-       OR octet_length(result #>> '{}') > 1000 THEN
-        RAISE EXCEPTION 'could not build the concurrency key: %',
-            CASE WHEN problem IS NOT NULL
-                THEN format('%s: %s', problem ->> 'path', problem ->> 'what')
-                 WHEN jsonb_typeof(result) IN ('string', 'number', 'boolean')
-                     THEN 'it has more than 1000 bytes'
-                 ELSE 'it is of type ' || jsonb_typeof(result) END
-            USING ERRCODE = 'invalid_parameter_value', DETAIL = 'At /concurrency/key.',
-                HINT = 'The input must have what the key refers to: a string, a number or a boolean.';
-    END IF;
-END $$;
-
--- _sas.note_start(v, run_ids, after_runs, results, waits): writes down what new runs
--- wait for. waits: nothing but the line under its key keeps them.
-CREATE FUNCTION _sas.note_start(v _sas.workflow_version, run_ids bigint[], after_runs bigint[],
-                                results text[], waits boolean) RETURNS void
+-- _sas.note_start(v, run_ids, parent_run_id, after_runs, results, waits): writes down what new runs wait for.
+-- waits: nothing but the lines under their keys keeps them.
+CREATE FUNCTION _sas.note_start(v _sas.workflow_version, run_ids bigint[], parent_run_id bigint,
+                                after_runs bigint[], results text[], waits boolean) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
     INSERT INTO _sas.run_dependency (run_id, after_run, results)
-    SELECT u, e, $4 FROM unnest(run_ids) u CROSS JOIN unnest(after_runs) e;
-    IF v.place_key IS NULL THEN
-        RETURN;
+    SELECT u, e, $5 FROM unnest(run_ids) u CROSS JOIN unnest(after_runs) e;
+    IF v.concurrency IS NOT NULL THEN
+        PERFORM _sas.note_places(v, run_ids, parent_run_id, waits);
     END IF;
-    PERFORM _sas.check_place_key(k.problem, k.result)
-    FROM _sas.run r CROSS JOIN LATERAL _sas.render(v.place_key, _sas.start_context(r)) k
-    WHERE r.run_id = ANY (run_ids);
-    INSERT INTO _sas.concurrency_slot (owner, workflow_id, key, run_id, places, shared, state, since,
-                                       parent_run_id, parent_step_no)
-    SELECT s.owner, s.workflow_id, k.result #>> '{}', r.run_id, v.place_limit, v.place_shared,
-        CASE WHEN waits THEN 'waits' ELSE 'away' END, r.created_at, r.parent_run_id, r.parent_step_no
-    FROM _sas.run r
-    CROSS JOIN LATERAL (SELECT CASE WHEN v.place_scope = 'all' THEN 0 ELSE r.owner END AS owner,
-                               CASE WHEN v.place_scope = 'workflow' THEN v.workflow_id ELSE 0 END
-                                   AS workflow_id) s
-    CROSS JOIN LATERAL _sas.render(v.place_key, _sas.start_context(r)) k
-    WHERE r.run_id = ANY (run_ids)
-      -- a run below one that holds the place shares it
-      AND NOT EXISTS (
-          WITH RECURSIVE above AS (
-              SELECT r.parent_run_id AS run_id
-              UNION ALL
-              SELECT a.parent_run_id FROM above u JOIN _sas.run a ON a.run_id = u.run_id)
-          SELECT FROM above u JOIN _sas.concurrency_slot p ON p.run_id = u.run_id
-          WHERE p.owner = s.owner AND p.workflow_id = s.workflow_id AND p.key = k.result #>> '{}'
-              AND p.state = 'holds');
 END $$;
-
--- _sas.start_context(run): what is known of a run before it begins.
-CREATE FUNCTION _sas.start_context(r _sas.run) RETURNS jsonb
-LANGUAGE sql STABLE AS $$
-    SELECT jsonb_build_object('input', r.input, 'run',
-                              jsonb_build_object('id', r.run_id, 'key', r.key, 'labels', r.labels,
-                                                 'created_at', r.created_at, 'deadline', r.deadline)
-                              || CASE WHEN r.schedule IS NULL THEN '{}'
-                                 ELSE jsonb_build_object('schedule', r.schedule,
-                                                         'scheduled_at', r.scheduled_at) END)
-$$;
 
 -- _sas.earlier_runs(after_run, after_runs): both as one list, each run once; null: there are none.
 CREATE FUNCTION _sas.earlier_runs(after_run bigint, after_runs bigint[]) RETURNS bigint[]
@@ -168,114 +118,6 @@ BEGIN
     END IF;
 END $$;
 
--- _sas.take_singleton(...): the open run of a workflow that has one at a time, in place of those that
--- were to be made. Waits for a session that has just submitted one, and for one that is just ending.
-CREATE FUNCTION _sas.take_singleton(caller oid, for_workflow int, keys text[], INOUT ids bigint[],
-                                    INOUT fresh boolean[])
-LANGUAGE plpgsql AS $$
-DECLARE
-    holder bigint;
-BEGIN
-    FOR n IN 1..cardinality(ids) LOOP
-        CONTINUE WHEN NOT fresh[n];
-        LOOP
-            INSERT INTO _sas.singleton (owner, workflow_id, key, place, run_id)
-            VALUES (caller, for_workflow, '', 0, ids[n]) ON CONFLICT DO NOTHING;
-            EXIT WHEN FOUND;
-            SELECT s.run_id INTO holder FROM _sas.singleton s WHERE s.owner = caller
-                AND s.workflow_id = for_workflow AND s.place = 0;
-            IF FOUND THEN
-                DELETE FROM _sas.run_key k WHERE k.owner = caller AND k.workflow_id = for_workflow
-                    AND k.key = keys[n] AND k.run_id = ids[n];
-                ids[n] := holder;
-                fresh[n] := false;
-                EXIT;
-            END IF;
-        END LOOP;
-    END LOOP;
-END $$;
-
--- _sas.meet_open(...): of a workflow whose overlap is return or refuse: the open run under the key of each
--- input, in place of the one that was to be made, where there is no room for it. Keys in order, so that two
--- sessions cannot wait for each other.
--- Caller: a submit, before its runs are made. Writes: singleton, run_key.
-CREATE FUNCTION _sas.meet_open(caller oid, v _sas.workflow_version, keys text[], inputs jsonb[],
-                               labels jsonb, INOUT ids bigint[], INOUT fresh boolean[])
-LANGUAGE plpgsql AS $$
-DECLARE
-    scope_owner oid := CASE WHEN v.place_scope = 'all' THEN 0 ELSE caller END;
-    scope_workflow int := CASE WHEN v.place_scope = 'workflow' THEN v.workflow_id ELSE 0 END;
-    place_keys text[];
-    holder bigint;
-    n int;
-BEGIN
-    WITH made AS MATERIALIZED (
-        SELECT k.problem, k.result, u.n
-        FROM unnest(inputs) WITH ORDINALITY AS u (input, n)
-        CROSS JOIN LATERAL jsonb_populate_record(
-            NULL::_sas.run, jsonb_build_object('run_id', ids[u.n], 'input', u.input, 'key', keys[u.n],
-                                               'labels', $5, 'created_at', sas.now())) r
-        CROSS JOIN LATERAL _sas.render(v.place_key, _sas.start_context(r)) k
-        WHERE fresh[u.n]),
-    checked AS MATERIALIZED (
-        SELECT count(_sas.check_place_key(m.problem, m.result)) FROM made m)
-    SELECT array_agg(m.result #>> '{}' ORDER BY u.n) INTO place_keys
-    FROM checked
-    CROSS JOIN generate_subscripts(ids, 1) AS u (n)
-    LEFT JOIN made m ON m.n = u.n;
-    FOR n IN SELECT k.n FROM unnest(place_keys, fresh) WITH ORDINALITY AS k (key, fresh, n) WHERE k.fresh
-        ORDER BY k.key, k.n LOOP
-        holder := _sas.take_place(scope_owner, scope_workflow, place_keys[n], v.place_limit, ids[n]);
-        CONTINUE WHEN holder IS NULL;
-        IF v.overlap = 'refuse' THEN
-            RAISE EXCEPTION 'run % is open under the concurrency key "%"', holder, place_keys[n]
-                USING ERRCODE = 'object_in_use', DETAIL = 'At /concurrency.',
-                    HINT = 'Submit again when it has stopped. See sas.locks for the runs that hold keys.';
-        END IF;
-        DELETE FROM _sas.run_key k WHERE k.owner = caller AND k.workflow_id = v.workflow_id
-            AND k.key = keys[n] AND k.run_id = ids[n];
-        ids[n] := holder;
-        fresh[n] := false;
-    END LOOP;
-END $$;
-
--- _sas.take_place(owner, workflow_id, key, most, run_id): a place under this key for a new run, if there is
--- one; else returns the open run. Waits for a session that has just submitted one under the key, and for one
--- that is just ending: what is rolled back was not there.
-CREATE FUNCTION _sas.take_place(for_owner oid, for_workflow int, for_key text, most int, for_run bigint)
-RETURNS bigint
-LANGUAGE plpgsql AS $$
-DECLARE
-    taken int;
-    holder bigint;
-BEGIN
-    LOOP
-        -- runs of workflows whose overlap is another one, under the same key
-        SELECT count(*), (array_agg(o.run_id ORDER BY o.state, o.run_id))[1] INTO taken, holder
-        FROM (SELECT p.run_id, p.state FROM _sas.concurrency_slot p JOIN _sas.run r USING (run_id)
-              WHERE p.owner = for_owner AND p.workflow_id = for_workflow AND p.key = for_key
-                AND p.state IN ('holds', 'waits') AND r.state <> 'stopped'
-                AND NOT EXISTS (SELECT FROM _sas.singleton s WHERE s.run_id = p.run_id AND s.place > 0)
-              ORDER BY p.state, p.run_id LIMIT most) o;
-        IF taken >= most THEN
-            RETURN holder;
-        END IF;
-        FOR free IN 1..most - taken LOOP
-            INSERT INTO _sas.singleton (owner, workflow_id, key, place, run_id)
-            VALUES (for_owner, for_workflow, for_key, free, for_run) ON CONFLICT DO NOTHING;
-            IF FOUND THEN
-                RETURN NULL;
-            END IF;
-        END LOOP;
-        SELECT min(s.run_id) INTO holder FROM _sas.singleton s
-        WHERE s.owner = for_owner AND s.workflow_id = for_workflow AND s.key = for_key
-              AND s.place > 0;
-        IF holder IS NOT NULL THEN
-            RETURN holder;
-        END IF;
-    END LOOP;
-END $$;
-
 -- _sas.release_waiting(run_ids, timed): these runs have stopped: who waits for them is checked again, and
 -- what they had while they were open is given back. timed: those of them that have a time for their start.
 CREATE FUNCTION _sas.release_waiting(run_ids bigint[], timed bigint[]) RETURNS void
@@ -290,12 +132,13 @@ BEGIN
     IF EXISTS (SELECT FROM _sas.phase) THEN
         DELETE FROM _sas.phase g WHERE g.run_id = ANY (run_ids);
     END IF;
-    WITH single AS (
-        DELETE FROM _sas.singleton s WHERE s.run_id = ANY ($1))
+    WITH gone AS (
+        UPDATE _sas.concurrency_slot p SET state = 'left', told = false WHERE p.run_id = ANY ($1)
+        RETURNING p.run_id)
     INSERT INTO _sas.message (actor, due_at, run_id, kind)
     SELECT 's', sas.now(), a.run_id, 'start' FROM _sas.run_dependency a WHERE a.after_run = ANY ($1)
     UNION ALL
-    SELECT 's', sas.now(), p.run_id, 'leave' FROM _sas.concurrency_slot p WHERE p.run_id = ANY ($1)
+    SELECT DISTINCT 's'::"char", sas.now(), g.run_id, 'leave' FROM gone g
     UNION ALL
     -- the snapshot of the transaction may be older than a run that follows: the scheduler looks later
     SELECT 's', sas.now(), u, 'ended' FROM unnest($1) u
@@ -320,8 +163,8 @@ CREATE FUNCTION _sas.make_room(run_ids bigint[]) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
     INSERT INTO _sas.message (actor, due_at, run_id, kind)
-    SELECT 's', sas.now(), p.run_id, 'leave' FROM _sas.concurrency_slot p WHERE p.run_id = ANY ($1)
-        AND p.state = 'waits';
+    SELECT DISTINCT 's'::"char", sas.now(), p.run_id, 'leave' FROM _sas.concurrency_slot p
+    WHERE p.run_id = ANY ($1) AND p.state = 'waits';
     IF FOUND THEN
         PERFORM _sas.wake('{}', true, false, '{}');
     END IF;

@@ -181,6 +181,9 @@ BEGIN
     IF ids = '{}' THEN
         RETURN;
     END IF;
+    -- of those that went on beside what failed; where they are paused, the change of state does so
+    PERFORM _sas.close_alerts_of(ARRAY(SELECT r.run_id FROM _sas.run r
+                                       WHERE r.run_id = ANY (ids) AND r.paused_state = 'held'));
     PERFORM _sas.cancel_ready(ids, true);
     PERFORM _sas.stop_work(ids);
     PERFORM _sas.forget_timers(ids, NULL, NULL);
@@ -238,9 +241,20 @@ BEGIN
     END IF;
 END $$;
 
--- A run of which an operator has one failed step tried again goes on with others that have failed left aside:
--- its paused_state says 'held'. When nothing but those is left it is paused again. Whoever ends a step of it
--- sends the scheduler a message.
+-- A run with a step that failed, and that waits for an operator, goes on beside it: its paused_state says
+-- 'held'. When nothing but what has failed is left it is paused. So does a run of which an operator has one
+-- failed step tried again. Whoever ends a step of it sends the scheduler a message.
+
+-- _sas.hold_runs(run_ids): steps of these runs have failed, and wait for an operator. Those runs in which
+-- nothing else is on its way are paused.
+-- Caller: holds the lock of the runs. Writes: run.
+CREATE FUNCTION _sas.hold_runs(run_ids bigint[]) RETURNS void
+LANGUAGE plpgsql AS $$
+BEGIN
+    UPDATE _sas.run r SET paused_state = 'held'
+    WHERE r.run_id = ANY ($1) AND r.state = 'running' AND r.abandon_as IS NULL;
+    PERFORM _sas.pause_held($1);
+END $$;
 
 -- _sas.check_hosted(run_ids): a step of these runs has ended; is anything still on its way?
 CREATE FUNCTION _sas.check_hosted(run_ids bigint[]) RETURNS void
@@ -293,5 +307,8 @@ BEGIN
     JOIN _sas.step s ON s.run_id = r.run_id AND s.state = 'failed'
     JOIN _sas.workflow_step w ON w.version_id = r.version_id AND w.step_no = s.step_no AND NOT w.undo
         AND NOT coalesce(w.shape ? 'stands_in', false)
-    WHERE r.run_id = ANY (stuck.ids);
+    WHERE r.run_id = ANY (stuck.ids)
+      AND NOT EXISTS (SELECT FROM _sas.alert_run a JOIN _sas.alert l USING (alert_id)
+                      WHERE a.run_id = r.run_id AND a.cause = format('step %s', w.name)
+                          AND l.closed_at IS NULL);
 END $$;

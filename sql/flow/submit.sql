@@ -9,7 +9,7 @@
 -- that the caller may run. for_workflow: the workflow of that name must be this one.
 --
 -- Caller: nothing, or the lock of the parent.
--- Writes: run, run_key, run_label, singleton, and what _sas.begin_submitted writes.
+-- Writes: run, run_key, run_label, concurrency_slot, and what _sas.begin_submitted writes.
 -- Next: ready steps are claimed; the scheduler begins what something keeps. src/store/submit.c does the same
 -- for what is plain.
 CREATE FUNCTION _sas.submit_runs(caller oid, workflow text, inputs jsonb[], keys text[], priority int,
@@ -52,7 +52,7 @@ BEGIN
     IF coalesce(cardinality(inputs), 0) = 0 THEN
         RETURN;
     END IF;
-    SELECT p.ids, p.fresh, p.versions INTO ids, fresh, versions
+    SELECT p.ids, p.fresh, p.versions, p.inputs INTO ids, fresh, versions, inputs
     FROM _sas.prepare_runs(caller, v, keys, inputs, labels, is_child, plans) p;
     PERFORM _sas.open_share($1, u.n, is_child, u.bytes)
     FROM (SELECT count(*)::int AS n, sum(_sas.share_size(i.input))::bigint AS bytes
@@ -63,7 +63,7 @@ BEGIN
                           parent_run_id, parent_step_no, parent_element, own_version, schedule, scheduled_at)
     OVERRIDING SYSTEM VALUE
     SELECT ids[u.n], pv.version_id, caller, gen_random_uuid(), keys[u.n],
-           CASE WHEN held OR v.place_key IS NOT NULL THEN 'scheduled' ELSE 'pending' END,
+           CASE WHEN held OR v.concurrency IS NOT NULL THEN 'scheduled' ELSE 'pending' END,
            CASE WHEN pv.step_count = 0 THEN (pv.finalize_no IS NOT NULL)::int
                 ELSE (SELECT count(*) FROM _sas.workflow_step w
                       WHERE w.version_id = pv.version_id AND NOT w.undo AND w.needs = 0
@@ -77,7 +77,7 @@ BEGIN
 
     SELECT array_agg(u.id) INTO made FROM unnest(ids, fresh) AS u (id, fresh) WHERE u.fresh;
     PERFORM _sas.note_labels(caller, made, labels) WHERE made IS NOT NULL AND labels <> '{}';
-    PERFORM _sas.begin_submitted(v, made, caller, workflow, start_at, start_before, after_runs,
+    PERFORM _sas.begin_submitted(v, made, $12, caller, workflow, start_at, start_before, after_runs,
                                  after_result, reply_to, held)
     WHERE made IS NOT NULL;
     IF NOT is_child AND EXISTS (SELECT FROM _sas.middleware) THEN
@@ -212,8 +212,8 @@ $$;
 
 -- _sas.prepare_runs(caller, v, keys, inputs, labels, is_child, plans): a run id for each input, and whether
 -- that run is to be made (the key may be taken, one may be open); versions of their own where they are
--- planned.
-CREATE FUNCTION _sas.prepare_runs(caller oid, v _sas.workflow_version, keys text[], inputs jsonb[],
+-- planned. inputs: a later one may take the place of one that is to be made.
+CREATE FUNCTION _sas.prepare_runs(caller oid, v _sas.workflow_version, keys text[], INOUT inputs jsonb[],
                                   labels jsonb, is_child boolean, plans jsonb[], OUT ids bigint[],
                                   OUT fresh boolean[], OUT versions int[])
 LANGUAGE plpgsql AS $$
@@ -222,13 +222,9 @@ BEGIN
     IF keys IS NOT NULL THEN
         SELECT k.ids, k.fresh INTO ids, fresh FROM _sas.take_keys(caller, v.workflow_id, keys, inputs, ids) k;
     END IF;
-    IF v.singleton AND NOT is_child THEN
-        SELECT s.ids, s.fresh INTO ids, fresh
-        FROM _sas.take_singleton(caller, v.workflow_id, keys, ids, fresh) s;
-    END IF;
-    IF v.overlap IS NOT NULL AND NOT is_child THEN
-        SELECT o.ids, o.fresh INTO ids, fresh
-        FROM _sas.meet_open(caller, v, keys, inputs, labels, ids, fresh) o;
+    IF NOT is_child AND EXISTS (SELECT FROM unnest(v.concurrency) c WHERE c.overlap <> 'wait') THEN
+        SELECT m.inputs, m.ids, m.fresh INTO inputs, ids, fresh
+        FROM _sas.meet_runs(caller, v, keys, labels, inputs, ids, fresh) m;
     END IF;
     IF v.planned THEN
         FOR n IN 1 .. cardinality(ids) LOOP
@@ -241,34 +237,36 @@ END $$;
 
 -- _sas.begin_submitted(...): what follows when runs of this version have been made by one submit. held:
 -- something else than the line under their key keeps them from beginning.
--- Writes: reply, ready, or due, run_after and run_place; what hooks need. Wakes: what can claim their first
+-- parent_run_id: of child runs. Writes: reply, ready, or message, run_dependency and concurrency_slot; what
+-- hooks need. Wakes: what can claim their first
 -- steps, or the scheduler.
-CREATE FUNCTION _sas.begin_submitted(v _sas.workflow_version, run_ids bigint[], caller oid, workflow text,
-                                     start_at timestamptz, start_before timestamptz, after_runs bigint[],
-                                     after_result text[], reply_to text, held boolean) RETURNS void
+CREATE FUNCTION _sas.begin_submitted(v _sas.workflow_version, run_ids bigint[], parent_run_id bigint,
+                                     caller oid, workflow text, start_at timestamptz,
+                                     start_before timestamptz, after_runs bigint[], after_result text[],
+                                     reply_to text, held boolean) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
     now timestamptz := sas.now();
-    waits boolean := held OR v.place_key IS NOT NULL;
+    waits boolean := held OR v.concurrency IS NOT NULL;
 BEGIN
     PERFORM _sas.note_runs(run_ids, CASE WHEN waits THEN 'scheduled' ELSE 'pending' END);
-    IF $9 IS NOT NULL THEN
+    IF $10 IS NOT NULL THEN
         INSERT INTO _sas.reply (queue, owner, event, run_id, workflow, key, created_at)
-        SELECT $9, $3, 'accepted', r.run_id, $4, r.key, now FROM _sas.run r WHERE r.run_id = ANY (run_ids);
-        PERFORM pg_notify('sas_reply', $9);
+        SELECT $10, $4, 'accepted', r.run_id, $5, r.key, now FROM _sas.run r WHERE r.run_id = ANY (run_ids);
+        PERFORM pg_notify('sas_reply', $10);
     END IF;
     IF EXISTS (SELECT FROM _sas.workflow_hook) THEN
         PERFORM _sas.fire_hooks(run_ids);
     END IF;
-    IF $6 IS NOT NULL THEN
-        INSERT INTO _sas.message (actor, due_at, run_id, kind) SELECT 's', $6, u, 'late'
+    IF $7 IS NOT NULL THEN
+        INSERT INTO _sas.message (actor, due_at, run_id, kind) SELECT 's', $7, u, 'late'
         FROM unnest(run_ids) u;
         PERFORM _sas.wake('{}', true, false, '{}');
     END IF;
     IF waits THEN
-        PERFORM _sas.note_start(v, run_ids, after_runs, after_result, NOT held);
+        PERFORM _sas.note_start(v, run_ids, $3, after_runs, after_result, NOT held);
         INSERT INTO _sas.message (actor, due_at, run_id, kind)
-        SELECT 's', greatest($5, now), u, 'start' FROM unnest(run_ids) u;
+        SELECT 's', greatest($6, now), u, 'start' FROM unnest(run_ids) u;
         PERFORM _sas.wake('{}', true, false, '{}');
     ELSE
         PERFORM _sas.make_roots_ready(run_ids);

@@ -272,11 +272,18 @@ LANGUAGE sql AS $$
 $$;
 
 -- _sas.signal_run(caller, r, name, payload): the signal for a run and the runs below it. What the run itself
--- cannot take is refused, unless one below takes it.
+-- cannot take is refused, unless one below takes it. A payload is data for the steps that follow: what a
+-- superuser's run is given, superusers say.
 CREATE FUNCTION _sas.signal_run(caller oid, r _sas.run, name text, payload jsonb) RETURNS void
 LANGUAGE plpgsql AS $$
 #variable_conflict use_column
 BEGIN
+    IF $4 <> '{}' AND NOT pg_has_role(caller, r.owner, 'MEMBER') AND NOT _sas.trusts(r.owner, caller) THEN
+        RAISE EXCEPTION 'what run % is given, only a member of role "%" can say', r.run_id,
+                pg_get_userbyid(r.owner)
+            USING ERRCODE = 'insufficient_privilege', DETAIL = 'At /payload.',
+                HINT = 'Send the signal without a payload, or as that role.';
+    END IF;
     IF NOT EXISTS (SELECT FROM _sas.run x WHERE x.parent_run_id = r.run_id AND x.state <> 'stopped') THEN
         PERFORM _sas.send_signal(caller, r, $3, $4, NULL, NULL);
         RETURN;

@@ -45,7 +45,7 @@ LANGUAGE C STABLE AS 'MODULE_PATHNAME', 'sas_api_verb';
 
 CREATE FUNCTION _sas.ahead_as(caller oid, run_id bigint) RETURNS bigint[]
 LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
-    SELECT (array_agg(h.run_id ORDER BY h.run_id))[:20]
+    SELECT (array_agg(DISTINCT h.run_id ORDER BY h.run_id))[:20]
     FROM _sas.run r
     JOIN _sas.concurrency_slot p ON p.run_id = r.run_id
     JOIN _sas.concurrency_slot h ON h.owner = p.owner AND h.workflow_id = p.workflow_id AND h.key = p.key

@@ -177,6 +177,17 @@ CREATE POLICY referred_to ON _sas.queue FOR SELECT USING (true);
 ALTER TABLE _sas.run_dependency ENABLE ROW LEVEL SECURITY;
 CREATE POLICY referred_to ON _sas.run_dependency FOR SELECT USING (true);
 
+-- _sas.root_run(run_id): the run at the top of its tree.
+CREATE FUNCTION _sas.root_run(run_id bigint) RETURNS bigint
+LANGUAGE sql STABLE
+BEGIN ATOMIC
+    WITH RECURSIVE above AS (
+        SELECT r.run_id, r.parent_run_id FROM _sas.run r WHERE r.run_id = $1
+        UNION ALL
+        SELECT p.run_id, p.parent_run_id FROM above a JOIN _sas.run p ON p.run_id = a.parent_run_id)
+    SELECT a.run_id FROM above a WHERE a.parent_run_id IS NULL;
+END;
+
 CREATE VIEW sas.runs WITH (security_invoker) AS
 SELECT r.run_id, w.name AS workflow, w.version, r.key, r.state, r.result, r.priority,
        (SELECT q.name FROM _sas.queue q WHERE q.queue_id = r.queue_id) AS queue,
@@ -200,7 +211,8 @@ SELECT r.run_id, w.name AS workflow, w.version, r.key, r.state, r.result, r.prio
            THEN _sas.run_suggests(r.run_id) END AS suggested,
        r.schedule, r.scheduled_at,
        (SELECT array_agg(f.after_run ORDER BY f.after_run) FROM _sas.run_dependency f
-        WHERE f.run_id = r.run_id) AS after_runs
+        WHERE f.run_id = r.run_id) AS after_runs,
+       CASE WHEN r.parent_run_id IS NULL THEN r.run_id ELSE _sas.root_run(r.run_id) END AS root_run_id
 FROM _sas.run r
 LEFT JOIN LATERAL (SELECT f.name, coalesce(v.of_version, v.version) AS version, v.step_count, v.mask
                    FROM _sas.workflow_version v JOIN _sas.workflow f USING (workflow_id)
@@ -209,6 +221,7 @@ CROSS JOIN LATERAL (SELECT x.sees, x.sees AND _sas.hides(w.mask, r.owner) AS hid
                     FROM (SELECT _sas.sees_payload(r.owner) AS sees OFFSET 0) x OFFSET 0) p
 WHERE r.hook_of IS NULL;
 COMMENT ON COLUMN sas.runs.scheduled_at IS 'The instant of its schedule that it belongs to';
+COMMENT ON COLUMN sas.runs.root_run_id IS 'The run at the top of its tree; itself where it has no parent';
 COMMENT ON COLUMN sas.runs.after_runs IS 'The runs after which it begins; after_run: the first of them';
 COMMENT ON VIEW sas.runs IS 'One row per run. state says where it is, result how it ended.';
 COMMENT ON COLUMN sas.runs.state IS 'scheduled, pending, running, paused, compensating or stopped';
@@ -244,7 +257,8 @@ SELECT r.run_id, w.name AS step, w.position, nullif(e.element, 0) AS element,
                             WHERE f.run_id = r.run_id AND o.state <> 'stopped')
            WHEN 'workflow_paused' THEN (SELECT f.name FROM _sas.deferred_run h JOIN _sas.workflow f
                                         USING (workflow_id) WHERE h.run_id = r.run_id)
-           WHEN 'place' THEN (SELECT f.key FROM _sas.concurrency_slot f WHERE f.run_id = r.run_id AND p.sees)
+           WHEN 'place' THEN (SELECT string_agg(f.key, ', ' ORDER BY f.rule_no) FROM _sas.concurrency_slot f
+                              WHERE f.run_id = r.run_id AND p.sees)
            WHEN 'function_workers' THEN pg_get_userbyid(r.owner)
            ELSE CASE WHEN y.waiting_kind IN ('reply', 'answered', 'worker', 'cool_off', 'retry', 'poll')
                THEN coalesce((SELECT o.name FROM _sas.agent o WHERE o.agent_id = u.lane), u.function)

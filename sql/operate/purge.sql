@@ -56,6 +56,7 @@ BEGIN
     USING (SELECT _sas.label_hash(e.key, e.value) AS label, r.owner, r.run_id
            FROM _sas.run r CROSS JOIN jsonb_each(r.labels) e WHERE r.run_id = ANY (ids)) l
     WHERE d.label = l.label AND d.owner = l.owner AND d.run_id = l.run_id;
+    DELETE FROM _sas.chunk d WHERE d.run_id = ANY (ids);
     DELETE FROM _sas.attempt d WHERE d.run_id = ANY (ids);
     GET DIAGNOSTICS attempts = ROW_COUNT;
     DELETE FROM _sas.step d WHERE d.run_id = ANY (ids);

@@ -126,6 +126,7 @@ LANGUAGE sql IMMUTABLE AS $$
                                         THEN 'it has been undone already'
                                     ELSE 'it has done nothing that can be undone' END
         WHEN 'set_priority' THEN 'only an open run can be given another priority; sas.rerun runs it again'
+        WHEN 'set_version' THEN 'only an open run can go on with another version; sas.rerun runs it again'
         WHEN 'rerun' THEN CASE WHEN n.abandon_as IS NULL
             THEN 'only a run that has stopped can be run again; sas.cancel or sas.halt ends it'
             ELSE 'only a run that has stopped can be run again' END
@@ -316,14 +317,37 @@ LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enab
 #variable_conflict use_column
 DECLARE
     named _sas.named[] := _sas.operate(caller, run_ids);
-    ids bigint[] := ARRAY(SELECT n.run_id FROM unnest(named) n WHERE n.refused IS NULL
-                          AND n.state = 'paused');
+    open bigint[] := ARRAY(SELECT n.run_id FROM unnest(named) n WHERE n.refused IS NULL
+                           AND n.state <> 'stopped');
+    ids bigint[];
+    reached bigint[];
 BEGIN
-    IF ids <> '{}' THEN
+    SELECT array_agg(DISTINCT b.run_id), array_agg(DISTINCT b.root) INTO ids, reached
+    FROM _sas.paused_below(open) b;
+    IF ids IS NOT NULL THEN
         PERFORM _sas.continue_runs(ids);
         PERFORM _sas.record(caller, ids, 'resume', NULL, NULL);
     END IF;
-    RETURN QUERY SELECT * FROM _sas.report_runs('resume', named, ids);
+    RETURN QUERY SELECT * FROM _sas.report_runs('resume', named, coalesce(reached, '{}'));
+END $$;
+
+-- _sas.paused_below(run_ids): those of these runs that are paused, and the runs below them that are; locked,
+-- in the order in which all verbs lock. root: which of these they are, or are below.
+CREATE FUNCTION _sas.paused_below(run_ids bigint[]) RETURNS TABLE (root bigint, run_id bigint)
+LANGUAGE plpgsql AS $$
+#variable_conflict use_column
+BEGIN
+    RETURN QUERY
+    WITH RECURSIVE below AS (
+        SELECT u AS root, u AS run_id FROM unnest($1) u
+        UNION
+        SELECT b.root, c.run_id FROM below b
+        JOIN _sas.run c ON c.parent_run_id = b.run_id AND c.state <> 'stopped'),
+    locked AS MATERIALIZED (
+        SELECT r.run_id FROM _sas.run r
+        WHERE r.run_id = ANY (ARRAY(SELECT b.run_id FROM below b)) AND r.state = 'paused'
+        ORDER BY r.run_id FOR NO KEY UPDATE)
+    SELECT b.root, b.run_id FROM below b JOIN locked l ON l.run_id = b.run_id;
 END $$;
 
 -- _sas.set_priority_runs_as(...): as if it had been submitted with that priority; what is open of its

@@ -42,6 +42,7 @@ BEGIN
         PERFORM _sas.give_new_keys(p.fit);
     END IF;
     PERFORM _sas.try_again(p.fit, $3 IS NOT NULL);
+    PERFORM _sas.close_held(p.fit);
     PERFORM _sas.record_steps(caller, p.fit, 'retry', CASE WHEN new_key THEN '{"new_key": true}'::jsonb END);
     RETURN QUERY
     SELECT t.run_id, t.step, t.changed, t.state, t.result,
@@ -148,6 +149,7 @@ BEGIN
     END IF;
     SELECT * INTO p FROM _sas.pick_targets(named, _sas.targets(named, $4), states);
     PERFORM _sas.settle(p.fit, completed, $7);
+    PERFORM _sas.close_held(p.fit);
     PERFORM _sas.record_steps(caller, p.fit, verb, CASE
                               WHEN given IS NOT NULL THEN jsonb_build_object('output', given) END);
     RETURN QUERY SELECT * FROM _sas.report_steps(verb, named, $4, p.fit, p.unfit);

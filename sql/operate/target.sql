@@ -163,6 +163,17 @@ LANGUAGE sql STABLE AS $$
     ORDER BY n.run_id, d.step_no, d.element
 $$;
 
+-- _sas.close_held(done): an operator has dealt with steps of runs that go on beside what failed: their alerts
+-- close, and are raised again for what still stands when such a run is paused.
+CREATE FUNCTION _sas.close_held(done _sas.target[]) RETURNS void
+LANGUAGE plpgsql AS $$
+DECLARE
+    held bigint[] := ARRAY(SELECT DISTINCT r.run_id FROM unnest(done) d JOIN _sas.run r ON r.run_id = d.run_id
+                           WHERE r.paused_state = 'held' AND r.state = 'running');
+BEGIN
+    PERFORM _sas.close_alerts_of(held) WHERE held <> '{}';
+END $$;
+
 -- _sas.record_steps(caller, done, act, detail): a row of sas.history for each step that was acted on.
 CREATE FUNCTION _sas.record_steps(caller oid, done _sas.target[], act text, detail jsonb) RETURNS void
 LANGUAGE sql AS $$

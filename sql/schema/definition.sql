@@ -140,6 +140,17 @@ CREATE TABLE _sas.level_grant (
 COMMENT ON TABLE _sas.level_grant IS 'Who gave a role a level, and when. What the role has is said by the '
                                      'rights on the functions _sas.level_<level> alone.';
 
+-- what a version says of its concurrency, rule by rule; path: where, in its definition
+CREATE TYPE _sas.concurrency_rule AS (
+    rule_no int,
+    path text,
+    key jsonb,
+    places int,
+    shared boolean,
+    scope text,
+    overlap text
+);
+
 CREATE TABLE _sas.workflow_version (
     version_id int GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     workflow_id int NOT NULL REFERENCES _sas.workflow ON DELETE CASCADE,
@@ -158,12 +169,7 @@ CREATE TABLE _sas.workflow_version (
     deadline interval,
     priority int NOT NULL,
     queue_id int,
-    singleton boolean NOT NULL DEFAULT false,
-    place_key jsonb,
-    place_limit int,
-    place_shared boolean,
-    place_scope text,
-    overlap text,
+    concurrency _sas.concurrency_rule[],
     root_nos int[],
     root_lanes int[],
     root_priorities int[],

@@ -46,7 +46,8 @@ CREATE INDEX run_child ON _sas.run (parent_run_id, parent_step_no, parent_elemen
     WHERE parent_run_id IS NOT NULL;
 -- A hash: whoever may ask for one key may learn that it is there, but cannot narrow others down by ranges.
 CREATE INDEX run_by_key ON _sas.run USING hash (key) WHERE key IS NOT NULL;
--- Neither the owner nor the version of a run changes. What one owner has, and what there is of a workflow.
+-- The version of a run never changes, its owner by REASSIGN OWNED only. What one owner has, and what there
+-- is of a workflow.
 CREATE INDEX run_by_owner ON _sas.run (owner, version_id, run_id);
 CREATE INDEX run_hook ON _sas.run (hook_of) WHERE hook_of IS NOT NULL;
 CREATE INDEX run_own_version ON _sas.run (version_id) WHERE own_version;
@@ -94,45 +95,47 @@ CREATE INDEX run_dependency_earlier ON _sas.run_dependency (after_run);
 COMMENT ON TABLE _sas.run_dependency IS 'Runs that begin once others have stopped, and with which results of '
                                         'them.';
 
-CREATE TABLE _sas.singleton (
-    owner oid NOT NULL,
-    workflow_id int NOT NULL,
-    key text NOT NULL,
-    place int NOT NULL,
-    run_id bigint NOT NULL,
-    PRIMARY KEY (owner, workflow_id, key, place)
-);
-CREATE INDEX singleton_run ON _sas.singleton (run_id);
-COMMENT ON TABLE _sas.singleton IS 'Open runs of workflows whose submits meet them: the one of a singleton '
-                                   '(place 0), and those under a concurrency key whose overlap is '
-                                   'return or refuse, each in a place of its own.';
-
 CREATE TABLE _sas.concurrency_slot (
+    run_id bigint NOT NULL,
+    rule_no int NOT NULL,
     owner oid NOT NULL,
     workflow_id int NOT NULL,
     key text NOT NULL,
-    run_id bigint PRIMARY KEY,
     places int NOT NULL,
     shared boolean NOT NULL,
-    state text NOT NULL CHECK (state IN ('away', 'waits', 'holds')),
+    overlap text NOT NULL,
+    state text NOT NULL CHECK (state IN ('away', 'waits', 'holds', 'left')),
     since timestamptz NOT NULL,
     parent_run_id bigint,
     parent_step_no int,
-    told boolean NOT NULL DEFAULT false
+    told boolean NOT NULL,
+    PRIMARY KEY (run_id, rule_no)
 );
 CREATE INDEX concurrency_slot_waits ON _sas.concurrency_slot (owner, workflow_id, key, run_id)
     WHERE state = 'waits';
 CREATE INDEX concurrency_slot_told ON _sas.concurrency_slot (parent_run_id, parent_step_no) WHERE told;
 CREATE INDEX concurrency_slot_holds ON _sas.concurrency_slot (owner, workflow_id, key) WHERE state = 'holds';
-COMMENT ON TABLE _sas.concurrency_slot IS 'Runs whose number per key is limited: away from the line '
-                                          '(something else '
-                                   'keeps them), waiting in it by run_id, or holding a place.';
+CREATE INDEX concurrency_slot_met ON _sas.concurrency_slot (owner, workflow_id, key) WHERE overlap <> 'wait';
+COMMENT ON TABLE _sas.concurrency_slot IS 'Places under concurrency keys that runs need, one for each key: '
+                                          'the run is away from the line (something else keeps it), waits '
+                                          'in it by run_id, holds the place, or has left it, since it '
+                                          'stopped.';
 COMMENT ON COLUMN _sas.concurrency_slot.owner IS 'Whose runs share the key; 0: those of all.';
 COMMENT ON COLUMN _sas.concurrency_slot.workflow_id IS 'Whose runs share the key; 0: those of all workflows.';
 COMMENT ON COLUMN _sas.concurrency_slot.places IS 'The limit of the version of the run.';
 COMMENT ON COLUMN _sas.concurrency_slot.since IS 'Since when it holds or waits.';
 COMMENT ON COLUMN _sas.concurrency_slot.told IS 'A child that waits, and its parent knows: so it takes no '
                                                 'place of its map.';
+
+CREATE TABLE _sas.concurrency_key (
+    owner oid NOT NULL,
+    workflow_id int NOT NULL,
+    key text NOT NULL,
+    submits bigint NOT NULL DEFAULT 1,
+    PRIMARY KEY (owner, workflow_id, key)
+) WITH (fillfactor = 50);
+COMMENT ON TABLE _sas.concurrency_key IS 'Concurrency keys under which a submit looks for room: whoever does '
+                                         'takes the row, so that one comes after the other.';
 
 CREATE TABLE _sas.deferred_run (
     run_id bigint PRIMARY KEY,

@@ -53,6 +53,20 @@ COMMENT ON TABLE _sas.override IS 'What an operator has given a step: another Id
                                   'for '
                               'its undo, another input; null: its own.';
 
+-- chunk_id grows from chunk to chunk, also over attempts.
+CREATE TABLE _sas.chunk (
+    run_id bigint NOT NULL,
+    step_no int NOT NULL,
+    element int NOT NULL,
+    chunk_id bigint GENERATED ALWAYS AS IDENTITY,
+    attempt int NOT NULL,
+    undo boolean NOT NULL,
+    chunk jsonb NOT NULL,
+    emitted_at timestamptz NOT NULL,
+    PRIMARY KEY (run_id, step_no, element, chunk_id)
+);
+COMMENT ON TABLE _sas.chunk IS 'What steps have told while they were carried out: sas.emit.';
+
 CREATE SEQUENCE _sas.completion_seq;
 
 -- The hot queue. Whoever takes a run off its way takes its rows here first,

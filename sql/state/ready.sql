@@ -175,9 +175,9 @@ CREATE FUNCTION _sas.middleware_chain(for_phase text, for_workflow int) RETURNS 
 LANGUAGE sql STABLE AS $$
     WITH here AS (SELECT m.* FROM _sas.middleware m WHERE m.phase = for_phase
                   AND (m.workflow_id IS NULL OR m.workflow_id = for_workflow))
-    SELECT jsonb_agg(jsonb_build_object('name', h.name, 'before', h.before_function, 'after',
-                                        h.after_function) ORDER BY h.place, h.workflow_id IS NOT NULL,
-                     h.middleware_id)
+    SELECT jsonb_agg(jsonb_build_object('name', h.name, 'owner', h.created_by::oid::bigint,
+                                        'before', h.before_function, 'after', h.after_function)
+                     ORDER BY h.place, h.workflow_id IS NOT NULL, h.middleware_id)
     FROM here h
     WHERE (h.before_function IS NOT NULL OR h.after_function IS NOT NULL)
         AND NOT EXISTS (SELECT FROM here r WHERE r.replaces = h.name)

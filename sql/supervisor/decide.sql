@@ -254,6 +254,11 @@ DECLARE
     -- the failure waits for resume, which gives it another window
     paused boolean := c.run_state = 'paused'
         OR EXISTS (SELECT FROM unnest(made) m WHERE m.run_id = c.run_id AND m.what = 'pause');
+    -- the run goes on beside a step that waits for an operator, who decides of what fails meanwhile, too
+    held boolean := NOT paused AND (
+        EXISTS (SELECT FROM unnest(made) m WHERE m.run_id = c.run_id AND m.what = 'hold')
+        OR EXISTS (SELECT FROM _sas.run r WHERE r.run_id = c.run_id AND r.state = 'running'
+                   AND r.paused_state = 'held'));
     borne boolean := policy <> 'skip' AND policy IS NOT NULL AND c.abandon_as IS NULL AND NOT c.undo
         AND NOT paused AND c.element > 0 AND _sas.tolerates(c, made);
     suggested text := '';
@@ -263,7 +268,7 @@ BEGIN
         policy := 'skip';
     ELSIF c.undo OR c.abandon_as IS NOT NULL THEN
         NULL;
-    ELSIF c.past_pivot AND policy = 'compensate' OR paused
+    ELSIF c.past_pivot AND policy = 'compensate' OR paused OR held AND policy <> 'skip'
         OR c.element = 0 AND (policy = 'pause_at_end' OR c.error ->> 'type' = 'urn:sas:elements') THEN
         policy := 'pause';
     ELSIF policy = 'pause_at_end' THEN
@@ -283,6 +288,9 @@ BEGIN
     END IF;
     RETURN _sas.make_decision(
         what => CASE WHEN policy = 'pause' AND paused THEN 'note'
+                     -- the branches that do not depend on it go on
+                     WHEN policy = 'pause' AND c.element = 0 AND NOT c.undo AND c.abandon_as IS NULL
+                         THEN 'hold'
                      WHEN policy = 'pause_at_end' THEN 'leave'
                      WHEN policy IN ('pause', 'skip') THEN policy
                      ELSE 'doom' END,
@@ -338,6 +346,8 @@ BEGIN
     PERFORM _sas.move_to_paused(array_agg(m.run_id), array_agg(m.why), 'sas supervisor', array_agg(m.error))
     FROM unnest(made) m JOIN _sas.run r ON r.run_id = m.run_id AND r.state <> 'stopped'
     WHERE m.what = 'pause' AND m.run_id <> ALL (doomed);
+    PERFORM _sas.hold_runs(array_agg(DISTINCT m.run_id)) FROM unnest(made) m
+    WHERE m.what = 'hold' AND m.run_id <> ALL (doomed) HAVING count(*) > 0;
     PERFORM _sas.close_steps(array_agg(m.run_id)) FROM unnest(made) m WHERE m.what = 'close'
         HAVING count(*) > 0;
 END $$;

@@ -11,6 +11,7 @@
 #include "agent/flights.h"
 #include "agent/outbox.h"
 #include "base/clock.h"
+#include "base/peers.h"
 #include "base/settings.h"
 #include "miscadmin.h"
 #include "utils/memutils.h"
@@ -246,6 +247,7 @@ sas_agent_flights_take_large(void)
 
 	if (reply != NULL)
 		flights_take_in(reply);
+	sas_agent_outbox_note_unwritten();
 }
 
 static SasFlight *
@@ -319,6 +321,9 @@ sas_agent_flights_move(void)
 	bool		moved = false;
 
 	sas_transport_limit_memory(sas_agent_flights.transport, (Size) sas_base_agent_memory * 1024 * 1024);
+	/* before the transport notes when an answer arrived: test/model/run.pml, LATE_UNWRITTEN */
+	if (sas_agent_flights.n > 0)
+		sas_base_peers_set_unwritten(true);
 	sas_transport_work(sas_agent_flights.transport);
 	while (bytes < FLIGHTS_TICK_BYTES && now < until_us && (reply = sas_transport_next_small(sas_agent_flights.transport)) != NULL)
 	{
@@ -335,5 +340,6 @@ sas_agent_flights_move(void)
 			break;
 		sas_agent_flight_wake(flight, now);
 	}
+	sas_agent_outbox_note_unwritten();
 	return moved;
 }

@@ -50,6 +50,14 @@ sas_agent_outbox_open(MemoryContext context, SasTransport *transport)
 	outbox_context = AllocSetContextCreate(context, "sas outbox", ALLOCSET_DEFAULT_SIZES);
 }
 
+/* What has arrived is a reply that is not written yet, before it is evaluated too. */
+void
+sas_agent_outbox_note_unwritten(void)
+{
+	sas_base_peers_set_unwritten(outbox_entries != NIL || sas_transport_has_small(outbox_transport) ||
+								 sas_transport_has_large(outbox_transport));
+}
+
 static Jsonb *
 outbox_copy(const Jsonb *jsonb)
 {
@@ -333,7 +341,7 @@ sas_agent_outbox_written(SasAgentEntry *agents, int n_agents)
 		pfree(list_nth(outbox_leases, i));
 	outbox_leases = list_delete_first_n(outbox_leases, outbox_leases_sent);
 	outbox_attempts_sent = outbox_leases_sent = 0;
-	sas_base_peers_set_unwritten(outbox_entries != NIL);
+	sas_agent_outbox_note_unwritten();
 	outbox_tries = 0;
 	outbox_batch = Min(SAS_OUTBOX_BATCH, outbox_batch * 2);
 }
@@ -369,7 +377,7 @@ sas_agent_outbox_failed(bool alone)
 		e->lease->dropped = true;
 		outbox_forget_entry(e);
 		outbox_entries = foreach_delete_current(outbox_entries, lc);
-		sas_base_peers_set_unwritten(outbox_entries != NIL);
+		sas_agent_outbox_note_unwritten();
 		return;
 	}
 	if (++outbox_tries < tries)

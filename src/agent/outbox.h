@@ -42,6 +42,9 @@ extern void sas_agent_outbox_write(SasAgentEntry *agents, int n_agents);
 extern void sas_agent_outbox_write_large(void);
 extern void sas_agent_outbox_written(SasAgentEntry *agents, int n_agents);
 
+/* Reports whether this worker has replies that are not written; after what may have been the last one. */
+extern void sas_agent_outbox_note_unwritten(void);
+
 /*
  * After its abort: takes smaller bites. A try counts when replies were being
  * written, or when nothing else was done in that transaction (alone).

@@ -4,8 +4,9 @@
  * sql/base/low_water.sql.
  *
  * Many write messages, and each would have to look up the owner of its runs.
- * The trigger does it in one place. An owner never changes, so any version of
- * the run tells it: one that this very statement writes, too.
+ * The trigger does it in one place. An owner hardly ever changes, so any version
+ * of the run tells it: one that this very statement writes, too. After REASSIGN
+ * OWNED it may be the owner of before, which costs turns and no rights.
  */
 #include "postgres.h"
 

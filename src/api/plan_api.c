@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: PostgreSQL */
 /*
- * plan_api.c: what SQL has to do with functions of users: sas.submit calls plan
- * functions and the middleware of phase plan as the caller and in the caller's
- * transaction, and asks whether the caller may call those of the steps.
+ * plan_api.c: what SQL has to do with functions of users: in the transaction of
+ * the caller, sas.submit calls plan functions as the caller and the middleware
+ * of phase plan as its owners, and asks whether the caller may call the
+ * functions of the steps.
  */
 #include "postgres.h"
 
@@ -23,11 +24,11 @@ PG_FUNCTION_INFO_V1(sas_api_may_call);
 PG_FUNCTION_INFO_V1(sas_api_through_middleware);
 PG_FUNCTION_INFO_V1(sas_api_middleware_answer);
 
-/* _sas.call_as(role, function, input): what the function returns. Internal: granted to nobody. */
+/* _sas.call_as(caller, role, function, input): what the function returns. Internal: granted to nobody. */
 Datum
 sas_api_call_as(PG_FUNCTION_ARGS)
 {
-	PG_RETURN_JSONB_P(sas_work_invoke_in_place(PG_GETARG_OID(0), text_to_cstring(PG_GETARG_TEXT_PP(1)), PG_GETARG_JSONB_P(2)));
+	PG_RETURN_JSONB_P(sas_work_invoke_in_place(PG_GETARG_OID(0), PG_GETARG_OID(1), text_to_cstring(PG_GETARG_TEXT_PP(2)), PG_GETARG_JSONB_P(3)));
 }
 
 /* _sas.may_call(role, functions): may the role call all of these? Internal: granted to nobody. */
@@ -52,7 +53,7 @@ sas_api_through_middleware(PG_FUNCTION_ARGS)
 	Jsonb	   *output;
 
 	PushCopiedSnapshot(GetActiveSnapshot());
-	output = sas_work_through_middleware(GetUserId(), PG_GETARG_JSONB_P(0), CurrentMemoryContext);
+	output = sas_work_through_middleware(GetUserId(), PG_GETARG_JSONB_P(0), false, CurrentMemoryContext);
 	PopActiveSnapshot();
 	AtEOXact_GUC(false, nest_level);
 	PG_RETURN_JSONB_P(output);

@@ -375,6 +375,34 @@ transport_request_redirect_target(SasRequest *r, long status)
 }
 
 /*
+ * Is an easy handle good for one transfer only?  Before 8.1.1 libcurl keeps a
+ * pointer to the last header of the transfer before, which is freed: an answer
+ * whose first header is folded would be appended there.
+ */
+bool
+sas_transport_request_wears_out(void)
+{
+	static int	wears_out = -1;
+
+	if (wears_out < 0)
+		wears_out = curl_version_info(CURLVERSION_NOW)->version_num < 0x080101;
+	return wears_out;
+}
+
+/* Another easy handle with the same options. */
+static bool
+transport_request_renew(SasRequest *r)
+{
+	CURL	   *renewed = curl_easy_duphandle(r->easy);
+
+	if (renewed == NULL)
+		return false;
+	curl_easy_cleanup(r->easy);
+	r->easy = renewed;
+	return true;
+}
+
+/*
  * After a hop: true when there is another one, and r is set up for it.  On
  * false the answer (or the lack of one) is the reply.
  */
@@ -402,6 +430,11 @@ sas_transport_request_redirect(SasRequest *r, CURLcode code)
 		curl_easy_setopt(r->easy, CURLOPT_TIMEOUT_MS, left_ms) != CURLE_OK ||
 		(status < 304 && !transport_request_method_is(r, "HEAD") && !transport_request_method_is(r, "GET") && !transport_request_turn_into_get(r)) ||
 		transport_request_set_method(r) != CURLE_OK)
+	{
+		free(target);
+		return false;
+	}
+	if (sas_transport_request_wears_out() && !transport_request_renew(r))
 	{
 		free(target);
 		return false;

@@ -123,6 +123,7 @@ struct SasTransport
 
 /* request.c */
 extern bool sas_transport_request_load(SasRequest *r, const SasCall *call, char *errbuf, size_t errlen);
+extern bool sas_transport_request_wears_out(void);
 extern bool sas_transport_request_redirect(SasRequest *r, CURLcode code);
 extern void sas_transport_request_unload(SasRequest *r);
 

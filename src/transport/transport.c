@@ -209,7 +209,7 @@ transport_give_back(SasTransport *t, SasRequest *r)
 {
 	sas_transport_request_forget_news(r);
 	sas_transport_request_unload(r);
-	if (t->idle.length + sas_transport_in_flight(t) < t->max_calls)
+	if (!sas_transport_request_wears_out() && t->idle.length + sas_transport_in_flight(t) < t->max_calls)
 		transport_list_add(&t->idle, r);
 	else
 		transport_free_request(r);

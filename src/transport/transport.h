@@ -194,6 +194,9 @@ extern int64_t sas_transport_stream_received_us(void *handle);
 /* the first value of a header (lower-case name), or NULL */
 extern const char *sas_transport_reply_header(const SasReply *reply, const char *name);
 
+/* how long the service asks to wait, a day at most; -1: it does not */
+extern double sas_transport_retry_after_ms(const SasReply *reply);
+
 /* started, and neither stopped nor given back by sas_transport_next() */
 extern int	sas_transport_in_flight(SasTransport *t);
 

@@ -4,15 +4,11 @@
  *
  * The worker is a superuser's session; a function must not get back to these
  * rights, nor may row policies and definer functions take it for a superuser:
- *	- the session authorization is the owner's, as a setting that is rolled
- *	  back: so are session_user and is_superuser
- *	- the user is switched with SECURITY_LOCAL_USERID_CHANGE, under which SET
- *	  ROLE and SET SESSION AUTHORIZATION are refused
+ *	- the session is the owner's (become.c)
  *	- deferred constraints and constraint triggers are fired before switching
  *	  back, or they would run as the superuser at commit; and again after the
  *	  subtransaction, for those that these triggers deferred
  *	- portals are dropped, or a WITH HOLD cursor would be run at commit
- *	- settings are rolled back with a nest level of their own
  * All of it is a subtransaction, so that a failure rolls back its writes.
  */
 #include "postgres.h"
@@ -35,6 +31,7 @@
 #include "utils/snapmgr.h"
 #include "utils/syscache.h"
 #include "utils/timeout.h"
+#include "work/become.h"
 #include "work/callable.h"
 #include "work/failure.h"
 #include "work/invoke.h"
@@ -53,44 +50,6 @@ invoke_is_transient(int sqlstate)
 		sqlstate == ERRCODE_LOCK_NOT_AVAILABLE;
 }
 
-/* The rights to go back to. */
-typedef struct Rights
-{
-	Oid			user;
-	int			security;
-	int			nest_level;		/* of settings */
-} Rights;
-
-/* The whole session is the owner's.  Not within a change of the user, which forbids that. */
-static void
-invoke_set_session(Oid owner)
-{
-	(void) set_config_option("session_authorization", GetUserNameFromId(owner, false), PGC_SUSET, PGC_S_SESSION, GUC_ACTION_SAVE, true, 0, false);
-	/* it goes by the name, and roles can be renamed at any moment */
-	if (GetSessionUserId() != owner)
-		ereport(ERROR,
-				(errcode(ERRCODE_T_R_SERIALIZATION_FAILURE),
-				 errmsg("the owner has changed its name in this moment")));
-}
-
-static void
-invoke_become(Rights *before, Oid owner, bool whole_session)
-{
-	GetUserIdAndSecContext(&before->user, &before->security);
-	before->nest_level = NewGUCNestLevel();
-	if (whole_session)
-		invoke_set_session(owner);
-	SetUserIdAndSecContext(owner, before->security | SECURITY_LOCAL_USERID_CHANGE);
-}
-
-/* The user comes first: under the owner's security context the session authorization stays as it is. */
-static void
-invoke_go_back(const Rights *before)
-{
-	SetUserIdAndSecContext(before->user, before->security);
-	AtEOXact_GUC(false, before->nest_level);
-}
-
 /*
  * A deferred trigger can defer another one.  What is left of them is fired
  * with the owner's rights too; an error here costs the whole transaction.
@@ -98,13 +57,13 @@ invoke_go_back(const Rights *before)
 static void
 invoke_fire_deferred_again(Oid owner)
 {
-	Rights		worker;
+	SasRights	worker;
 
-	invoke_become(&worker, owner, true);
+	sas_work_become(&worker, owner, SAS_BECOME_SESSION);
 	(void) set_config_option("search_path", "pg_catalog, pg_temp", PGC_USERSET, PGC_S_SESSION, GUC_ACTION_SAVE, true, 0, false);
 	AfterTriggerFireDeferred();
 	PortalHashTableDeleteAll();
-	invoke_go_back(&worker);
+	sas_work_go_back(&worker);
 }
 
 /*
@@ -146,11 +105,11 @@ invoke_check_deferred(void)
 static Jsonb *
 invoke_as_owner(const SasInvocation *p, int64 timeout_ms, MemoryContext context)
 {
-	Rights		before;
+	SasRights	before;
 	Jsonb	   *output;
 
 	p->prepare(p->arg);
-	invoke_become(&before, p->owner, timeout_ms > 0);
+	sas_work_become(&before, p->owner, timeout_ms > 0 ? SAS_BECOME_SESSION : 0);
 	if (timeout_ms > 0)
 		sas_store_unpin_settings();
 	PushActiveSnapshot(GetTransactionSnapshot());
@@ -172,7 +131,7 @@ invoke_as_owner(const SasInvocation *p, int64 timeout_ms, MemoryContext context)
 		invoke_check_deferred();
 	CHECK_FOR_INTERRUPTS();
 	PopActiveSnapshot();
-	invoke_go_back(&before);
+	sas_work_go_back(&before);
 	return output;
 }
 
@@ -230,6 +189,8 @@ sas_work_invoke(const SasInvocation *p, int64 timeout_ms, SasInvoked *invoked)
 
 /* ---------------------------------------------------------------- functions */
 
+static const SasStepId *invoke_step = NULL; /* whose function is called now */
+
 /* A step, or anything else that calls functions. */
 typedef struct Calls
 {
@@ -238,6 +199,7 @@ typedef struct Calls
 	Jsonb	   *input;
 	const SasClaimedFunction *step; /* NULL: it is none */
 	bool		around;			/* middleware: input says which functions */
+	bool		in_worker;
 	List	   *functions;
 } Calls;
 
@@ -257,7 +219,7 @@ invoke_call_functions(void *arg, MemoryContext context)
 	Calls	   *c = arg;
 
 	sas_limits_share_in_run = true;
-	return c->around ? sas_work_through_middleware(c->owner, c->input, context) : sas_work_call_all(c->functions, c->input, context);
+	return c->around ? sas_work_through_middleware(c->owner, c->input, c->in_worker, context) : sas_work_call_all(c->functions, c->input, context);
 }
 
 static Jsonb *
@@ -269,21 +231,37 @@ invoke_evaluate(void *arg, Jsonb *output)
 void
 sas_work_invoke_step(const SasClaimedFunction *step, int64 timeout_ms, SasInvoked *invoked)
 {
-	Calls		calls = {step->owner, step->function, step->input, step, false, NIL};
+	Calls		calls = {step->owner, step->function, step->input, step, false, timeout_ms > 0, NIL};
 	SasInvocation p = {step->owner, invoke_find_functions, invoke_call_functions, step->evaluates ? invoke_evaluate : NULL, &calls,
 	psprintf("/runs/" INT64_FORMAT "/steps/%s", step->id.run_id, step->step),
 	psprintf("run " INT64_FORMAT " step ", step->id.run_id)};
 	SasContext	context;
 
 	sas_base_context_push(&context, step->id.run_id, step->step, step->attempt + 1);
-	sas_work_invoke(&p, timeout_ms, invoked);
+	invoke_step = &step->id;
+	/* a cancel of the session in which a test runs goes through */
+	PG_TRY();
+	{
+		sas_work_invoke(&p, timeout_ms, invoked);
+	}
+	PG_FINALLY();
+	{
+		invoke_step = NULL;
+	}
+	PG_END_TRY();
 	sas_base_context_pop(&context);
+}
+
+const SasStepId *
+sas_work_invoked_step(void)
+{
+	return invoke_step;
 }
 
 void
 sas_work_invoke_function(Oid owner, const char *function, Jsonb *input, const char *instance, int64 timeout_ms, SasInvoked *invoked)
 {
-	Calls		calls = {owner, function, input, NULL, false, NIL};
+	Calls		calls = {owner, function, input, NULL, false, timeout_ms > 0, NIL};
 	SasInvocation p = {owner, invoke_find_functions, invoke_call_functions, NULL, &calls, instance};
 
 	sas_work_invoke(&p, timeout_ms, invoked);
@@ -329,15 +307,15 @@ sas_work_invoke_items(const SasClaimedItems *items, int64 timeout_ms, SasInvoked
 }
 
 Jsonb *
-sas_work_invoke_in_place(Oid role, const char *function, Jsonb *input)
+sas_work_invoke_in_place(Oid caller, Oid role, const char *function, Jsonb *input)
 {
 	Oid			oid = sas_work_callable(function, role);
-	Rights		before;
+	SasRights	before;
 	Jsonb	   *output;
 
-	invoke_become(&before, role, false);
+	sas_work_become(&before, role, role != caller ? SAS_BECOME_RESTRICTED : 0);
 	output = sas_work_call(oid, input, CurrentMemoryContext);
-	invoke_go_back(&before);
+	sas_work_go_back(&before);
 	return output;
 }
 

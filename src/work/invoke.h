@@ -48,6 +48,9 @@ extern void sas_work_invoke(const SasInvocation *p, int64 timeout_ms, SasInvoked
  */
 extern void sas_work_invoke_step(const SasClaimedFunction *step, int64 timeout_ms, SasInvoked *invoked);
 
+/* The step whose function this process calls at the moment; NULL: none. */
+extern const SasStepId *sas_work_invoked_step(void);
+
 /* The same for a function that is no step. */
 extern void sas_work_invoke_function(Oid owner, const char *function, Jsonb *input, const char *instance, int64 timeout_ms, SasInvoked *invoked);
 
@@ -56,10 +59,11 @@ extern void sas_work_invoke_items(const SasClaimedItems *items, int64 timeout_ms
 
 /*
  * Calls a function as that role in the transaction of the session that asks
- * for it, which is the role's own: nothing deferred is fired, no portal is
- * closed. Raises what the function raises.
+ * for it, which is the caller's own: nothing deferred is fired, no portal is
+ * closed. For another role it is a security-restricted operation. Raises what
+ * the function raises.
  */
-extern Jsonb *sas_work_invoke_in_place(Oid role, const char *function, Jsonb *input);
+extern Jsonb *sas_work_invoke_in_place(Oid caller, Oid role, const char *function, Jsonb *input);
 
 /* Outside a transaction, before anything is done as that owner: nothing of another one's session is left for it. */
 extern void sas_work_change_owner(Oid owner);

@@ -12,11 +12,12 @@
 #define SAS_THROUGH_MIDDLEWARE "_sas.through_middleware"
 
 /*
- * Calls them as the owner of the run, with the rights that hold now. The input
- * and the result are told in middleware.c. The active snapshot is the
- * caller's own, and so is the GUC nest level.
+ * Calls each middleware as its own owner, and what they are around as the
+ * owner of the run, whose rights hold now. in_worker: the session is its own
+ * as well. The input and the result are told in middleware.c. The active
+ * snapshot is the caller's own, and so is the GUC nest level.
  */
-extern Jsonb *sas_work_through_middleware(Oid owner, Jsonb *input, MemoryContext context);
+extern Jsonb *sas_work_through_middleware(Oid owner, Jsonb *input, bool in_worker, MemoryContext context);
 
 /*
  * What a function of a middleware returned: nothing, which is an empty object,

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: PostgreSQL */
 /*
- * outcome.c: statuses (RFC 9110, section 15), Retry-After (10.2.3), and the
- * jsonb that is stored of an answer.
+ * outcome.c: statuses (RFC 9110, section 15), and the jsonb that is stored of
+ * an answer.
  *
  * A request that was refused before it was processed (408, 425, 429, 503)
  * was not carried out.  Any other failure after the connection was made
@@ -9,15 +9,13 @@
  */
 #include "postgres.h"
 
-#include <ctype.h>
-#include <time.h>
-
 #include "base/utf8.h"
 #include "mb/pg_wchar.h"
 #include "utils/builtins.h"
 #include "utils/fmgrprotos.h"
 #include "template/template.h"
 #include "work/json.h"
+#include "work/keep.h"
 #include "work/outcome.h"
 #include "work/value.h"
 
@@ -44,22 +42,6 @@ outcome_is_among(Jsonb *statuses, int status)
 			return true;
 	}
 	return false;
-}
-
-static double
-outcome_retry_after_ms(const SasReply *reply)
-{
-	const char *value = sas_transport_reply_header(reply, "retry-after");
-	struct tm	tm;
-
-	if (value == NULL)
-		return -1;
-	if (isdigit((unsigned char) value[0]))
-		return Min(strtod(value, NULL), 86400.0) * 1000;
-	memset(&tm, 0, sizeof(tm));
-	if (strptime(value, "%a, %d %b %Y %H:%M:%S GMT", &tm) != NULL)
-		return Max(0, difftime(timegm(&tm), time(NULL)) * 1000);
-	return -1;
 }
 
 void
@@ -89,7 +71,7 @@ sas_work_outcome_of(const SasReply *reply, Jsonb *expect, Jsonb *retry_on, SasOu
 	{
 		outcome->kind = SAS_OUTCOME_TRANSIENT;
 		outcome->in_doubt = status >= 500 && status != 503;
-		outcome->retry_after_ms = outcome_retry_after_ms(reply);
+		outcome->retry_after_ms = sas_transport_retry_after_ms(reply);
 	}
 	else
 		outcome->kind = SAS_OUTCOME_PERMANENT;
@@ -117,7 +99,10 @@ sas_work_outcome_problem(const SasReply *reply, const SasStoredAgent *agent, con
 	if (reply->kind == SAS_REPLY_HTTP)
 	{
 		title = psprintf("the service answered %d", outcome->status);
-		detail = reply->body_len > 0 ? sas_base_utf8_text(reply->body, reply->body_len) : NULL;
+		if (sas_work_keeps_parts(agent))
+			detail = sas_work_kept_text(sas_work_outcome_output(reply, agent));
+		else
+			detail = reply->body_len > 0 ? sas_base_utf8_text(reply->body, reply->body_len) : NULL;
 		if (detail != NULL)
 		{
 			/* masked before it is cut, or the cut might hide a secret's end */
@@ -245,5 +230,5 @@ sas_work_outcome_output(const SasReply *reply, const SasStoredAgent *agent)
 	outcome_set_member(&pairs[1], "headers", outcome_headers(reply, agent));
 	outcome_set_member(&pairs[2], "body", reply->body_len == 0 ? JsonbValueToJsonb(&nothing) :
 					   sas_work_value(reply->body, reply->body_len, outcome_is_json(reply->content_type), agent));
-	return sas_template_object(pairs, lengthof(pairs));
+	return sas_work_keep(agent, sas_template_object(pairs, lengthof(pairs)));
 }

@@ -21,8 +21,10 @@
 #include "storage/lmgr.h"
 #include "storage/lock.h"
 #include "utils/fmgroids.h"
+#include "utils/fmgrprotos.h"
 #include "utils/portal.h"
 #include "utils/snapmgr.h"
+#include "work/connections.h"
 #include "work/wipe.h"
 
 /* objects that are dropped in one transaction */
@@ -142,6 +144,17 @@ wipe_temporary_objects(Oid namespace)
 	list_free_deep(objects);
 }
 
+/* A seed that an owner has set would tell it the random numbers of the next one. */
+static void
+wipe_seed(void)
+{
+	uint32		bits;
+
+	if (!pg_strong_random(&bits, sizeof(bits)))
+		ereport(ERROR, (errcode(ERRCODE_INTERNAL_ERROR), errmsg("could not generate random values")));
+	(void) DirectFunctionCall1(setseed, Float8GetDatum((double) bits / PG_UINT32_MAX * 2 - 1));
+}
+
 void
 sas_work_wipe_session(void)
 {
@@ -159,6 +172,7 @@ sas_work_wipe_session(void)
 	DropAllPreparedStatements();
 	Async_UnlistenAll();
 	LockReleaseAll(USER_LOCKMETHOD, true);
+	sas_work_close_connections();
 	wipe_commit();
 	GetTempNamespaceState(&namespace, &toast);
 	if (OidIsValid(namespace))
@@ -166,6 +180,7 @@ sas_work_wipe_session(void)
 	wipe_begin();
 	ResetTempTableNamespace();
 	ResetSequenceCaches();
+	wipe_seed();
 	wipe_commit();
 	errors = 0;
 }

@@ -41,6 +41,7 @@
 #define FULL_PAUSE_MS 1000
 #define FULL_PAUSE_MAX_MS (30 * 1000)
 #define SURPLUS_US INT64CONST(10000000)
+#define STARTING_PAUSE_MS 100
 #define WARN_AGAIN_US INT64CONST(60000000)
 
 /* The picture of one tick. */
@@ -304,7 +305,8 @@ reconcile_is_wanted(SasDatabase *database, int actor, int index)
 	for (int i = 0; i <= index; i++)
 	{
 		const SasSlot *worker = sas_worker_databases_slot(database, actor, i)->registered;
-		bool		long_call = worker != NULL && worker->long_call;
+		/* one that has ended takes nobody's place any more */
+		bool		long_call = worker != NULL && worker->state == SAS_SLOT_RUNNING && worker->long_call;
 
 		if (i == index && long_call)
 			return true;
@@ -391,6 +393,9 @@ reconcile_slot(SasDatabase *database, int actor, int index)
 	}
 	else if (!wanted && slot->registered != NULL && slot->registered->state == SAS_SLOT_RUNNING)
 		reconcile_let_go(database, slot, actor, index);
+	/* it is asked to leave when it has started, which it tells nobody */
+	else if (!wanted && slot->registered != NULL && slot->registered->state == SAS_SLOT_STARTING)
+		reconcile_again_at(reconcile_now_us + STARTING_PAUSE_MS * INT64CONST(1000));
 	return missing;
 }
 

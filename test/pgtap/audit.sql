@@ -109,13 +109,14 @@ RESET ROLE;
 -- Each verb that writes is tried above, or stands here with why not.
 CREATE TEMP TABLE apart AS SELECT x.name, x.why FROM (VALUES
     ('submit submit_batch signal signal_key signal_token watch read_replies run_inline continue_inline', 'data of its owner: seen as runs, replies and tasks'),
-    ('claim complete fail heartbeat hand_back register_node claim_watchers heartbeat_node append_items fail_watch release_watches leave_node', 'the work of workers: seen as attempts and nodes'),
+    ('claim complete fail heartbeat emit hand_back register_node claim_watchers heartbeat_node append_items fail_watch release_watches leave_node', 'the work of workers: seen as attempts and nodes'),
     ('set_clock move_clock release_clock stub unstub stub_signal stubbed_calls', 'a test, in its own transaction'),
     ('worker_restart', 'changes no row: seen in the server log'),
     ('release', 'TAP 440: only a copy is released'),
+    ('set_version', 'rows of the run: regress set_version'),
     ('set_secret_file', 'TAP 421: it needs a directory'),
-    ('wait metrics metrics_text calendar health next_times now', 'reads'),
-    ('pause_runs resume_runs retry_runs skip_runs force_complete_runs set_input_runs cancel_runs halt_runs compensate_runs rerun_runs set_priority_runs acknowledge_alerts trigger_schedule backfill_schedule', 'rows of runs: regress verbs, alerts and schedule')) AS l (names, why)
+    ('wait metrics metrics_text calendar health next_times now chunks', 'reads'),
+    ('pause_runs resume_runs retry_runs skip_runs force_complete_runs set_input_runs cancel_runs halt_runs compensate_runs rerun_runs set_priority_runs set_version_runs acknowledge_alerts trigger_schedule backfill_schedule', 'rows of runs: regress verbs, alerts and schedule')) AS l (names, why)
     CROSS JOIN LATERAL unnest(string_to_array(l.names, ' ')) AS x0 (name) CROSS JOIN LATERAL (SELECT x0.name, l.why) x;
 SELECT is((SELECT array_agg(DISTINCT p.proname::text) FROM pg_proc p
            WHERE p.pronamespace = 'sas'::regnamespace AND p.provolatile = 'v' AND p.prolang = (SELECT l.oid FROM pg_language l WHERE l.lanname = 'c') AND p.prosrc IN ('sas_api_verb', 'sas_api_worker_restart')

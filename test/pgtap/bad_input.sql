@@ -132,7 +132,7 @@ FROM (VALUES
 SELECT pg_temp.bad('{"steps": {}, "output": {"a": "{{steps.nope.output}}"}}', '42P10', '/output/a', 'an output that refers to a step that is not there');
 SELECT pg_temp.bad('{"steps": {}, "plan": {}}', '42602', '/plan', 'a plan that is no name of a function');
 SELECT pg_temp.bad('{"plan": "shop.nope"}', '42883', '/plan', 'a plan function that does not exist');
-SELECT pg_temp.bad(jsonb_build_object('steps', '{}'::jsonb, 'singleton', v), '22023', '/singleton', format('singleton %s', v)) FROM unnest('{"\"yes\"",1,"{}",null}'::jsonb[]) v WHERE v IS NOT NULL;
+SELECT pg_temp.bad('{"steps": {}, "singleton": true}', '22023', '/singleton', 'a word that concurrency says');
 SELECT pg_temp.bad('{"steps": {}, "queue": "nope"}', '42704', '/queue', 'a queue of a run that does not exist');
 SELECT pg_temp.bad('{"steps": {}, "queue": 7}', '22023', '/queue', 'a queue that is a number');
 SELECT pg_temp.bad('{"steps": {}, "queue": {}}', '22023', '/queue', 'a queue that is an object');
@@ -148,7 +148,12 @@ SELECT pg_temp.bad('{"steps": {}, "concurrency": {"key": "x", "limit": 0}}', '22
 SELECT pg_temp.bad('{"steps": {}, "concurrency": {"key": "x", "limit": "2"}}', '22023', '/concurrency/limit', 'a limit that is a string');
 SELECT pg_temp.bad('{"steps": {}, "concurrency": {"key": "x", "max": 2}}', '22023', '/concurrency/max', 'an unknown key in concurrency');
 SELECT pg_temp.bad(jsonb_build_object('steps', '{}'::jsonb, 'concurrency', jsonb_build_object('key', 'x', 'overlap', v)), '22023', '/concurrency/overlap', format('overlap %s', v)) FROM unnest('{"\"skip\"","\"\"",1,"[]","{}",null}'::jsonb[]) v;
-SELECT pg_temp.bad(jsonb_build_object('steps', '{}'::jsonb, 'concurrency', jsonb_build_object('key', 'x', 'shared', true, 'overlap', v)), '0A000', '/concurrency/shared', format('shared, with overlap %s', v)) FROM unnest('{return,refuse}'::text[]) v;
+SELECT pg_temp.bad('{"steps": {}, "concurrency": []}', '22023', '/concurrency', 'an array of no rules');
+SELECT pg_temp.bad(jsonb_build_object('steps', '{}'::jsonb, 'concurrency', (SELECT jsonb_agg('{"key": "x"}'::jsonb) FROM generate_series(1, 11))), '22023', '/concurrency', 'eleven rules');
+SELECT pg_temp.bad('{"steps": {}, "concurrency": [{"key": "x"}, {"limit": 2}]}', '22023', '/concurrency/1/key', 'a second rule without key');
+SELECT pg_temp.bad('{"steps": {}, "concurrency": [{"key": "x"}, 7]}', '22023', '/concurrency/1', 'a second rule that is a number');
+SELECT pg_temp.bad('{"steps": {}, "concurrency": [{"key": "{{run.deadline}}"}, {"key": "x", "overlap": "return"}]}', '42P10', '/concurrency/0/key', 'a key that a submit cannot look up beside one that it does');
+SELECT pg_temp.bad('{"plan": "shop.plan", "concurrency": {"key": "x", "overlap": "once_more"}}', '0A000', '/concurrency', 'once_more beside a plan');
 SELECT pg_temp.bad('{"steps": {}, "concurrency": {"key": "{{run.scheduled_at}}", "overlap": "refuse"}}', '42P10', '/concurrency/key', 'a key that a submit cannot look up');
 SELECT pg_temp.bad(jsonb_build_object('steps', '{}'::jsonb, 'concurrency', jsonb_build_object('key', 'x', 'shared', v)), '22023', '/concurrency/shared', format('shared %s', v)) FROM unnest('{"\"yes\"",1,"{}",null}'::jsonb[]) v;
 SELECT pg_temp.bad(jsonb_build_object('steps', '{}'::jsonb, 'concurrency', jsonb_build_object('key', 'x', 'scope', v)), '22023', '/concurrency/scope', format('scope %s', v)) FROM unnest('{"\"global\"","\"\"",1,"[]","{}",null}'::jsonb[]) v;
@@ -451,6 +456,7 @@ SELECT pg_temp.bad_agent('options => ''{"colour": 1}''', '22023', '/options/colo
 SELECT pg_temp.bad_agent('options => ''{"max_response": "huge"}''', '22023', '/options/max_response', 'a malformed size');
 SELECT pg_temp.bad_agent('options => ''{"max_response": "-1 MB"}''', '22023', '/options/max_response', 'a negative size');
 SELECT pg_temp.bad_agent('options => ''{"http_version": "9"}''', '22023', '/options/http_version', 'an unknown version of HTTP');
+SELECT pg_temp.bad_agent(format('options => ''{"keep": %s}''', k), '22023', '/options/keep' || p, format('keep %s', k)) FROM (VALUES ('"body"', ''), ('{}', ''), ('null', ''), ('[7]', '/0'), ('["body.id", "cookies"]', '/1'), ('["headers.X-A"]', '/0'), ('["body..id"]', '/0'), ('[""]', '/0')) AS x (k, p);
 SELECT pg_temp.bad_agent('options => ''{"sign": "standard-webhooks"}''', '22023', '/options/sign', 'sign is no object');
 SELECT pg_temp.bad_agent('options => ''{"sign": {"secret": "{{secret.token}}"}}''', '22023', '/options/sign/scheme', 'sign has no scheme');
 SELECT pg_temp.bad_agent('options => ''{"sign": {"scheme": "md5", "secret": "{{secret.token}}"}}''', '22023', '/options/sign/scheme', 'sign has an unknown scheme');

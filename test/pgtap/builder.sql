@@ -84,12 +84,12 @@ $$::jsonb, 'the order workflow of the demo, built, is the order workflow as it i
 -- keys -------------------------------------------------------------------------------------------
 
 SELECT is(sas.workflow(sas.steps()), '{"steps": {}}', 'what is not said leaves no key');
-SELECT is(sas.workflow('{}', sas.sequence('a', sas.concurrence('b', 'c'), 'd'), '1', 'pause', NULL, 'skip', sas.recovery_policy(1, '1 s', '1 min', 'linear', false), '2 days', 'shop.order_done', 3, 'slow', true,
-                       '{{input.k}}', 2, 'shop.book_order', jsonb_build_array(sas.hook('success', 'shop.order_done'), sas.hook('error', notify => 'failed'), sas.hook(notify => 'all_of_it'), sas.hook('paused', call => sas.call('ops', path => '/x')),
+SELECT is(sas.workflow('{}', sas.sequence('a', sas.concurrence('b', 'c'), 'd'), '1', 'pause', NULL, 'skip', sas.recovery_policy(1, '1 s', '1 min', 'linear', false), '2 days', 'shop.order_done', 3, 'slow',
+                       '{"key": "{{input.k}}", "limit": 2}', 'shop.book_order', jsonb_build_array(sas.hook('success', 'shop.order_done'), sas.hook('error', notify => 'failed'), sas.hook(notify => 'all_of_it'), sas.hook('paused', call => sas.call('ops', path => '/x')),
                                                            sas.hook(events => '{failure,paused}', call => sas.call('ops'), retry => sas.retry_policy(2), recovery => sas.recovery_policy(3), complete_in => '20 s', expect_status => '{2xx}'))),
     '{"steps": {}, "flow": {"sequence": ["a", {"concurrence": ["b", "c"]}, "d"]}, "output": 1, "on_failure": {"transient": "pause", "permanent": "skip"},
       "recovery": {"max_failures": 1, "initial": "1 s", "max": "1 min", "backoff": "linear", "jitter": false}, "deadline": "2 days", "finalize": "shop.order_done", "priority": 3, "queue": "slow",
-      "singleton": true, "concurrency": {"key": "{{input.k}}", "limit": 2}, "plan": "shop.book_order",
+      "concurrency": {"key": "{{input.k}}", "limit": 2}, "plan": "shop.book_order",
       "hooks": [{"on": "success", "function": "shop.order_done"}, {"on": "error", "notify": "failed"}, {"notify": "all_of_it"}, {"on": "paused", "agent": "ops", "call": {"path": "/x"}},
                 {"on": ["failure", "paused"], "agent": "ops", "call": {}, "retry": {"max_attempts": 2}, "recovery": {"max_failures": 3}, "complete_in": "20 s", "expect": ["2xx"]}]}', 'every key of a run');
 SELECT is(sas.step('s', sas.call('a', 'PUT', '/p', '{"q": null}', '{"X-A": "b"}', form => '{"f": 1}', timeout => '1.5 s'), '{x,y}', sas.undo(sas.call(path => '/u'), expect_status => '{2xx,404}', complete_in => '5 s',

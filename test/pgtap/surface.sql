@@ -86,6 +86,8 @@ INSERT INTO wanted VALUES
 ('fail', 'request_id uuid, error text, permanent boolean DEFAULT false', 'boolean'),
 ('heartbeat', 'request_id uuid, progress double precision DEFAULT NULL::double precision, checkpoint jsonb DEFAULT NULL::jsonb', 'text'),
 ('hand_back', 'request_id uuid', 'boolean'),
+('emit', 'chunk jsonb, request_id uuid DEFAULT NULL::uuid', 'boolean'),
+('chunks', 'run_id bigint, step text, after bigint DEFAULT 0', 'TABLE(chunk_id bigint, element integer, attempt integer, undo boolean, chunk jsonb, emitted_at timestamp with time zone)'),
 ('create_watcher', 'name text, definition jsonb', 'void'),
 ('drop_watcher', 'name text', 'void'),
 ('watch', 'watcher text, key text, input jsonb DEFAULT ''{}''::jsonb, cursor jsonb DEFAULT NULL::jsonb, adopt boolean DEFAULT false, OUT watch_id bigint, OUT created boolean', 'record'),
@@ -109,7 +111,7 @@ INSERT INTO wanted
 SELECT v.name || s.form, subject || v.more, 'TABLE(run_id bigint, step text, changed boolean, state text, result text, refused text)'
 FROM (VALUES ('pause', ''), ('resume', ''), ('retry', ', step text DEFAULT NULL::text, new_key boolean DEFAULT false'), ('cancel', ', reason text DEFAULT NULL::text'),
              ('skip', ', step text, output jsonb DEFAULT NULL::jsonb'), ('force_complete', ', step text, output jsonb DEFAULT NULL::jsonb'), ('set_input', ', step text, input jsonb'),
-             ('halt', ', reason text DEFAULT NULL::text'), ('compensate', ', reason text DEFAULT NULL::text'), ('set_priority', ', priority integer')) AS v (name, more),
+             ('halt', ', reason text DEFAULT NULL::text'), ('compensate', ', reason text DEFAULT NULL::text'), ('set_priority', ', priority integer'), ('set_version', ', version integer DEFAULT NULL::integer')) AS v (name, more),
      (VALUES ('', 'run_id bigint'), ('_runs', 'run_ids bigint[]')) AS s (form, subject);
 INSERT INTO wanted
 SELECT 'rerun' || s.form, s.subject, 'TABLE(run_id bigint, step text, changed boolean, state text, result text, refused text, new_run_id bigint)'
@@ -303,7 +305,7 @@ EXCEPTION WHEN OTHERS THEN
     RETURN CASE WHEN SQLSTATE <> '25006' OR SQLERRM LIKE 'cannot execute sas.%' THEN SQLSTATE ELSE SQLERRM END;
 END $$;
 SELECT is(ARRAY(SELECT DISTINCT p.proname || ' ' || pg_temp.called(p.oid) FROM pg_proc p WHERE p.pronamespace = 'sas'::regnamespace AND p.prosrc = 'sas_api_verb' AND pg_temp.called(p.oid) <> '25006' ORDER BY 1),
-          '{"calendar XX999","stubbed_calls XX999","validate_workflow XX999"}', 'verbs that write say so in a transaction that can only read, whatever they are asked about');
+          '{"calendar XX999","chunks 42704","stubbed_calls XX999","validate_workflow XX999"}', 'verbs that write say so in a transaction that can only read, whatever they are asked about');
 SELECT is(ARRAY(SELECT p.oid::regprocedure::text FROM pg_proc p JOIN pg_language l ON l.oid = p.prolang
                 WHERE p.pronamespace = 'sas'::regnamespace AND l.lanname <> 'c' AND NOT p.prosecdef
                   AND coalesce(pg_get_function_sqlbody(p.oid), '') !~ '^BEGIN ATOMIC\s+SELECT [^()]*_?sas\.'

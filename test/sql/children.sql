@@ -84,3 +84,39 @@ SELECT t.work();
 SELECT t.brief(1), t.brief(2), t.brief(3);
 SELECT * FROM t.left_over();
 SELECT t.clean(), sas.drop_workflow('trunk'), sas.drop_workflow('branch') \g /dev/null
+\echo the run at the top of a tree
+SELECT t.clean() \g /dev/null
+SELECT t.workflow('leaf', '{"w": {"wait": {"signal": "go"}}}') \g /dev/null
+SELECT t.workflow('branch', '{"l": {"workflow": "leaf"}, "m": {"workflow": "leaf"}}') \g /dev/null
+SELECT t.workflow('tree', '{"b": {"workflow": "branch"}}') \g /dev/null
+SELECT run_id FROM sas.submit('tree') \gset
+SELECT t.settle() \g /dev/null
+SELECT workflow, run_id, parent_run_id, root_run_id FROM sas.runs ORDER BY run_id;
+SELECT FROM sas.cancel(:run_id);
+SELECT t.work() \g /dev/null
+SELECT t.clean(), sas.drop_workflow('tree'), sas.drop_workflow('branch'), sas.drop_workflow('leaf') \g /dev/null
+\echo a child with nothing to undo keeps its result when its parent is undone
+SELECT t.clean() \g /dev/null
+SELECT t.workflow('kid1', '{"a": {"agent": "inventory", "call": {}}}') \g /dev/null
+SELECT t.workflow('kid2', '{"a": {"agent": "inventory", "call": {}, "undo": {"call": {}}}}') \g /dev/null
+SELECT t.workflow('par', '{"c": {"workflow": "kid1"}, "d": {"workflow": "kid2"}, "w": {"wait": {"signal": "go"}, "after": ["c", "d"]}}') \g /dev/null
+SELECT run_id FROM sas.submit('par') \gset
+SELECT t.work();
+SELECT state FROM sas.cancel(:run_id);
+SELECT t.work();
+SELECT workflow, state, result, error ->> 'title' AS why FROM sas.runs ORDER BY run_id;
+SELECT step, state FROM sas.steps WHERE run_id = :run_id ORDER BY position;
+SELECT * FROM t.left_over();
+\echo a resume reaches the children that are paused
+SELECT run_id FROM sas.submit('par') \gset
+SELECT t.settle() \g /dev/null
+SELECT p.state FROM sas.runs r, sas.pause(r.run_id) p WHERE r.workflow = 'kid1' AND r.parent_run_id = :run_id;
+SELECT t.work();
+SELECT workflow, state, result FROM sas.runs WHERE root_run_id = :run_id ORDER BY run_id;
+SELECT changed, state, refused FROM sas.resume(:run_id);
+SELECT changed, state, refused FROM sas.resume(:run_id);
+SELECT t.work();
+SELECT workflow, state, result FROM sas.runs WHERE root_run_id = :run_id ORDER BY run_id;
+SELECT sas.signal(:run_id, 'go'); SELECT t.work();
+SELECT * FROM t.left_over();
+SELECT t.clean(), sas.drop_workflow('par'), sas.drop_workflow('kid1'), sas.drop_workflow('kid2') \g /dev/null

@@ -139,7 +139,7 @@ SELECT * FROM t.told(1);
 -- a run that waits for its turn is told of; what tells of it waits for no place, no queue and no pause of the workflow
 SELECT t.clean() \g /dev/null
 SELECT sas.create_queue('hooks_queue', 1) \g /dev/null
-SELECT t.workflow('turns', '{"a": {"agent": "inventory", "call": {}}}', '{"queue": "hooks_queue", "concurrency": {"key": "all"}, "singleton": false, "hooks": [{"function": "t.echo"}]}') \g /dev/null
+SELECT t.workflow('turns', '{"a": {"agent": "inventory", "call": {}}}', '{"queue": "hooks_queue", "concurrency": {"key": "all"}, "hooks": [{"function": "t.echo"}]}') \g /dev/null
 SELECT run_id FROM sas.submit_batch('turns', ARRAY['{}', '{}']::jsonb[]);
 SELECT sas.pause_queue('hooks_queue'), sas.pause_workflow('turns');
 SELECT t.work();
@@ -148,9 +148,9 @@ SELECT sas.resume_queue('hooks_queue'), sas.resume_workflow('turns');
 SELECT t.work();
 SELECT run_id, state, result FROM sas.runs ORDER BY run_id;
 SELECT result, count(*) FROM sas.hook_runs GROUP BY 1;
--- a singleton that is open is not told of anew; one that follows a run which ended otherwise fails, and that is told
+-- a run that is open is not told of anew when a submit meets it; one that follows a run which ended otherwise fails, and that is told
 SELECT t.clean() \g /dev/null
-SELECT t.workflow('turns', '{"a": {"agent": "inventory", "call": {}}}', '{"singleton": true, "hooks": [{"on": ["pending", "scheduled", "error"], "function": "t.echo"}]}') \g /dev/null
+SELECT t.workflow('turns', '{"a": {"agent": "inventory", "call": {}}}', '{"concurrency": {"key": "one", "overlap": "return"}, "hooks": [{"on": ["pending", "scheduled", "error"], "function": "t.echo"}]}') \g /dev/null
 SELECT run_id, created FROM sas.submit('turns');
 SELECT run_id, created FROM sas.submit('turns');
 SELECT changed FROM sas.cancel(1);

@@ -103,4 +103,5 @@ RESET client_min_messages;
 DROP FUNCTION t.look_plan;
 DROP OWNED BY looker, few, guard;
 DELETE FROM _sas.run WHERE run_id > 1000;
+SELECT t.clean() \g /dev/null
 DROP ROLE looker; DROP ROLE few; DROP ROLE guard;

@@ -138,17 +138,17 @@ SELECT * FROM t.perform();
 SELECT run_id, state, result FROM sas.runs ORDER BY run_id;
 SELECT sas.drop_middleware('f') \g /dev/null
 
--- a submit that gets an open singleton has made no run, and no after is told of it
+-- a submit that gets an open run has made no run, and no after is told of it
 SELECT t.clean() \g /dev/null
 SELECT sas.create_middleware('p', 'plan', 't.before(jsonb)', 't.after(jsonb)') \g /dev/null
-SELECT t.workflow('alone', '{"s": {"function": "t.quiet"}}', '{"singleton": true}') \g /dev/null
+SELECT t.workflow('alone', '{"s": {"function": "t.quiet"}}', '{"concurrency": {"key": "one", "overlap": "return"}}') \g /dev/null
 TRUNCATE t.trace;
 SELECT run_id, created FROM sas.submit('alone', '{"n": 1}');
 SELECT run_id, created FROM sas.submit('alone', '{"n": 2}');
 SELECT what FROM t.trace ORDER BY n;
 SELECT sas.drop_middleware('p') \g /dev/null
 
--- whose rights: those of who submits; EXECUTE is asked at submit
+-- whose rights: those of who created it; EXECUTE is asked of that role, and at submit again
 CREATE FUNCTION t.me(c jsonb) RETURNS jsonb LANGUAGE sql AS $$ SELECT jsonb_build_object('request', jsonb_build_object('labels', jsonb_build_object('by', current_user))) $$;
 CREATE FUNCTION t.guarded(c jsonb) RETURNS jsonb LANGUAGE sql AS $$ SELECT NULL::jsonb $$;
 REVOKE ALL ON FUNCTION t.guarded FROM PUBLIC;

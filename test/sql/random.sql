@@ -90,8 +90,10 @@ BEGIN
     END IF;
     IF NOT part THEN
         more := more || CASE WHEN t.often(0.3) THEN '{"deadline": "10 min"}' ELSE '{"deadline": "1 day"}' END::jsonb || CASE WHEN t.often(0.2) THEN '{"finalize": "t.echo"}' ELSE '{}' END::jsonb
-                     || CASE WHEN t.often(0.3) THEN jsonb_build_object('concurrency', jsonb_build_object('key', '{{input.k}}', 'limit', 1 + t.dice(2))) ELSE '{}' END
-                     || CASE WHEN t.often(0.1) THEN '{"singleton": true}' ELSE '{}' END::jsonb || CASE WHEN t.often(0.1) THEN '{"queue": "narrow"}' ELSE '{}' END::jsonb
+                     || CASE WHEN t.often(0.3) THEN jsonb_build_object('concurrency', jsonb_build_object('key', '{{input.k}}', 'limit', 1 + t.dice(2), 'scope', t.any_of('workflow', 'owner'), 'overlap', t.any_of('wait', 'replace', 'once_more'))) ELSE '{}' END
+                     || CASE WHEN t.often(0.1) THEN jsonb_build_object('concurrency', jsonb_build_array(jsonb_build_object('key', '{{input.k}}', 'scope', 'owner', 'shared', t.often(0.5)),
+                            jsonb_build_object('key', 'also-{{input.k}}', 'scope', 'owner', 'overlap', t.any_of('wait', 'return')))) ELSE '{}' END
+                     || CASE WHEN t.often(0.1) THEN '{"concurrency": {"key": "one", "overlap": "return"}}' ELSE '{}' END::jsonb || CASE WHEN t.often(0.1) THEN '{"queue": "narrow"}' ELSE '{}' END::jsonb
                      || CASE WHEN t.often(0.1) THEN '{"hooks": [{"on": ["paused", "failure"], "function": "t.echo"}]}' ELSE '{}' END::jsonb;
     END IF;
     PERFORM sas.create_workflow(name, more || jsonb_build_object('steps', steps));
@@ -191,13 +193,34 @@ BEGIN
     RETURN true;
 END $$;
 
+-- t.more_steps(run): the workflow of a run has one step more, which one of the others comes after
+CREATE FUNCTION t.more_steps(id bigint) RETURNS void LANGUAGE plpgsql AS $$
+DECLARE
+    w record;
+    before text;
+    more text;
+BEGIN
+    SELECT f.name, v.definition INTO w FROM _sas.run r JOIN _sas.workflow_version o ON o.version_id = r.version_id JOIN _sas.workflow f USING (workflow_id)
+    JOIN _sas.workflow_version v ON v.workflow_id = o.workflow_id AND v.version = coalesce(o.of_version, o.version) WHERE r.run_id = id AND r.hook_of IS NULL;
+    before := (SELECT k FROM jsonb_object_keys(w.definition -> 'steps') k ORDER BY k OFFSET t.dice((SELECT count(*)::int FROM jsonb_object_keys(w.definition -> 'steps'))) LIMIT 1);
+    more := 'aa' || (SELECT count(*) FROM jsonb_object_keys(w.definition -> 'steps') k WHERE k LIKE 'aa%');
+    IF before IS NULL OR more = 'aa4' OR w.definition ? 'flow' THEN
+        RETURN;
+    END IF;
+    w.definition := jsonb_set(w.definition, ARRAY['steps', more], '{"function": "t.echo"}');
+    IF t.often(0.5) THEN
+        w.definition := jsonb_set(w.definition, ARRAY['steps', before, 'after'], coalesce(w.definition #> ARRAY['steps', before, 'after'], '[]') || to_jsonb(more));
+    END IF;
+    PERFORM sas.create_workflow(w.name, w.definition);
+END $$;
+
 -- t.dice_act(workflows): somebody does something
 CREATE FUNCTION t.dice_act(workflows int) RETURNS text LANGUAGE plpgsql AS $$
 DECLARE
     id bigint := (SELECT run_id FROM _sas.run WHERE state <> 'stopped' ORDER BY run_id OFFSET t.dice((SELECT count(*)::int FROM _sas.run WHERE state <> 'stopped')) LIMIT 1);
     act text := t.any_of('submit', 'submit', 'submit', 'claim', 'claim', 'claim', 'claim', 'reply', 'reply', 'reply', 'reply', 'reply', 'reply', 'reply', 'reply',
                          'schedule', 'schedule', 'schedule', 'schedule', 'supervise', 'supervise', 'later', 'later', 'task', 'task', 'task', 'signal', 'signal',
-                         'pause', 'resume', 'resume', 'cancel', 'retry', 'die', 'crash', 'queue', 'workflow');
+                         'pause', 'resume', 'resume', 'cancel', 'retry', 'die', 'crash', 'queue', 'workflow', 'version', 'version');
     who text := 'w' || t.dice(3);
     started timestamptz := CASE WHEN t.often(0.15) THEN sas.now() + t.dice(30) * interval '1 s' END;
 BEGIN
@@ -248,6 +271,9 @@ BEGIN
         PERFORM CASE WHEN t.often(0.3) THEN sas.pause_queue('narrow') ELSE sas.resume_queue('narrow') END;
     WHEN 'workflow' THEN
         PERFORM CASE WHEN t.often(0.3) THEN sas.pause_workflow('w' || 1 + t.dice(workflows)) ELSE sas.resume_workflow('w' || 1 + t.dice(workflows)) END;
+    WHEN 'version' THEN
+        PERFORM t.more_steps(id);
+        PERFORM sas.set_version_runs(ARRAY[id]);
     END CASE;
     RETURN act;
 END $$;
@@ -282,7 +308,10 @@ CREATE FUNCTION t.look(moment text) RETURNS void LANGUAGE sql AS $$
     WHERE r.abandon_as IS NULL AND s.state NOT IN ('waiting', 'skipped', 'cancelled') AND coalesce(p.state, 'none') NOT IN ('succeeded', 'skipped')
     UNION ALL
     SELECT format('%s: %s places of workflow %s, key %s are held', moment, count(*), p.workflow_id, p.key)
-    FROM _sas.concurrency_slot p JOIN _sas.run r USING (run_id) JOIN _sas.workflow_version v USING (version_id) WHERE p.state = 'holds' GROUP BY p.owner, p.workflow_id, p.key HAVING count(*) > max(v.place_limit)
+    FROM _sas.concurrency_slot p JOIN _sas.run r USING (run_id) JOIN _sas.workflow_version v USING (version_id) WHERE p.state = 'holds' GROUP BY p.owner, p.workflow_id, p.key
+        HAVING count(*) FILTER (WHERE NOT p.shared) > max(p.places) OR bool_or(p.shared) AND bool_or(NOT p.shared)
+    UNION ALL
+    SELECT format('%s: run %s has some of its places', moment, p.run_id) FROM _sas.concurrency_slot p GROUP BY p.run_id HAVING count(DISTINCT p.state) > 1
     UNION ALL
     SELECT format('%s: queue %s has %s places taken', moment, q.name, count(*)) FROM _sas.queue_slot p JOIN _sas.queue q USING (queue_id) GROUP BY q.name, q.max_running HAVING count(*) > q.max_running
     UNION ALL
@@ -291,8 +320,8 @@ CREATE FUNCTION t.look(moment text) RETURNS void LANGUAGE sql AS $$
     WHERE s.element > 0 AND s.state IN ('running', 'suspended', 'ready') AND r.abandon_as IS NULL AND w.shape ? 'concurrency'
     GROUP BY s.run_id, s.step_no, w.shape HAVING count(*) > (w.shape ->> 'concurrency')::int
     UNION ALL
-    SELECT format('%s: %s singletons of workflow %s are open', moment, count(*), v.workflow_id)
-    FROM _sas.run r JOIN _sas.workflow_version v USING (version_id) WHERE v.singleton AND r.state <> 'stopped' AND r.parent_run_id IS NULL AND r.hook_of IS NULL GROUP BY v.workflow_id HAVING count(*) > 1
+    SELECT format('%s: %s runs of workflow %s are open', moment, count(*), v.workflow_id)
+    FROM _sas.run r JOIN _sas.workflow_version v USING (version_id) JOIN _sas.concurrency_slot p USING (run_id) WHERE p.overlap = 'return' AND r.state <> 'stopped' GROUP BY v.workflow_id HAVING count(*) > 1
     UNION ALL
     SELECT format('%s: %s', moment, a.message) FROM _sas.alert a WHERE a.kind = 'stuck'
     UNION ALL

@@ -275,10 +275,11 @@ SELECT sas.drop_middleware('around');
 DROP FUNCTION t.around(jsonb), t.submit_next(bigint), t.offered();
 SELECT sas.unschedule(n) FROM unnest('{w,x,theirs}'::text[]) n;
 SELECT count(*) FROM _sas.schedule_plan;
-SELECT sas.revoke_workflow('planned_by_clock', 't_planner'); DROP OWNED BY t_planner, t_operator; DROP ROLE t_planner, t_operator;
+SELECT sas.revoke_workflow('planned_by_clock', 't_planner'); DROP OWNED BY t_planner, t_operator;
 SELECT t.clean() \g /dev/null
 SELECT sas.drop_workflow('planned_by_clock');
 DROP FUNCTION t.plan_one(jsonb);
+DROP ROLE t_planner, t_operator;
 DELETE FROM _sas.planned p USING _sas.workflow f WHERE f.workflow_id = p.workflow_id AND f.name = 'planned_by_clock';
 -- whose workflow it is: a dropped one that another role creates again, and grants, is not run with the rights of the schedule's owner
 CREATE ROLE t_ann; CREATE ROLE t_bob; SELECT sas.grant_usage('t_ann', 'user'), sas.grant_usage('t_bob', 'user') \g /dev/null

@@ -29,7 +29,7 @@ END $$;
 SELECT t.workflow('way_one', '{"a": {"function": "t.echo"}}') \g /dev/null
 SELECT t.workflow('way_three', '{"a": {"agent": "inventory", "call": {"path": "/a"}, "priority": 7}, "b": {"function": "t.echo"}, "c": {"agent": "payments", "call": {"path": "/c"}, "priority": -2}, "d": {"function": "t.echo", "after": ["a", "b", "c"]}}',
                   '{"priority": 4, "deadline": "1 month 2 days 03:04:05"}') \g /dev/null
-SELECT t.workflow('way_held', '{"a": {"function": "t.echo"}}', '{"singleton": true}') \g /dev/null
+SELECT t.workflow('way_held', '{"a": {"function": "t.echo"}}', '{"concurrency": {"key": "one", "overlap": "return"}}') \g /dev/null
 
 -- the same submits, either way ---------------------------------------------------------
 CREATE TABLE t.submit (n int GENERATED ALWAYS AS IDENTITY, plain boolean, text text);

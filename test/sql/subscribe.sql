@@ -91,7 +91,7 @@ SELECT sas.drop_workflow('points');
 SELECT t.clean() \g /dev/null
 SELECT sas.create_queue(q, 1) FROM unnest('{subscribe_one,subscribe_two}'::text[]) q \g /dev/null
 SELECT t.workflow('points', '{"add": {"agent": "inventory", "call": {}, "queue": "subscribe_two"}}') \g /dev/null
-SELECT t.workflow('sale', '{"pay": {"agent": "payments", "call": {}}}', '{"singleton": true, "concurrency": {"key": "{{input.n}}"}, "queue": "subscribe_one"}') \g /dev/null
+SELECT t.workflow('sale', '{"pay": {"agent": "payments", "call": {}}}', '{"concurrency": [{"key": "one", "overlap": "return"}, {"key": "{{input.n}}"}], "queue": "subscribe_one"}') \g /dev/null
 SELECT run_id, created FROM sas.submit('sale', '{"n": 1}');
 SELECT run_id, created FROM sas.submit('sale', '{"n": 1}');
 SELECT t.go() \g /dev/null

@@ -290,8 +290,8 @@ SELECT t.workflow('left', '{"only": {"agent": "inventory", "call": {}}}') \g /de
 SELECT new_run_id FROM sas.rerun(3) \gset
 SELECT t.work();
 SELECT t.brief(:new_run_id);
--- singletons, what cannot be submitted any more, children, what is gone
-SELECT t.workflow('single', '{"w": {"wait": {"signal": "go"}}}', '{"singleton": true}') \g /dev/null
+-- one open run, what cannot be submitted any more, children, what is gone
+SELECT t.workflow('single', '{"w": {"wait": {"signal": "go"}}}', '{"concurrency": {"key": "one", "overlap": "return"}}') \g /dev/null
 SELECT run_id AS first FROM sas.submit('single') \gset
 SELECT changed FROM sas.halt(:first);
 SELECT run_id AS second FROM sas.submit('single') \gset
@@ -362,7 +362,7 @@ SET ROLE sas_test_operator;
 SELECT sas.reset_agent('payments'), sas.pause_workflow('two'), sas.resume_workflow('two'), sas.resume_workflow('two');
 RESET ROLE;
 SELECT sas.alter_agent('payments', enabled => true, max_in_flight => 100, reset => '{rate_limit}');
-SELECT run_id, t.at(at) AS at, CASE role WHEN current_user THEN 'me' ELSE role END AS role, act, step, detail FROM sas.history ORDER BY at, run_id NULLS LAST, act;
+SELECT run_id, t.at(at) AS at, CASE role WHEN current_user THEN 'me' ELSE role END AS role, act, step, detail FROM sas.history ORDER BY at, run_id NULLS LAST, act, detail;
 -- a role that sees its own runs only sees no acts about anything else
 SET ROLE sas_test_user;
 SELECT run_id, role, act FROM sas.history;

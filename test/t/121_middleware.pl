@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: PostgreSQL
 #
-# Middleware in real function workers: the rights of who submitted, one
+# Middleware in real function workers: the rights of who created it, one
 # transaction with the function, nothing left in the session for the next.
 use strict;
 use warnings;
@@ -45,7 +45,7 @@ sub ended
 my $id = $node->safe_psql('postgres', q{SET ROLE ann; SELECT run_id FROM sas.submit('wrapped', '{"n": 1}', labels => '{"tenant": "blue"}')});
 is(ended($id), 'stopped success -', 'a step with middleware around it is carried out by a worker');
 is($node->safe_psql('postgres', q{SELECT string_agg(what || ' as ' || who, ', ') || ' ' || count(DISTINCT tx) FROM app.log}),
-	'before as ann, work for blue as ann, after as ann 1', 'all of it as who submitted, in one transaction, and what was set before is seen inside');
+	'before as postgres, work for blue as ann, after as postgres 1', 'middleware as who created it, the function as who submitted, in one transaction, and what was set before is seen inside');
 is($node->safe_psql('postgres', "SELECT output ->> 'path' FROM sas.runs WHERE run_id = $id"), 'pg_catalog, app, pg_temp', 'each with the search_path of its own schema');
 
 $node->safe_psql('postgres', 'TRUNCATE app.log');
@@ -82,7 +82,7 @@ is(join(' ', map { header_of($_, 'x-tenant') } @sent), 'blue blue', 'with what w
 is(header_of($sent[0], 'x-stamp'), header_of($sent[1], 'x-stamp'), 'the functions were asked once, so each attempt sends the same');
 is(header_of($sent[0], 'idempotency-key'), header_of($sent[1], 'idempotency-key'), 'under the same key');
 is($node->safe_psql('postgres', "SELECT output FROM sas.runs WHERE run_id = $id"), '{"id": 7}', 'the step keeps what came out at last');
-is($node->safe_psql('postgres', q{SELECT string_agg(what || ' as ' || who, ', ') FROM app.log}), 'sign as ann, shorten as ann', 'all of it as who submitted');
+is($node->safe_psql('postgres', q{SELECT string_agg(what || ' as ' || who, ', ') FROM app.log}), 'sign as postgres, shorten as postgres', 'all of it as who created it');
 $node->safe_psql('postgres', q{SELECT sas.drop_middleware('sign')});
 
 # the owner of a run needs no level for it, and may look up nothing in schema _sas
@@ -96,7 +96,7 @@ my $submit = $node->safe_psql('postgres', q{SELECT 'sas.submit'::regproc::regpro
 $node->safe_psql('postgres', "GRANT EXECUTE ON FUNCTION $submit TO eve");
 $id = $node->safe_psql('postgres', q{SET ROLE eve; SELECT run_id FROM sas.submit('both', labels => '{"tenant": "green"}')});
 is(ended($id), 'stopped success -', 'steps with middleware of an owner without any level are carried out');
-is($node->safe_psql('postgres', q{SELECT string_agg(DISTINCT who, ', ') || ' ' || count(*) FROM app.log}), 'eve 8', 'all of it as that owner');
+is($node->safe_psql('postgres', q{SELECT string_agg(DISTINCT who, ', ' ORDER BY who) || ' ' || count(*) FROM app.log}), 'eve, postgres 8', 'the functions as that owner');
 is($node->safe_psql('postgres', q{SELECT has_schema_privilege('eve', '_sas', 'USAGE') OR EXISTS (SELECT FROM pg_proc p WHERE p.pronamespace = '_sas'::regnamespace AND has_function_privilege('eve', p.oid, 'EXECUTE'))}), 'f', 'who has no right on anything internal');
 $node->safe_psql('postgres', q{SELECT sas.drop_middleware('tenant')});
 
@@ -124,9 +124,16 @@ $id = $node->safe_psql('postgres', q{SET ROLE ann; SELECT run_id FROM sas.submit
 is(ended($id), 'stopped error no plan for this', 'and what it raises is the error of the step');
 is($node->safe_psql('postgres', q{SELECT count(*) FROM app.log WHERE what = 'plan'}), '1', 'with all that it wrote rolled back');
 
-# a role that may not call it is told at submit
-$node->safe_psql('postgres', q{REVOKE ALL ON FUNCTION app.enter FROM PUBLIC; SELECT sas.create_middleware('tenant', 'function', 'app.enter(jsonb)')});
+# a role that may no longer call its middleware: nobody gets past it
+$node->safe_psql('postgres', q{
+	CREATE ROLE chief; SELECT sas.grant_usage('chief', 'admin');
+	REVOKE ALL ON FUNCTION app.enter FROM PUBLIC; GRANT EXECUTE ON FUNCTION app.enter TO chief;
+	SET ROLE chief;
+	SELECT sas.create_middleware('tenant', 'function', 'app.enter(jsonb)')});
+$id = $node->safe_psql('postgres', q{SET ROLE ann; SELECT run_id FROM sas.submit('wrapped')});
+is(ended($id), 'stopped success -', 'who submits needs no EXECUTE on a middleware');
+$node->safe_psql('postgres', q{REVOKE ALL ON FUNCTION app.enter FROM chief});
 my ($out, $err) = ('', '');
-isnt($node->psql('postgres', q{SET ROLE ann; SELECT run_id FROM sas.submit('wrapped')}, stdout => \$out, stderr => \$err), 0, 'who may not call a middleware cannot submit');
+isnt($node->psql('postgres', q{SET ROLE ann; SELECT run_id FROM sas.submit('wrapped')}, stdout => \$out, stderr => \$err), 0, 'when who created a middleware may not call it, nobody submits');
 like($err, qr/permission denied for function app\.enter/, 'and is told which');
 done_testing();

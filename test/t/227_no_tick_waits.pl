@@ -64,7 +64,7 @@ define($node, 'waits', { steps => { x => { wait => { signal => 'go' } }, y => { 
 
 define($node, 'parked', { %recovery, on_failure => 'pause', steps => { x => { agent => 'remote', call => { path => '/fail' } } } });
 define($node, 'staged', { steps => { x => { agent => 'away', call => { path => '/quick' } } } });
-define($node, 'single', { singleton => JSON::PP::true, steps => { x => { wait => { signal => 'go' } } } });
+define($node, 'single', { concurrency => { key => 'one', overlap => 'return' }, steps => { x => { wait => { signal => 'go' } } } });
 define($node, 'placed', { steps => { x => { agent => 'outside', task => {}, queue => 'wide' } } });
 define($node, 'held', { steps => { x => { agent => 'outside', task => {}, complete_in => '1 day' } } });
 define($node, 'base', { steps => { x => { wait => { signal => 'go' } } } });

@@ -105,9 +105,10 @@ ok(wait_for($node, q{SELECT error IS NULL FROM sas.schedules WHERE name = 'hers'
 my ($status, undef, $error) = $node->psql('postgres', q{SELECT sas.schedule('tick', '@daily', 'quick')}, extra_params => [ '-U', 'buyer' ]);
 like($error, qr/must be owner of schedule "tick"/, 'nobody replaces the schedule of another role');
 is($node->safe_psql('postgres', q{SELECT string_agg(name, ',' ORDER BY name) FROM sas.schedules}, extra_params => [ '-U', 'buyer' ]), 'hers', 'nor sees it');
-$node->safe_psql('postgres', q{DROP OWNED BY buyer; DROP ROLE buyer});
+# DROP ROLE would refuse it; a database that was restored may lack the role
+$node->safe_psql('postgres', q{DELETE FROM pg_authid WHERE rolname = 'buyer'});
 ok(wait_for($node, q{SELECT state, error ->> 'title' FROM sas.schedules WHERE name = 'hers'}, 'failed|the owner of the schedule does not exist'),
-	'the role is dropped: its schedule fails, and stops after ten instants');
+	'the role is gone: its schedule fails, and stops after ten instants');
 $node->safe_psql('postgres', q{SELECT sas.unschedule('hers')});
 ok(runs_again($node, 'tick'), 'all that holds up no other schedule');
 

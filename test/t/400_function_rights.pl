@@ -131,8 +131,23 @@ like(outcome('batch', q{BEGIN ROLLBACK; RETURN '1'; END}), qr/invalid transactio
 
 # -- what is left -------------------------------------------------------------------
 
+my ($host, $port) = ($node->host, $node->port);
+$node->safe_psql('postgres', qq{
+	CREATE EXTENSION dblink SCHEMA shop;
+	GRANT EXECUTE ON FUNCTION shop.dblink_connect_u(text), shop.dblink_connect_u(text, text) TO batch;
+	CREATE TABLE shop.link AS SELECT 'host=$host port=$port dbname=postgres user=postgres application_name=left_open'::text AS link;
+	GRANT SELECT ON shop.link TO batch;
+	CREATE EXTENSION postgres_fdw;
+	CREATE TABLE shop.here (n int);
+	CREATE SERVER far FOREIGN DATA WRAPPER postgres_fdw OPTIONS (host '$host', port '$port', dbname 'postgres', application_name 'left_open');
+	CREATE USER MAPPING FOR batch SERVER far OPTIONS (user 'postgres', password_required 'false');
+	CREATE FOREIGN TABLE shop.elsewhere (n int) SERVER far OPTIONS (schema_name 'shop', table_name 'here');
+	GRANT SELECT ON shop.elsewhere TO batch});
+
 is(
 	outcome('batch', q{
+		DECLARE
+			link text := (SELECT t.link FROM shop.link t);
 		BEGIN
 			PERFORM set_config('work_mem', '77MB', false);
 			PERFORM set_config('my.secret', 'of batch', false);
@@ -147,24 +162,37 @@ is(
 			END;
 			CREATE SEQUENCE shop.numbers;
 			PERFORM nextval('shop.numbers');
+			PERFORM setseed(0.4711);
+			PERFORM shop.dblink_connect_u('leftover', link), shop.dblink_connect_u(link), count(*) FROM shop.elsewhere;
 			RETURN to_jsonb(pg_backend_pid());
 		END}) =~ /^\d+$/ ? 'ok' : 'failed',
 	'ok', 'an owner leaves all kinds of things in the session');
+is($node->safe_psql('postgres', q{SELECT count(*) FROM pg_stat_activity WHERE application_name = 'left_open'}), '3', 'connections, too');
 my @left = split /\|/, outcome('other', q{
 		DECLARE
 			last text := 'none';
+			first float8 := random();
+			foretold float8;
 		BEGIN
+			PERFORM setseed(0.4711);
+			foretold := random();
 			BEGIN
 				last := lastval();
 			EXCEPTION WHEN OTHERS THEN NULL;
 			END;
+			-- a connection that is closed here ends a moment later at its other side
+			FOR n IN 1 .. 200 LOOP
+				EXIT WHEN NOT EXISTS (SELECT FROM pg_stat_get_activity(NULL) a WHERE a.application_name = 'left_open');
+				PERFORM pg_sleep(0.05), pg_stat_clear_snapshot();
+			END LOOP;
 			RETURN to_jsonb(concat_ws('|', current_setting('work_mem'), coalesce(nullif(current_setting('my.secret', true), ''), 'none'),
 				(SELECT count(*) FROM pg_class WHERE relnamespace = pg_my_temp_schema()), (SELECT count(*) FROM pg_proc WHERE pronamespace = pg_my_temp_schema()),
 				(SELECT count(*) FROM pg_prepared_statements), (SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'),
-				(SELECT count(*) FROM pg_listening_channels()), last));
+				(SELECT count(*) FROM pg_listening_channels()), last, CASE WHEN first = foretold THEN 'foretold' ELSE 'none' END,
+				coalesce(shop.dblink_get_connections()::text, 'none'), (SELECT count(*) FROM pg_stat_get_activity(NULL) a WHERE a.application_name = 'left_open')));
 		END});
-my @names = ('setting of the server', 'setting of its own', 'temporary table', 'temporary function', 'prepared statement', 'advisory lock', 'channel', 'sequence value');
-my @none = ('4MB', 'none', 0, 0, 0, 0, 0, 'none');
+my @names = ('setting of the server', 'setting of its own', 'temporary table', 'temporary function', 'prepared statement', 'advisory lock', 'channel', 'sequence value', 'random number', 'connection of dblink', 'connection at all');
+my @none = ('4MB', 'none', 0, 0, 0, 0, 0, 'none', 'none', 'none', 0);
 is($left[$_], $none[$_], "the next owner finds no $names[$_]") foreach 0 .. $#names;
 
 # -- revoked ------------------------------------------------------------------------

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: PostgreSQL
 #
 # Every C function that SQL can call stands any argument: NULL in each place and
-# in all, arrays that are NULL, empty, of NULLs or of two dimensions, numbers at
-# the ends of their types, VARIADIC NULL. The functions are taken from the
+# in all, arrays that are NULL, empty, long, of NULLs or of two dimensions, and
+# of other lengths than those beside them, numbers at the ends of their types,
+# strings of 1 MB, VARIADIC NULL. The functions are taken from the
 # catalogue. Each call is a transaction of its own that is rolled back, once in
 # a select list and once in FROM. The session that calls must live to the end,
 # with the library preloaded and without. Trigger functions are tried as triggers
@@ -31,11 +32,12 @@ my %odd = (
 	'"char"' => [q{''}],
 	'double precision' => [ q{'NaN'}, q{'-infinity'} ],
 	interval => [ q{'-1 s'}, q{'100000000 years'} ],
-	jsonb => [ q{'null'}, q{'[]'}, q{'1'}, q{'[[]]'} ],
+	jsonb => [ q{'null'}, q{'[]'}, q{'1'}, q{'[[]]'}, q{to_jsonb(repeat('x', 1048576))}, q{jsonb_build_object(repeat('x', 1048576), 1)},
+		q{(repeat('[', 3000) || repeat(']', 3000))::jsonb}, q{jsonb_build_object('path', repeat('/{{input.a}}', 87381), 'headers', jsonb_build_object('a', repeat('x', 1048576)))} ],
 	oid => [ '0', '4294967295' ],
 	regrole => ['0'],
 	regprocedure => ['0'],
-	text => [ q{''}, q{repeat('x', 100000)} ],
+	text => [ q{''}, map { "repeat('$_', " . int(1048576 / length $_) . ')' } ('x', '{{a', '[', '/%2e', '* ') ],
 	'timestamp with time zone' => [ q{'infinity'}, q{'-infinity'} ],
 	anyarray => [ q{'{1,NULL}'::int[]}, q{ARRAY[NULL, ROW(1, 2)::public.moved]}, q{'{}'::public.moved[]} ]);
 
@@ -90,7 +92,7 @@ sub odd
 	my ($type) = @_;
 	my @values = ($type eq 'anyarray' ? 'NULL::int[]' : $type =~ /^"any|internal/ ? 'NULL' : "NULL::$type");
 	push @values, map { typed($_, $type) } @{ $odd{$type} // [] };
-	push @values, "'{}'::$type", "ARRAY[NULL]::$type", 'ARRAY[' . good($1) . ", NULL]::$type", "ARRAY[ARRAY[NULL], ARRAY[" . good($1) . "]]::$type",
+	push @values, "'{}'::$type", "array_fill(" . good($1) . ", ARRAY[20000])", "ARRAY[NULL]::$type", 'ARRAY[' . good($1) . ", NULL]::$type", "ARRAY[ARRAY[NULL], ARRAY[" . good($1) . "]]::$type",
 	  (map { "ARRAY[$_]::$type" } @{ $odd{$1} // [] })
 	  if $type =~ /^(.*)\[\]$/;
 	return @values;

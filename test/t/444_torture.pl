@@ -5,6 +5,7 @@
 #
 #   SEED=7         the same decisions again (but not the same times); printed
 #   MINUTES=30     of the storm (1; SAS_LONG=1: 30)
+#   STRIKES="jump_clock fill_disk"    these first
 #
 # Takes about 150 s.
 use strict;
@@ -24,7 +25,9 @@ srand($seed);
 note("figure: MINUTES=$minutes SEED=$seed");
 $| = 1;
 
+TortureFaults::open_strikes(PostgreSQL::Test::Utils::tempdir());
 my $node = new_node('server_1', _init => [ allows_streaming => 1 ], max_prepared_transactions => 20, max_worker_processes => 24,
+	wal_log_hints => 'on', wal_keep_size => '1GB',
 	'sas.complete_in' => '4 s', 'sas.supervisor_interval' => '10 s');
 my $url = TortureLoad::start_service($seed);
 TortureLoad::define_all($node, $url);
@@ -39,6 +42,7 @@ my $end = time() + 60 * $minutes;
 sleep 2;
 $faults->one('promote');
 $faults->one('kill_worker');
+$faults->one($_) foreach split / /, $ENV{STRIKES} // '';
 $faults->strike while time() < $end;
 
 # -- and after ------------------------------------------------------------------------------------
@@ -69,7 +73,7 @@ is($last, 0, 'every run ends') or diag($node->safe_psql('postgres', q{
 ok(wait_for($node, q{SELECT (SELECT count(*) FROM _sas.lease) + (SELECT count(*) FROM _sas.external_slot WHERE request_id IS NOT NULL)}, '0', limit => 60), 'every worker comes to rest');
 ok(wait_for($node, q{SELECT count(*) FROM sas.watches WHERE state <> 'deleted'}, '0'), 'every infinite task ends');
 $load->stop;
-TortureChecker::check($node, http_get("$url/books"), $faults->{struck});
+TortureChecker::check($node, http_get("$url/books"), $faults->{struck}, $faults->{lost});
 note('figure: runs ' . $node->safe_psql('postgres', q{SELECT string_agg(format('%s %s', result, n), ', ' ORDER BY result) FROM (SELECT result, count(*) AS n FROM sas.runs GROUP BY 1) x}));
 $node->stop;
 done_testing();

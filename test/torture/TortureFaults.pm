@@ -20,7 +20,9 @@ package TortureFaults;
 use strict;
 use warnings;
 
+use FindBin;
 use POSIX ();
+use PostgreSQL::Test::Utils ();
 use SasSession;
 use SasTest;
 use Test::More ();
@@ -31,13 +33,41 @@ my @kinds = (
 	[ stop_worker => 10 ], [ kill_worker => 4 ], [ freeze_worker => 8 ], [ end_backend => 8 ], [ kill_backend => 2 ],
 	[ restart_fast => 2 ], [ restart_immediate => 2 ], [ promote => 2 ], [ change_settings => 6 ], [ hold_rows => 10 ],
 	[ hold_table => 4 ], [ vacuum_full => 4 ], [ prepare => 6 ], [ long_transaction => 4 ], [ restart_workers => 3 ],
-	[ checkpoint => 1 ], [ change_agent => 4 ], [ quiet => 8 ]);
+	[ checkpoint => 1 ], [ change_agent => 4 ], [ quiet => 8 ], [ promote_late => 2 ], [ fill_disk => 2 ], [ jump_clock => 4 ],
+	[ use_up_connections => 3 ], [ use_up_slots => 2 ], [ update_extension => 2 ]);
 
 sub new
 {
 	my ($class, $node, $load) = @_;
-	my $self = bless { node => $node, load => $load, struck => [], frozen => {}, held => [], servers => 1, count => {} }, $class;
+	my $self = bless { node => $node, load => $load, struck => [], frozen => {}, held => [], servers => 1, count => {}, ahead => 0, most_ahead => 0 }, $class;
 	return $self;
+}
+
+# open_strikes(folder): before any server is started. Servers from here on have a disk that can be full and a clock
+# that can jump (test/modules/strikes.c).
+sub open_strikes
+{
+	my ($folder) = @_;
+	system('cc', '-O2', '-shared', '-fPIC', '-o', "$folder/strikes.so", "$FindBin::RealBin/../modules/strikes.c", '-ldl') == 0 or die 'no module';
+	$ENV{SAS_STRIKES} = "$folder/strikes";
+	PostgreSQL::Test::Utils::append_to_file($ENV{SAS_STRIKES}, pack('qqq', 0, 0, 0));
+	PostgreSQL::Test::Utils::append_to_file("$ENV{SAS_STRIKES}.ahead", '0');
+	$ENV{LD_PRELOAD} = "$folder/strikes.so";
+	return;
+}
+
+sub set_strikes
+{
+	my ($self, %to) = @_;
+	$self->{$_} = $to{$_} foreach keys %to;
+	open(my $file, '+<', $ENV{SAS_STRIKES}) or die;
+	syswrite $file, pack('qqq', $self->{ahead}, $self->{full} // 0, $self->{wal_writes} // 0);
+	close $file;
+	open($file, '>', "$ENV{SAS_STRIKES}.new") or die;
+	print $file $self->{ahead};
+	close $file;
+	rename "$ENV{SAS_STRIKES}.new", "$ENV{SAS_STRIKES}.ahead" or die;
+	return;
 }
 
 sub sql
@@ -151,6 +181,119 @@ sub promote
 	return;
 }
 
+# An asynchronous standby takes over, with what it has; the old primary comes back as its standby. What was written
+# last may be gone: the checker excuses what the services did in the last seconds before.
+sub promote_late
+{
+	my ($self) = @_;
+	$self->let_go;
+	my $old = $self->{node};
+	my $name = 'server_' . ++$self->{servers};
+	$old->backup($name, backup_options => [ '--checkpoint', 'fast' ]);
+	my $standby = PostgreSQL::Test::Cluster->new($name);
+	$standby->init_from_backup($old, $name, has_streaming => 1);
+	$standby->append_conf('postgresql.conf', "synchronous_standby_names = ''");
+	$standby->start;
+	wait_for($old, q{SELECT count(*) >= 1 FROM pg_stat_replication WHERE state = 'streaming'}) or die 'no standby';
+	sleep(rand(1));
+	$old->stop('immediate');
+	push @{ $self->{lost} }, time();
+	$standby->promote;
+	$self->{node} = $standby;
+	$self->until_up;
+	$self->{load}->aim($standby);
+	$self->return_as_standby($old, $standby);
+	return;
+}
+
+# Nothing of sas runs on a primary that has come back as a standby.
+sub return_as_standby
+{
+	my ($self, $old, $primary) = @_;
+	$self->sql('CHECKPOINT');
+	Test::More::ok(PostgreSQL::Test::Utils::run_log([ 'pg_rewind', '--no-sync', '--config-file', $old->data_dir . '/postgresql.conf',
+		'-D', $old->data_dir, '--source-server', $primary->connstr('postgres') ]), 'the old primary is rewound');
+	$old->append_conf('postgresql.conf', 'port = ' . $old->port . "\nunix_socket_directories = '" . $old->host . "'\nsynchronous_standby_names = ''\n");
+	$old->enable_streaming($primary);
+	$old->set_standby_mode;
+	$old->start;
+	wait_for($primary, q{SELECT count(*) >= 1 FROM pg_stat_replication WHERE state = 'streaming'}) or die 'the old primary does not follow';
+	Test::More::is($old->safe_psql('postgres', q{SELECT count(*) FROM pg_stat_activity WHERE backend_type LIKE 'sas %'}), '0', 'and nothing of sas runs there');
+	$old->stop('immediate');
+	return;
+}
+
+# No file grows for a while; the server may end when its log of changes cannot.
+sub fill_disk
+{
+	my ($self) = @_;
+	$self->set_strikes(full => 1);
+	$self->sql('SELECT pg_switch_wal()') if rand() < 0.3;
+	sleep(0.5 + rand(2));
+	$self->set_strikes(full => 0);
+	unless (wait_for($self->{node}, 'SELECT NOT pg_is_in_recovery()', 't', limit => 10))
+	{
+		$self->{node}->stop('immediate', fail_ok => 1);
+		$self->{node}->start;
+	}
+	$self->until_up;
+	return;
+}
+
+# By hours, ahead or back. It goes back for a while only: what is to happen at an instant would wait for it.
+sub jump_clock
+{
+	my ($self) = @_;
+	my $before = $self->{ahead};
+	my $by = int((rand() < 0.5 ? -1 : 1) * (600 + rand(6 * 3600)));
+	$self->set_strikes(ahead => $before + $by);
+	$self->{most_ahead} = $before + $by if $before + $by > $self->{most_ahead};
+	sleep(rand(3));
+	$self->set_strikes(ahead => $before) if $by < 0;
+	return;
+}
+
+# Sessions take all connections but those of superusers.
+sub use_up_connections
+{
+	my ($self) = @_;
+	my $connection = $self->{node}->connstr('postgres') . ' user=torture_guest';
+	my @sessions;
+	foreach (1 .. 60)
+	{
+		my $pid = open(my $psql, '|-', "psql -XqAt -d \"$connection\" >/dev/null 2>&1") or next;
+		push @sessions, [ $pid, $psql ];
+	}
+	sleep(0.5 + rand(1));
+	local $SIG{PIPE} = 'IGNORE';
+	foreach (@sessions) { kill('TERM', $_->[0]); close $_->[1] }
+	return;
+}
+
+# More workers are wanted than there are slots, and some of those that hold one die.
+sub use_up_slots
+{
+	my ($self) = @_;
+	$self->sql("ALTER SYSTEM SET sas.function_workers = 40");
+	$self->sql('SELECT pg_reload_conf()');
+	sleep(rand(1));
+	$self->stop_worker foreach 1 .. 3;
+	sleep(rand(1));
+	$self->sql('ALTER SYSTEM RESET sas.function_workers');
+	$self->sql('SELECT pg_reload_conf()');
+	return;
+}
+
+# To a version that this library does not know, and back.
+sub update_extension
+{
+	my ($self) = @_;
+	return unless defined $self->sql(q{SET lock_timeout = '5s'; ALTER EXTENSION sas UPDATE TO '0.1.900'});
+	sleep(rand(1));
+	SasTest::wait_until(sub { defined $self->sql(q{SET lock_timeout = '5s'; ALTER EXTENSION sas UPDATE TO '0.1'}) }) or die 'the extension cannot go back';
+	return;
+}
+
 sub change_settings
 {
 	my ($self) = @_;
@@ -216,7 +359,7 @@ sub prepare
 	}
 	my $name = 'p' . int(rand(1 << 30));
 	$self->sql(qq{BEGIN;
-		WITH b AS (INSERT INTO torture.business (id, workflow, input) SELECT n::text, 'beside', jsonb_build_object('id', n::text, 'bad', false) FROM nextval('torture.number') n RETURNING *)
+		WITH b AS (INSERT INTO torture.business (id, workflow, input) SELECT n::text, 'beside', jsonb_build_object('id', n::text, 'bad', false) FROM gen_random_uuid() n RETURNING *)
 		SELECT count(*) FROM b, sas.submit(b.workflow, b.input, key => b.id);
 		PREPARE TRANSACTION '$name'});
 	return;
@@ -241,6 +384,8 @@ sub calm
 	my ($self) = @_;
 	$self->let_go;
 	$self->thaw(1);
+	# past every instant that was written
+	$self->set_strikes(ahead => $self->{most_ahead} + 1, full => 0);
 	$self->until_up;
 	foreach my $name (split /\n/, $self->sql('SELECT gid FROM pg_prepared_xacts') // '') { $self->sql("COMMIT PREPARED '$name'") }
 	$self->sql('ALTER SYSTEM RESET ALL');

@@ -94,7 +94,9 @@ sub define_all
 {
 	my ($node, $url) = @_;
 	$node->command_ok([ 'psql', '-XqAt', '-v', 'ON_ERROR_STOP=1', '-d', $node->connstr('postgres'), '-f', "$FindBin::RealBin/../torture/load.sql" ], 'the load is defined');
+	my $ahead = $ENV{SAS_STRIKES} ? qq{CREATE OR REPLACE FUNCTION torture.ahead() RETURNS float8 LANGUAGE sql AS \$\$ SELECT pg_read_file('$ENV{SAS_STRIKES}.ahead')::float8 \$\$;} : '';
 	my $sql = qq{
+		$ahead
 		CREATE FUNCTION torture.hook(context jsonb) RETURNS jsonb LANGUAGE sql AS \$\$
 			INSERT INTO torture.effect (id, step, undo) VALUES (context ->> 'run_id', 'hook', false) RETURNING 'null'::jsonb \$\$;
 		CREATE FUNCTION torture.tick(input jsonb) RETURNS jsonb LANGUAGE sql AS \$\$ SELECT input \$\$;
@@ -208,7 +210,7 @@ sub submit_some
 		my $end = (qw(COMMIT COMMIT COMMIT COMMIT COMMIT COMMIT COMMIT ROLLBACK), "SAVEPOINT s; ROLLBACK TO s; COMMIT")[ rand 9 ];
 		my $dwell = rand() < 0.2 ? 'SELECT pg_sleep(' . rand(0.3) . ');' : '';
 		$script .= qq{BEGIN;
-			WITH b AS (INSERT INTO torture.business (id, workflow, input) SELECT n::text, '$name', jsonb_build_object('id', n::text) || '$input' FROM nextval('torture.number') n RETURNING *)
+			WITH b AS (INSERT INTO torture.business (id, workflow, input) SELECT n::text, '$name', jsonb_build_object('id', n::text) || '$input' FROM gen_random_uuid() n RETURNING *)
 			SELECT count(*) FROM b, sas.submit(b.workflow, b.input, key => b.id, priority => $priority);
 			$dwell $end;\n};
 	}

@@ -4,11 +4,17 @@
 -- a log of each change of state, by triggers of the test's own.
 
 CREATE SCHEMA torture;
-CREATE SEQUENCE torture.number;
-CREATE TABLE torture.business (id text PRIMARY KEY, workflow text NOT NULL, input jsonb NOT NULL, at timestamptz NOT NULL DEFAULT clock_timestamp());
-CREATE TABLE torture.effect (id text, step text, n text, undo boolean NOT NULL, at timestamptz NOT NULL DEFAULT clock_timestamp());
+CREATE ROLE torture_guest LOGIN;
+
+-- The time that services see. By how many seconds the clock of this server is ahead of it is in a file, where it jumps
+-- (test/modules/strikes.c).
+CREATE FUNCTION torture.ahead() RETURNS float8 LANGUAGE sql AS 'SELECT 0::float8';
+CREATE FUNCTION torture.real_now() RETURNS timestamptz LANGUAGE sql AS $$
+	SELECT clock_timestamp() - make_interval(secs => torture.ahead()) $$;
+CREATE TABLE torture.business (id text PRIMARY KEY, workflow text NOT NULL, input jsonb NOT NULL, at timestamptz NOT NULL DEFAULT torture.real_now());
+CREATE TABLE torture.effect (id text, step text, n text, undo boolean NOT NULL, at timestamptz NOT NULL DEFAULT torture.real_now());
 CREATE TABLE torture.turn (key text, n bigint);
-CREATE TABLE torture.moved (subject text, run_id bigint, step_no int, from_state text, to_state text, at timestamptz NOT NULL DEFAULT clock_timestamp());
+CREATE TABLE torture.moved (seq bigserial, subject text, run_id bigint, step_no int, from_state text, to_state text, at timestamptz NOT NULL DEFAULT torture.real_now());
 
 -- torture.effect(input): {id, step, n, undo}; fails now and then in a way that another attempt mends, or dawdles
 CREATE FUNCTION torture.effect(input jsonb) RETURNS jsonb LANGUAGE plpgsql AS $$

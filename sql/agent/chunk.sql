@@ -1,0 +1,77 @@
+-- SPDX-License-Identifier: PostgreSQL
+--
+-- Chunks: what a step tells while it is carried out.
+--
+-- A function emits in its own transaction: its chunks appear with its result, and are gone when it is rolled
+-- back. An outside program emits in the transaction of its session, under its claim: what it emits after the
+-- claim has ended is refused.
+
+-- _sas.invoked_step(): the step whose function this session carries out; nulls: none.
+CREATE FUNCTION _sas.invoked_step(OUT run_id bigint, OUT step_no int, OUT element int)
+LANGUAGE C AS 'MODULE_PATHNAME', 'sas_api_invoked_step';
+
+-- _sas.emit_as(caller, chunk, request_id): false: the claim does not hold any more.
+--   locks   of an outside claim: the run, or the lease where a session holds the run
+--   writes  chunk
+CREATE FUNCTION _sas.emit_as(caller oid, chunk jsonb, request_id uuid) RETURNS boolean
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+    SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET jit = off
+AS $$
+#variable_conflict use_variable
+DECLARE
+    at record;
+    c record;
+BEGIN
+    PERFORM _sas.check_chunk(chunk);
+    IF request_id IS NULL THEN
+        SELECT i.* INTO at FROM _sas.invoked_step() i;
+        IF at.run_id IS NULL THEN
+            RAISE EXCEPTION 'this session carries out no step'
+                USING ERRCODE = 'object_not_in_prerequisite_state', DETAIL = 'At /request_id.',
+                    HINT = 'Call sas.emit in the function of a step, or with the request_id of a claimed '
+                           'task.';
+        END IF;
+    ELSE
+        c := _sas.lock_claim(caller, request_id, false);
+        IF (c.p).request_id IS NULL OR NOT c.free AND NOT _sas.hold_place(c.p) THEN
+            RETURN false;
+        END IF;
+        at := c.p;
+    END IF;
+    IF (SELECT count(*) >= 10000
+        FROM (SELECT FROM _sas.chunk k WHERE k.run_id = at.run_id AND k.step_no = at.step_no
+              AND k.element = at.element LIMIT 10000) x) THEN
+        RAISE EXCEPTION 'a step can emit at most 10000 chunks'
+            USING ERRCODE = 'program_limit_exceeded', DETAIL = 'At /chunk.',
+                HINT = 'Emit larger chunks, or write to a table of your own.';
+    END IF;
+    INSERT INTO _sas.chunk (run_id, step_no, element, attempt, undo, chunk, emitted_at)
+    SELECT at.run_id, at.step_no, at.element, s.attempt + 1, s.state = 'compensating', chunk, sas.now()
+    FROM _sas.step s WHERE s.run_id = at.run_id AND s.step_no = at.step_no AND s.element = at.element;
+    RETURN true;
+END $$;
+
+-- _sas.check_chunk(chunk): what is wrong with it.
+CREATE FUNCTION _sas.check_chunk(chunk jsonb) RETURNS void
+LANGUAGE plpgsql AS $$
+BEGIN
+    IF chunk IS NULL THEN
+        RAISE EXCEPTION 'the chunk must not be null'
+            USING ERRCODE = 'null_value_not_allowed', DETAIL = 'At /chunk.',
+            HINT = 'Pass jsonb, ''null'' for a JSON null.';
+    ELSIF pg_column_size(chunk) > 65536 THEN
+        RAISE EXCEPTION 'the chunk has more than 65536 bytes'
+            USING ERRCODE = 'program_limit_exceeded', DETAIL = 'At /chunk.',
+            HINT = 'Emit several chunks.';
+    END IF;
+END $$;
+
+-- _sas.hold_place(p): a session holds the run of this claim, so its lease is locked; false: a tick has just
+-- taken it back.
+CREATE FUNCTION _sas.hold_place(p _sas.external_slot) RETURNS boolean
+LANGUAGE plpgsql AS $$
+BEGIN
+    PERFORM FROM _sas.lease l WHERE l.lease_id = p.lease_id FOR NO KEY UPDATE;
+    RETURN EXISTS (SELECT FROM _sas.external_slot h
+                   WHERE h.agent_id = p.agent_id AND h.place = p.place AND h.request_id = p.request_id);
+END $$;

@@ -1,0 +1,331 @@
+-- SPDX-License-Identifier: PostgreSQL
+--
+-- Places: under which concurrency keys new runs come, and what a submit meets that finds no room.
+--
+-- What a run needs is one row for each key, from its submit until it has stopped. A run whose rules all wait
+-- is made, and waits in line (line.sql). Where a rule says otherwise, the submit looks before the run is
+-- made. So that of two sessions one sees what the other has done, each takes the row of the key first, which
+-- it keeps until its transaction ends. Nobody but submits takes these rows.
+
+-- _sas.check_place_key(path, problem, result): raises where a concurrency key could not be made.
+CREATE FUNCTION _sas.check_place_key(path text, problem jsonb, result jsonb) RETURNS boolean
+LANGUAGE plpgsql AS $$
+BEGIN
+    IF problem IS NOT NULL OR jsonb_typeof(result) NOT IN ('string', 'number', 'boolean')
+       OR octet_length(result #>> '{}') > 1000 THEN
+        RAISE EXCEPTION 'could not build the concurrency key: %',
+            CASE WHEN problem IS NOT NULL
+                THEN format('%s: %s', problem ->> 'path', problem ->> 'what')
+                 WHEN jsonb_typeof(result) IN ('string', 'number', 'boolean')
+                     THEN 'it has more than 1000 bytes'
+                 ELSE 'it is of type ' || jsonb_typeof(result) END
+            USING ERRCODE = 'invalid_parameter_value', DETAIL = _sas.at(path || '/key'),
+                HINT = 'The input must have what the key refers to: a string, a number or a boolean.';
+    END IF;
+    RETURN true;
+END $$;
+
+-- _sas.start_context(run): what is known of a run before it begins.
+CREATE FUNCTION _sas.start_context(r _sas.run) RETURNS jsonb
+LANGUAGE sql STABLE AS $$
+    SELECT jsonb_build_object('input', r.input, 'run',
+                              jsonb_build_object('id', r.run_id, 'key', r.key, 'labels', r.labels,
+                                                 'created_at', r.created_at, 'deadline', r.deadline)
+                              || CASE WHEN r.schedule IS NULL THEN '{}'
+                                 ELSE jsonb_build_object('schedule', r.schedule,
+                                                         'scheduled_at', r.scheduled_at) END)
+$$;
+
+-- _sas.places_of(v, runs): the places that these runs of this version need, by run id. Two rules that come to
+-- one key are one: the narrower.
+CREATE FUNCTION _sas.places_of(v _sas.workflow_version, runs _sas.run[])
+RETURNS SETOF _sas.concurrency_slot
+LANGUAGE sql AS $$
+    SELECT DISTINCT ON (r.run_id, s.owner, s.workflow_id, k.result #>> '{}')
+        r.run_id, c.rule_no, s.owner, s.workflow_id, k.result #>> '{}', c.places, c.shared,
+        CASE WHEN r.parent_run_id IS NULL THEN c.overlap ELSE 'wait' END, 'away', r.created_at,
+        r.parent_run_id, r.parent_step_no, false
+    FROM unnest($2) r
+    CROSS JOIN unnest(($1).concurrency) c
+    CROSS JOIN LATERAL (SELECT CASE WHEN c.scope = 'all' THEN 0 ELSE r.owner::oid END AS owner,
+                               CASE WHEN c.scope = 'workflow' THEN ($1).workflow_id ELSE 0 END
+                                   AS workflow_id) s
+    CROSS JOIN LATERAL _sas.render(c.key, _sas.start_context(r)) k
+    WHERE _sas.check_place_key(c.path, k.problem, k.result)
+    ORDER BY r.run_id, s.owner, s.workflow_id, k.result #>> '{}', c.shared, c.places, c.rule_no
+$$;
+
+-- _sas.held_above(run_id): the places that runs above this one hold, and itself.
+CREATE FUNCTION _sas.held_above(run_id bigint) RETURNS SETOF _sas.concurrency_slot
+LANGUAGE sql STABLE AS $$
+    WITH RECURSIVE above AS (
+        SELECT $1 AS run_id
+        UNION ALL
+        SELECT a.parent_run_id FROM above u JOIN _sas.run a ON a.run_id = u.run_id
+        WHERE a.parent_run_id IS NOT NULL)
+    SELECT p.* FROM above u JOIN _sas.concurrency_slot p ON p.run_id = u.run_id WHERE p.state = 'holds'
+$$;
+
+-- _sas.note_places(v, run_ids, parent_run_id, waits): writes down which places new runs need. waits: nothing
+-- but the line keeps them. A child shares the places of the runs above it. It may need no other: it would
+-- wait with a place in its hands, perhaps for a run that waits for that one. Where no run above holds any, a
+-- child has places of its own. Caller: a submit that has made the runs. Writes: concurrency_slot.
+CREATE FUNCTION _sas.note_places(v _sas.workflow_version, run_ids bigint[], parent_run_id bigint,
+                                 waits boolean) RETURNS void
+LANGUAGE plpgsql AS $$
+DECLARE
+    needed _sas.concurrency_slot[];
+    above _sas.concurrency_slot[];
+    p _sas.concurrency_slot;
+BEGIN
+    IF parent_run_id IS NULL AND EXISTS (SELECT FROM unnest(v.concurrency) c WHERE c.overlap <> 'wait') THEN
+        -- noted when the submit looked for room
+        UPDATE _sas.concurrency_slot s SET state = 'waits' WHERE s.run_id = ANY (run_ids) AND waits;
+        RETURN;
+    END IF;
+    needed := ARRAY(SELECT n FROM _sas.places_of(v, ARRAY(SELECT r FROM _sas.run r
+                                                          WHERE r.run_id = ANY (run_ids))) n);
+    IF parent_run_id IS NOT NULL THEN
+        above := ARRAY(SELECT h FROM _sas.held_above(parent_run_id) h);
+    END IF;
+    IF cardinality(above) > 0 THEN
+        SELECT n.* INTO p FROM unnest(needed) n
+        WHERE NOT EXISTS (SELECT FROM unnest(above) h
+                          WHERE h.owner = n.owner AND h.workflow_id = n.workflow_id AND h.key = n.key)
+        LIMIT 1;
+        IF FOUND THEN
+            RAISE EXCEPTION 'a child run needs the concurrency key "%", which no run above it holds', p.key
+                USING ERRCODE = 'object_not_in_prerequisite_state', DETAIL = 'At /concurrency.',
+                    HINT = 'Name the key, with the same scope, in the workflow of the root run too: all keys '
+                           'of a tree of runs are taken together, before it begins.';
+        END IF;
+        RETURN;
+    END IF;
+    INSERT INTO _sas.concurrency_slot
+    SELECT n.run_id, n.rule_no, n.owner, n.workflow_id, n.key, n.places, n.shared, n.overlap,
+        CASE WHEN waits THEN 'waits' ELSE 'away' END, n.since, n.parent_run_id, n.parent_step_no, false
+    FROM unnest(needed) n;
+END $$;
+
+-- _sas.meet_runs(...): of a workflow some of whose rules do not wait: what each submit comes to, in order:
+-- the run that is to be made, whose places are written down; or an open one in its stead, which may get its
+-- input. Keys in order, so that two sessions cannot wait for each other. Caller: a submit, before its runs
+-- are made. Writes: concurrency_key, concurrency_slot, run_key; a message for each run that is replaced.
+CREATE FUNCTION _sas.meet_runs(caller oid, v _sas.workflow_version, keys text[], labels jsonb,
+                               INOUT inputs jsonb[], INOUT ids bigint[], INOUT fresh boolean[])
+LANGUAGE plpgsql AS $$
+DECLARE
+    needed _sas.concurrency_slot[];
+    own _sas.concurrency_slot[];
+    at int := 1;
+    met record;
+BEGIN
+    needed := ARRAY(SELECT n FROM _sas.places_of(v, ARRAY(
+        SELECT jsonb_populate_record(
+            NULL::_sas.run, jsonb_build_object('run_id', ids[u.n], 'owner', caller, 'input', u.input, 'key',
+                                               keys[u.n], 'labels', $4, 'created_at', sas.now()))
+        FROM unnest(inputs) WITH ORDINALITY AS u (input, n) WHERE fresh[u.n])) n ORDER BY n.run_id);
+    INSERT INTO _sas.concurrency_key AS k (owner, workflow_id, key)
+    SELECT DISTINCT n.owner, n.workflow_id, n.key FROM unnest(needed) n WHERE n.overlap <> 'wait'
+    ORDER BY 1, 2, 3
+    ON CONFLICT (owner, workflow_id, key) DO UPDATE SET submits = k.submits + 1;
+    FOR n IN 1 .. cardinality(ids) LOOP
+        CONTINUE WHEN NOT fresh[n];
+        own := '{}';
+        WHILE (needed[at]).run_id = ids[n] LOOP
+            own := own || needed[at];
+            at := at + 1;
+        END LOOP;
+        met := _sas.meet_open(caller, v, own);
+        IF met.run_id IS NULL THEN
+            INSERT INTO _sas.concurrency_slot SELECT * FROM unnest(own);
+            CONTINUE;
+        END IF;
+        DELETE FROM _sas.run_key k WHERE k.owner = caller AND k.workflow_id = v.workflow_id
+            AND k.key = keys[n] AND k.run_id = ids[n];
+        IF met.follows THEN
+            -- it may be of this very submit
+            inputs[coalesce(array_position(ids, met.run_id), n)] := inputs[n];
+            PERFORM _sas.renew_follower(caller, met.run_id, inputs[n], own);
+        END IF;
+        ids[n] := met.run_id;
+        fresh[n] := false;
+    END LOOP;
+    -- where no run came under a key after all
+    DELETE FROM _sas.concurrency_key k USING unnest(needed) u
+    WHERE k.owner = u.owner AND k.workflow_id = u.workflow_id AND k.key = u.key AND false = ANY (fresh)
+      AND NOT EXISTS (SELECT FROM _sas.concurrency_slot s WHERE s.owner = k.owner
+                      AND s.workflow_id = k.workflow_id AND s.key = k.key AND s.overlap <> 'wait');
+END $$;
+
+-- _sas.meet_open(caller, v, needed): the open run that a submit gets in place of the one that needs these
+-- places (null: that one is made), and whether it follows another, and takes the input of the submit. A
+-- refusal comes before all, then the first rule without room decides.
+CREATE FUNCTION _sas.meet_open(caller oid, v _sas.workflow_version, needed _sas.concurrency_slot[],
+                               OUT run_id bigint, OUT follows boolean)
+LANGUAGE plpgsql AS $$
+DECLARE
+    p _sas.concurrency_slot;
+    open bigint[];
+    replaced bigint[] := '{}';
+BEGIN
+    FOR p IN SELECT n.* FROM unnest(needed) n WHERE n.overlap <> 'wait'
+             ORDER BY n.overlap = 'refuse' DESC, n.rule_no LOOP
+        open := _sas.in_the_way(p);
+        CONTINUE WHEN open = '{}' OR run_id IS NOT NULL;
+        IF p.overlap = 'refuse' THEN
+            RAISE EXCEPTION 'run % is open under the concurrency key "%"', open[1], p.key
+                USING ERRCODE = 'object_in_use', DETAIL = 'At /concurrency.',
+                    HINT = 'Submit again when it has stopped. See sas.locks for the runs that hold keys.';
+        ELSIF p.overlap = 'return' THEN
+            run_id := open[1];
+        ELSIF p.overlap = 'once_more' THEN
+            run_id := _sas.follower(caller, v.workflow_id, p, open);
+            follows := run_id IS NOT NULL;
+        ELSE
+            replaced := replaced || _sas.replaceable(caller, v.workflow_id, open[:
+                CASE WHEN p.shared THEN cardinality(open) ELSE cardinality(open) - p.places + 1 END]);
+        END IF;
+    END LOOP;
+    IF run_id IS NULL AND replaced <> '{}' THEN
+        INSERT INTO _sas.message (actor, due_at, run_id, kind)
+        SELECT DISTINCT 's'::"char", sas.now(), o, 'replace' FROM unnest(replaced) o;
+        PERFORM _sas.wake('{}', true, false, '{}');
+    END IF;
+END $$;
+
+-- _sas.replaceable(caller, workflow_id, run_ids): those of these runs that a submit of the workflow may
+-- cancel: its own ones, and what the caller may cancel anyway. The others are followed.
+CREATE FUNCTION _sas.replaceable(caller oid, for_workflow int, run_ids bigint[]) RETURNS bigint[]
+LANGUAGE sql STABLE AS $$
+    SELECT ARRAY(SELECT o FROM unnest($3) o
+                 LEFT JOIN _sas.run r ON r.run_id = o
+                 LEFT JOIN _sas.workflow_version w USING (version_id)
+                 -- without a row: it is made by this submit
+                 WHERE r.run_id IS NULL OR w.workflow_id = $2 OR pg_has_role($1, r.owner, 'MEMBER'))
+$$;
+
+-- _sas.in_the_way(place): the open runs for which there is no room under this key; none: there is room. Those
+-- that hold it come first, then by run id. A run that is just ending is waited for.
+CREATE FUNCTION _sas.in_the_way(p _sas.concurrency_slot) RETURNS bigint[]
+LANGUAGE plpgsql AS $$
+DECLARE
+    awaited bigint[] := '{}';
+    open bigint[];
+BEGIN
+    LOOP
+        open := _sas.open_under(p);
+        IF open = '{}' OR open = awaited THEN
+            RETURN open;
+        END IF;
+        PERFORM _sas.await_ending(open);
+        awaited := open;
+    END LOOP;
+END $$;
+
+CREATE FUNCTION _sas.open_under(p _sas.concurrency_slot) RETURNS bigint[]
+LANGUAGE sql AS $$
+    WITH open AS MATERIALIZED (
+        SELECT s.run_id, s.state, s.shared FROM _sas.concurrency_slot s
+        WHERE s.owner = ($1).owner AND s.workflow_id = ($1).workflow_id AND s.key = ($1).key
+          AND s.overlap <> 'wait' AND s.state <> 'left'
+        UNION ALL
+        SELECT s.run_id, s.state, s.shared FROM _sas.concurrency_slot s
+        WHERE s.owner = ($1).owner AND s.workflow_id = ($1).workflow_id AND s.key = ($1).key
+          AND s.overlap = 'wait' AND s.state = 'holds'
+        UNION ALL
+        (SELECT s.run_id, s.state, s.shared FROM _sas.concurrency_slot s
+         WHERE s.owner = ($1).owner AND s.workflow_id = ($1).workflow_id AND s.key = ($1).key
+           AND s.overlap = 'wait' AND s.state = 'waits'
+         ORDER BY s.run_id LIMIT ($1).places))
+    SELECT coalesce(array_agg(o.run_id ORDER BY o.state = 'holds' DESC, o.run_id), '{}')
+    FROM open o
+    WHERE CASE WHEN ($1).shared THEN NOT o.shared
+          ELSE (SELECT count(*) >= ($1).places OR bool_or(x.shared) FROM open x) END
+$$;
+
+-- _sas.await_ending(run_ids): when the transactions that stop any of these runs have ended. A lock is given
+-- back at once: the runs go on while the transaction of the caller does.
+CREATE FUNCTION _sas.await_ending(run_ids bigint[]) RETURNS void
+LANGUAGE plpgsql AS $$
+DECLARE
+    free bigint[];
+    ending bigint;
+BEGIN
+    BEGIN
+        free := ARRAY(SELECT s.run_id FROM _sas.concurrency_slot s WHERE s.run_id = ANY ($1)
+                      FOR SHARE SKIP LOCKED);
+        RAISE SQLSTATE 'SAS00';
+    EXCEPTION WHEN SQLSTATE 'SAS00' THEN
+        NULL;
+    END;
+    FOR ending IN SELECT u FROM unnest(run_ids) u WHERE u <> ALL (free) LOOP
+        BEGIN
+            PERFORM FROM _sas.concurrency_slot s WHERE s.run_id = ending FOR SHARE;
+            RAISE SQLSTATE 'SAS00';
+        EXCEPTION WHEN SQLSTATE 'SAS00' THEN
+            NULL;
+        END;
+    END LOOP;
+END $$;
+
+-- _sas.follower(caller, workflow_id, place, open): the run of the same owner and workflow for which there
+-- was no room either, and which has not begun; null: there is none. It cannot begin until this transaction
+-- has ended. One without a row is made by this very submit.
+CREATE FUNCTION _sas.follower(caller oid, for_workflow int, p _sas.concurrency_slot, open bigint[])
+RETURNS bigint
+LANGUAGE plpgsql AS $$
+DECLARE
+    candidate record;
+BEGIN
+    FOR candidate IN
+        SELECT DISTINCT s.run_id, r.run_id IS NOT NULL AS made FROM _sas.concurrency_slot s
+        LEFT JOIN _sas.run r ON r.run_id = s.run_id
+        LEFT JOIN _sas.workflow_version w ON w.version_id = r.version_id
+        WHERE s.owner = p.owner AND s.workflow_id = p.workflow_id AND s.key = p.key
+            AND s.overlap = 'once_more' AND s.state IN ('away', 'waits') AND s.shared = p.shared
+            AND (p.shared OR s.run_id <> ALL (open[:p.places]))
+            AND (r.run_id IS NULL OR r.owner = caller AND w.workflow_id = for_workflow)
+        ORDER BY 1 DESC LOOP
+        PERFORM _sas.wake_on_abort();
+        PERFORM FROM _sas.run r
+        WHERE r.run_id = candidate.run_id AND r.state IN ('scheduled', 'paused') AND r.started_at IS NULL
+            AND r.abandon_as IS NULL
+        FOR NO KEY UPDATE;
+        IF FOUND THEN
+            PERFORM _sas.wake('{}', true, false, '{}');
+        END IF;
+        IF FOUND OR NOT candidate.made THEN
+            RETURN candidate.run_id;
+        END IF;
+    END LOOP;
+    RETURN NULL;
+END $$;
+
+-- _sas.renew_follower(caller, run_id, input, needed): the run that follows the open one takes the newest
+-- input. Caller: holds the lock of the run. Writes: run, concurrency_slot, history.
+CREATE FUNCTION _sas.renew_follower(caller oid, for_run bigint, new_input jsonb,
+                                    needed _sas.concurrency_slot[]) RETURNS void
+LANGUAGE plpgsql AS $$
+DECLARE
+    old_input jsonb;
+BEGIN
+    SELECT r.input INTO old_input FROM _sas.run r WHERE r.run_id = for_run;
+    IF old_input <> new_input THEN
+        UPDATE _sas.run r SET input = new_input WHERE r.run_id = for_run;
+        PERFORM _sas.open_share(caller, 1, false, _sas.share_size(new_input));
+        PERFORM _sas.give_share(caller, false, old_input);
+        PERFORM _sas.record(caller, ARRAY[for_run], 'submit', NULL, jsonb_build_object('input', new_input));
+    END IF;
+    -- its other rules may come to other keys now
+    DELETE FROM _sas.concurrency_slot s WHERE s.run_id = for_run AND NOT EXISTS (
+        SELECT FROM unnest(needed) n
+        WHERE n.owner = s.owner AND n.workflow_id = s.workflow_id AND n.key = s.key);
+    INSERT INTO _sas.concurrency_slot
+    SELECT for_run, n.rule_no, n.owner, n.workflow_id, n.key, n.places, n.shared, n.overlap, s.state, n.since,
+        NULL, NULL, false
+    FROM unnest(needed) n
+    CROSS JOIN LATERAL (SELECT min(x.state) AS state FROM _sas.concurrency_slot x
+                        WHERE x.run_id = for_run) s
+    ON CONFLICT (run_id, rule_no) DO NOTHING;
+END $$;

@@ -1,0 +1,84 @@
+-- SPDX-License-Identifier: PostgreSQL
+--
+-- Owner: what a role owns of sas, and how that goes to another role. These are rows, and no objects that
+-- PostgreSQL knows the owner of: REASSIGN OWNED, DROP OWNED and DROP ROLE ask here (src/api/owned.c).
+
+-- _sas.owned_by(role): a line for each thing that keeps the role from being dropped, as DROP ROLE writes its
+-- own; '': nothing. Runs that have stopped stay, under the number of the role.
+CREATE FUNCTION _sas.owned_by(role regrole) RETURNS text
+LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    lines text[];
+BEGIN
+    SELECT coalesce(array_agg(format('owner of %s', x.what) ORDER BY x.kind, x.what COLLATE "C"), '{}')
+    INTO lines
+    FROM (SELECT 1 AS kind,
+                 format('%s open %s', count(*), CASE count(*) WHEN 1 THEN 'run' ELSE 'runs' END) AS what
+          FROM _sas.run r WHERE r.owner = $1 AND r.state <> 'stopped' HAVING count(*) > 0
+          UNION ALL SELECT 2, format('schedule "%s"', s.name) FROM _sas.schedule s WHERE s.owner = $1
+          UNION ALL SELECT 3, format('infinite task "%s" of watcher "%s"', w.key, d.name)
+          FROM _sas.watch w JOIN _sas.watcher d USING (watcher_id) WHERE w.owner = $1 AND w.state <> 'deleted'
+          UNION ALL SELECT 4, format('watcher "%s"', d.name) FROM _sas.watcher d WHERE d.owner = $1
+          UNION ALL SELECT 5, format('middleware "%s" of phase %s', m.name, m.phase)
+          FROM _sas.middleware m WHERE m.created_by = $1
+          UNION ALL SELECT 6, format('workflow "%s"', f.name) FROM _sas.workflow f
+          WHERE f.owner = $1 AND f.dropped_at IS NULL
+          UNION ALL SELECT 7, 'the hook of alerts' FROM _sas.alert_hook h WHERE h.owner = $1) x;
+    RETURN array_to_string(lines[:100], E'\n')
+        || CASE WHEN cardinality(lines) > 100
+           THEN format(E'\nand of %s other objects', cardinality(lines) - 100) ELSE '' END;
+END $$;
+
+-- _sas.reassign_owned(caller, from_role, to_role): everything with an owner goes from one role to the other,
+-- in every table of sas that says whose a row is, stopped runs and their keys too. Runs first: a trigger
+-- looks up the owners of their messages there. What a worker has claimed ends with the rights that it was
+-- claimed with.
+--   holds   the runs, until the end of the transaction; ticks pass them by
+--   writes  the owner of rows, and nothing else: rows of state stay with their only writers
+CREATE FUNCTION _sas.reassign_owned(caller regrole, from_role regrole, to_role regrole) RETURNS void
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    place record;
+    why text;
+    moved bigint := 0;
+    n bigint;
+BEGIN
+    IF from_role = to_role THEN
+        RETURN;
+    END IF;
+    FOR place IN
+        SELECT c.oid::regclass AS relation, a.attname AS name
+        FROM pg_class c JOIN pg_attribute a ON a.attrelid = c.oid AND NOT a.attisdropped
+        WHERE c.relnamespace = '_sas'::regnamespace AND c.relkind = 'r'
+            AND a.attname IN ('owner', 'workflow_owner', 'created_by')
+            AND a.atttypid IN ('regrole'::regtype, 'oid'::regtype)
+        ORDER BY c.relname <> 'run', c.relname, a.attname
+    LOOP
+        EXECUTE format('UPDATE %1$s SET %2$I = $2 WHERE %2$I = $1', place.relation, place.name)
+        USING from_role::oid, to_role::oid;
+        GET DIAGNOSTICS n = ROW_COUNT;
+        moved := moved + n;
+    END LOOP;
+    IF moved > 0 THEN
+        UPDATE _sas.watcher d SET change = d.change + 1 WHERE d.owner = to_role;
+        PERFORM _sas.record(caller, ARRAY[NULL::bigint], 'reassign_owned', NULL,
+                            jsonb_build_object('from', pg_get_userbyid(from_role),
+                                               'to', pg_get_userbyid(to_role)));
+    END IF;
+EXCEPTION WHEN unique_violation THEN
+    GET STACKED DIAGNOSTICS why = PG_EXCEPTION_DETAIL;
+    RAISE EXCEPTION 'role "%" has a run with the key of a run of role "%"', pg_get_userbyid(to_role),
+            pg_get_userbyid(from_role)
+        USING ERRCODE = 'unique_violation', DETAIL = why,
+            HINT = 'Purge one of them, or name another role.';
+END $$;
+
+-- _sas.tie_owner(role): DROP OWNED has dropped its rights; while it owns something it is not dropped, in no
+-- database of the cluster. See _sas.untie_owner.
+CREATE FUNCTION _sas.tie_owner(role regrole) RETURNS void
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    IF _sas.owned_by(role) <> '' THEN
+        PERFORM _sas.tie_role(role);
+    END IF;
+END $$;

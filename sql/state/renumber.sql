@@ -1,0 +1,80 @@
+-- SPDX-License-Identifier: PostgreSQL
+--
+-- Renumber: the steps of a run have other numbers in another version of its definition.
+
+-- _sas.renumber_steps(run_ids, old_nos, new_nos): whatever is known of these steps is known under other
+-- numbers. In two turns, since a number that one step leaves may be another's. Steps of a run that is being
+-- ended and that are not named have gone. Caller: holds the locks of the runs; nothing of them is claimed.
+-- Writes: every table with steps of runs.
+CREATE FUNCTION _sas.renumber_steps(run_ids bigint[], old_nos int[], new_nos int[]) RETURNS void
+LANGUAGE plpgsql AS $$
+BEGIN
+    FOR turn IN 1..2 LOOP
+        UPDATE _sas.step t SET step_no = u.n FROM _sas.turn_of(turn, $1, $2, $3) u
+        WHERE t.run_id = u.run_id AND t.step_no = u.o;
+        UPDATE _sas.ready t SET step_no = u.n FROM _sas.turn_of(turn, $1, $2, $3) u
+        WHERE t.run_id = u.run_id AND t.step_no = u.o;
+        UPDATE _sas.override t SET step_no = u.n FROM _sas.turn_of(turn, $1, $2, $3) u
+        WHERE t.run_id = u.run_id AND t.step_no = u.o;
+        UPDATE _sas.item t SET step_no = u.n FROM _sas.turn_of(turn, $1, $2, $3) u
+        WHERE t.run_id = u.run_id AND t.step_no = u.o;
+        UPDATE _sas.map_key t SET step_no = u.n FROM _sas.turn_of(turn, $1, $2, $3) u
+        WHERE t.run_id = u.run_id AND t.step_no = u.o;
+        UPDATE _sas.map_progress t SET step_no = u.n FROM _sas.turn_of(turn, $1, $2, $3) u
+        WHERE t.run_id = u.run_id AND t.step_no = u.o;
+        UPDATE _sas.phase t SET step_no = u.n FROM _sas.turn_of(turn, $1, $2, $3) u
+        WHERE t.run_id = u.run_id AND t.step_no = u.o;
+        UPDATE _sas.signal t SET step_no = u.n FROM _sas.turn_of(turn, $1, $2, $3) u
+        WHERE t.run_id = u.run_id AND t.step_no = u.o;
+        UPDATE _sas.task t SET step_no = u.n FROM _sas.turn_of(turn, $1, $2, $3) u
+        WHERE t.run_id = u.run_id AND t.step_no = u.o;
+        UPDATE _sas.queue_slot t SET step_no = u.n FROM _sas.turn_of(turn, $1, $2, $3) u
+        WHERE t.run_id = u.run_id AND t.step_no = u.o;
+        UPDATE _sas.message t SET step_no = u.n FROM _sas.turn_of(turn, $1, $2, $3) u
+        WHERE t.run_id = u.run_id AND t.step_no = u.o;
+        UPDATE _sas.chunk t SET step_no = u.n FROM _sas.turn_of(turn, $1, $2, $3) u
+        WHERE t.run_id = u.run_id AND t.step_no = u.o;
+        UPDATE _sas.attempt t SET step_no = u.n FROM _sas.turn_of(turn, $1, $2, $3) u
+        WHERE t.run_id = u.run_id AND t.step_no = u.o;
+        UPDATE _sas.alert t SET step_no = u.n FROM _sas.turn_of(turn, $1, $2, $3) u
+        WHERE t.run_id = u.run_id AND t.step_no = u.o;
+        UPDATE _sas.run t SET parent_step_no = u.n
+        FROM _sas.turn_of(turn, $1, $2, $3) u
+        WHERE t.parent_run_id = u.run_id AND t.parent_step_no = u.o;
+        UPDATE _sas.concurrency_slot t SET parent_step_no = u.n
+        FROM _sas.turn_of(turn, $1, $2, $3) u
+        WHERE t.parent_run_id = u.run_id AND t.parent_step_no = u.o;
+    END LOOP;
+    UPDATE _sas.abandoned_run a
+    SET undo_no = coalesce((SELECT u.n FROM unnest($1, $2, $3) AS u (run_id, o, n)
+                            WHERE u.run_id = a.run_id AND u.o = a.undo_no), a.undo_no),
+        steps = ARRAY(SELECT ROW(u.n, x.element, x.from_state, x.alone, x.waiting_kind, x.waiting_until,
+                                 x.message_kind)::_sas.abandoned_step
+                      FROM unnest(a.steps) x
+                      JOIN unnest($1, $2, $3) AS u (run_id, o, n)
+                          ON u.run_id = a.run_id AND u.o = x.step_no)
+    WHERE a.run_id = ANY ($1);
+END $$;
+
+-- _sas.turn_of(turn, run_ids, old_nos, new_nos): first to what no step has, then to the new number.
+CREATE FUNCTION _sas.turn_of(turn int, run_ids bigint[], old_nos int[], new_nos int[])
+RETURNS TABLE (run_id bigint, o int, n int)
+LANGUAGE sql IMMUTABLE AS $$
+    SELECT u.r, CASE turn WHEN 1 THEN u.o ELSE -1 - u.n END, CASE turn WHEN 1 THEN -1 - u.n ELSE u.n END
+    FROM unnest($2, $3, $4) AS u (r, o, n) WHERE u.o <> u.n
+$$;
+
+-- _sas.forget_steps(run_ids, step_nos): these steps, which have not begun, are as before it came to them.
+-- Caller: holds the locks of the runs, and of what is ready of them.
+CREATE FUNCTION _sas.forget_steps(run_ids bigint[], step_nos int[]) RETURNS void
+LANGUAGE plpgsql AS $$
+BEGIN
+    DELETE FROM _sas.step d USING unnest(run_ids, step_nos) AS u (run_id, step_no)
+    WHERE d.run_id = u.run_id AND d.step_no = u.step_no;
+    DELETE FROM _sas.ready d USING unnest(run_ids, step_nos) AS u (run_id, step_no)
+    WHERE d.run_id = u.run_id AND d.step_no = u.step_no;
+    DELETE FROM _sas.phase d USING unnest(run_ids, step_nos) AS u (run_id, step_no)
+    WHERE d.run_id = u.run_id AND d.step_no = u.step_no;
+    DELETE FROM _sas.message d USING unnest(run_ids, step_nos) AS u (run_id, step_no)
+    WHERE d.run_id = u.run_id AND d.step_no = u.step_no;
+END $$;

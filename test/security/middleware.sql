@@ -1,0 +1,99 @@
+-- SPDX-License-Identifier: PostgreSQL
+--
+-- Middleware: what an admin puts around the submits of others runs with his own rights, in their session, and
+-- leaves nothing there that runs with theirs. t/490_middleware_rights has the phases of workers.
+\set QUIET on
+\pset format unaligned
+\pset tuples_only on
+\pset pager off
+SELECT no_plan();
+
+CREATE ROLE mw_adm; CREATE ROLE mw_ann; CREATE ROLE mw_root SUPERUSER;
+SELECT sas.grant_usage('mw_adm', 'admin'), sas.grant_usage('mw_ann', 'user') \g /dev/null
+CREATE SCHEMA mw; GRANT ALL ON SCHEMA mw TO PUBLIC;
+-- the error, or ok, of a submit as that role
+CREATE FUNCTION pg_temp.submits(who text, workflow text DEFAULT 'mw_w') RETURNS text LANGUAGE plpgsql AS $$
+DECLARE
+    said text := 'ok';
+BEGIN
+    EXECUTE format('SET LOCAL ROLE %I', who);
+    BEGIN
+        PERFORM sas.submit(workflow);
+    EXCEPTION WHEN OTHERS THEN
+        said := SQLERRM;
+    END;
+    RESET ROLE;
+    RETURN said;
+END $$;
+-- an admin has this as the before and after of his only middleware
+CREATE FUNCTION pg_temp.around(body text, which text DEFAULT 'before') RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+    SET LOCAL ROLE mw_adm;
+    EXECUTE format('CREATE OR REPLACE FUNCTION mw.act(c jsonb) RETURNS jsonb LANGUAGE plpgsql AS %L', 'BEGIN ' || body || ' RETURN NULL; END');
+    PERFORM sas.create_middleware('mw_m', 'plan', before => CASE which WHEN 'before' THEN 'mw.act(jsonb)' END::regprocedure,
+                                  after => CASE which WHEN 'after' THEN 'mw.act(jsonb)' END::regprocedure);
+    RESET ROLE;
+END $$;
+
+-- no worker sees it
+BEGIN;
+CREATE TABLE mw.seen (who text, at text); GRANT ALL ON mw.seen TO PUBLIC;
+CREATE FUNCTION mw.step(input jsonb) RETURNS jsonb LANGUAGE sql AS $$ SELECT input $$;
+SET ROLE mw_ann;
+CREATE TABLE mw.anns (secret text); INSERT INTO mw.anns VALUES ('of ann');
+SELECT sas.create_workflow('mw_w', '{"steps": {"a": {"function": "mw.step"}}}') \g /dev/null
+SELECT set_config('mw.of_ann', 'hers', false) \g /dev/null
+RESET ROLE;
+
+-- with whose rights
+SELECT pg_temp.around($$INSERT INTO mw.seen VALUES (current_user, 'before');$$) \g /dev/null
+SELECT is(pg_temp.submits('mw_ann'), 'ok', 'a user submits, with middleware of an admin around it');
+SELECT is((SELECT string_agg(who, ' ') FROM mw.seen), 'mw_adm', 'which runs as the admin');
+SELECT pg_temp.around($$PERFORM secret FROM mw.anns;$$) \g /dev/null
+SELECT is(pg_temp.submits('mw_ann'), 'permission denied for table anns', 'it reads no table of who submits');
+SELECT pg_temp.around($$PERFORM secret FROM mw.anns;$$, 'after') \g /dev/null
+SELECT is(pg_temp.submits('mw_ann'), 'permission denied for table anns', 'nor does an after');
+SELECT pg_temp.around($$EXECUTE 'SET ROLE mw_ann';$$) \g /dev/null
+SELECT alike(pg_temp.submits('mw_ann'), 'cannot set parameter "role" within security-%', 'it does not become who submits');
+SELECT pg_temp.around($$EXECUTE 'RESET ROLE';$$) \g /dev/null
+SELECT alike(pg_temp.submits('mw_ann'), 'cannot set parameter "role" within security-%', 'nor who the session belongs to');
+
+-- what it leaves in the session
+SELECT pg_temp.around($$CREATE TEMP TABLE trap (n int);$$) \g /dev/null
+SELECT alike(pg_temp.submits('mw_ann'), 'cannot create temporary table within security-restricted operation', 'it leaves no temporary table');
+SELECT pg_temp.around($$EXECUTE 'PREPARE trap AS SELECT 1';$$) \g /dev/null
+SELECT alike(pg_temp.submits('mw_ann'), 'cannot execute PREPARE within security-restricted operation', 'nor a prepared statement');
+SELECT pg_temp.around($$EXECUTE 'DECLARE trap CURSOR WITH HOLD FOR SELECT 1';$$) \g /dev/null
+SELECT alike(pg_temp.submits('mw_ann'), '%within security-restricted operation', 'nor a held cursor');
+SELECT pg_temp.around($$EXECUTE 'LISTEN trap';$$) \g /dev/null
+SELECT alike(pg_temp.submits('mw_ann'), 'cannot execute LISTEN within security-restricted operation', 'nor does it listen');
+SET ROLE mw_adm;
+CREATE TABLE mw.trap (n int);
+CREATE FUNCTION mw.spring() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN INSERT INTO mw.seen VALUES (current_user, 'deferred'); RETURN NULL; END $$;
+CREATE CONSTRAINT TRIGGER spring AFTER INSERT ON mw.trap DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION mw.spring();
+RESET ROLE;
+SELECT pg_temp.around($$INSERT INTO mw.trap VALUES (1);$$) \g /dev/null
+SELECT alike(pg_temp.submits('mw_ann'), 'cannot fire deferred trigger within security-restricted operation', 'nor a deferred trigger, which would run as who submits');
+SELECT pg_temp.around($$PERFORM set_config('search_path', 'mw', false), set_config('mw.of_ann', 'not hers', false);$$) \g /dev/null
+SELECT current_setting('search_path') AS path \gset
+SELECT is(pg_temp.submits('mw_ann'), 'ok', 'settings it may change');
+SELECT is(current_setting('mw.of_ann') || ' ' || current_setting('search_path'), 'hers ' || :'path', 'and they are what they were');
+
+-- superusers
+SELECT pg_temp.around($$INSERT INTO mw.seen VALUES (current_user, 'before');$$) \g /dev/null
+SELECT sas.create_workflow('mw_super', '{"steps": {"a": {"function": "mw.step"}}}') \g /dev/null
+SELECT is(pg_temp.submits('mw_root', 'mw_super'), 'middleware "mw_m" is not owned by a superuser', 'a superuser''s run takes no middleware of an admin');
+SELECT sas.grant_usage('mw_ann', 'admin') \g /dev/null
+SELECT is(pg_temp.submits('mw_ann', 'mw_super'), 'ok', 'an admin''s run does');
+ALTER FUNCTION mw.act OWNER TO mw_adm;
+SELECT throws_ok($$SELECT sas.create_middleware('mw_m', 'plan', before => 'mw.act(jsonb)')$$, '42501', 'function mw.act(jsonb) is not owned by a superuser', 'a superuser makes no middleware of a function that an admin may change');
+CREATE FUNCTION mw.super_act(c jsonb) RETURNS jsonb LANGUAGE sql AS $$ INSERT INTO mw.seen VALUES (current_user, 'super'); SELECT NULL::jsonb $$;
+SELECT sas.create_middleware('mw_m', 'plan', before => 'mw.super_act(jsonb)') \g /dev/null
+SELECT is(pg_temp.submits('mw_ann'), 'ok', 'middleware of a superuser is around the runs of others');
+SELECT is((SELECT string_agg(DISTINCT who, ' ') FROM mw.seen WHERE at = 'super'), current_user::text, 'as the superuser, like a definer function');
+ALTER FUNCTION mw.super_act OWNER TO mw_adm;
+SELECT is(pg_temp.submits('mw_ann'), 'function mw.super_act(jsonb) is not owned by a superuser', 'but not when another role owns its function since');
+SELECT throws_ok($$SELECT sas.create_workflow('mw_internal', '{"steps": {"a": {"function": "_sas.through_middleware"}}}')$$, '42883', NULL, 'no step names what calls middleware, with roles of its input');
+
+SELECT * FROM finish();
+ROLLBACK;

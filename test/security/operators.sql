@@ -1,0 +1,67 @@
+-- SPDX-License-Identifier: PostgreSQL
+--
+-- Operators and the runs of superusers: they stop them, send them on and settle them, as those of others. They do not
+-- choose what such a run is given or does, and they reach no process that executes it.
+\set QUIET on
+\pset format unaligned
+\pset tuples_only on
+\pset pager off
+SELECT no_plan();
+
+CREATE ROLE os_op; CREATE ROLE os_adm;
+SELECT sas.grant_usage('os_op', 'operator'), sas.grant_usage('os_adm', 'admin') \g /dev/null
+CREATE SCHEMA os; GRANT USAGE ON SCHEMA os TO PUBLIC;
+CREATE FUNCTION os.act(input jsonb) RETURNS jsonb LANGUAGE sql AS $$ SELECT input $$;
+CREATE FUNCTION os.plan(input jsonb) RETURNS jsonb LANGUAGE sql AS $$ SELECT '{"steps": {}}'::jsonb $$;
+-- ok, or the SQLSTATE; of a verb for runs what it said
+CREATE FUNCTION pg_temp.says(who text, statement text) RETURNS text LANGUAGE plpgsql AS $$
+DECLARE
+    said text;
+BEGIN
+    EXECUTE format('SET LOCAL ROLE %I', who);
+    BEGIN
+        EXECUTE statement INTO said;
+        said := coalesce(nullif(said, ''), 'ok');
+    EXCEPTION WHEN OTHERS THEN
+        said := SQLSTATE;
+    END;
+    RESET ROLE;
+    RETURN said;
+END $$;
+SELECT sas.create_workflow('os_w', '{"steps": {"w": {"wait": {"signal": "go"}}, "a": {"function": "os.act", "after": ["w"]}}}'),
+       sas.create_workflow('os_planned', '{"plan": "os.plan"}') \g /dev/null
+
+-- no worker sees it
+BEGIN;
+SELECT run_id AS run FROM sas.submit('os_w', key => 'os_key') \gset
+SELECT run_id AS planned FROM sas.submit('os_planned') \gset
+
+-- what they may
+SELECT is(pg_temp.says(who, format('SELECT coalesce(refused, changed::text) FROM ' || verb, :run)), 'true', format('%s on a superuser''s run: %s', who, verb))
+FROM unnest('{os_op,os_adm}'::text[]) who, unnest('{sas.pause(%s),sas.resume(%s),"sas.set_priority(%s, 3)"}'::text[]) verb;
+SAVEPOINT whole;
+SELECT is(pg_temp.says('os_op', format('SELECT coalesce(refused, changed::text) FROM ' || verb, :run)), 'true', 'an operator ends a superuser''s run: ' || verb)
+FROM unnest('{sas.cancel(%s)}'::text[]) verb;
+ROLLBACK TO whole;
+SELECT is(pg_temp.says('os_op', format('SELECT coalesce(refused, changed::text) FROM ' || verb, :run)), 'true', 'an operator ends a superuser''s run: ' || verb)
+FROM unnest('{sas.halt(%s)}'::text[]) verb;
+ROLLBACK TO whole;
+
+-- what they may not: say what it is given
+SELECT is(pg_temp.says(who, format(statement, :run)), '42501', format('%s sends a superuser''s run no payload: %s', who, statement))
+FROM unnest('{os_op,os_adm}'::text[]) who,
+     unnest(ARRAY[$$SELECT sas.signal(%s, 'go', '{"evil": true}')$$, $$SELECT sas.signal_key('os_w', 'os_key', 'go', '{"evil": true}')$$]) statement;
+SELECT is((SELECT count(*) FROM _sas.signal), 0::bigint, 'nothing of it is kept');
+SELECT is(pg_temp.says('os_op', format($$SELECT sas.signal(%s, 'go')$$, :run)), 'ok', 'a signal without one they send');
+ROLLBACK TO whole;
+SELECT unalike(pg_temp.says('os_op', format('SELECT coalesce(refused, changed::text) FROM ' || verb, :run)), 'true', 'an operator says nothing that it is given: ' || verb)
+FROM unnest(ARRAY[$$sas.set_input(%s, 'a', '{"evil": true}')$$, $$sas.skip(%s, 'w', '{"evil": true}')$$, $$sas.force_complete(%s, 'w', '{"evil": true}')$$]) verb;
+-- nor run it again with what a function plans now, nor reach the processes
+SELECT unalike(pg_temp.says('os_op', format('SELECT coalesce(refused, run_id::text) FROM sas.rerun(%s)', :planned)), '[0-9]%', 'nor does it run functions that plan');
+SELECT is(pg_temp.says(who, statement), '42501', format('%s cannot: %s', who, statement))
+FROM unnest('{os_op}'::text[]) who, unnest(ARRAY['SELECT sas.worker_restart()', 'SELECT sas.submit(''os_w'')', 'SELECT pg_reload_conf()']) statement;
+SELECT ok(NOT pg_has_role(who, r, 'MEMBER'), format('%s is no member of %s, which signals processes or reads all', who, r))
+FROM unnest('{os_op,os_adm}'::text[]) who, unnest('{pg_signal_backend,pg_read_all_data,pg_write_all_data,pg_monitor}'::text[]) r;
+
+SELECT * FROM finish();
+ROLLBACK;

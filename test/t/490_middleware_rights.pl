@@ -1,0 +1,188 @@
+# SPDX-License-Identifier: PostgreSQL
+#
+# Middleware in function workers runs in a session of the role that created
+# it, also where it is in one transaction with the function of a run. Neither
+# side leaves something in that transaction that the other runs.
+use strict;
+use warnings;
+use FindBin;
+use lib "$FindBin::RealBin/../lib";
+use SasTest;
+use Test::More;
+
+my $node = new_node('main', 'sas.function_workers' => 1);
+my $sql = sub { return $node->safe_psql('postgres', $_[0]) };
+$sql->(q{
+	CREATE ROLE ann;
+	CREATE ROLE chief;
+	CREATE ROLE deputy;
+	SELECT sas.grant_usage('ann', 'user'), sas.grant_usage('chief', 'admin'), sas.grant_usage('deputy', 'admin');
+	CREATE SCHEMA app;
+	GRANT USAGE, CREATE ON SCHEMA app TO PUBLIC;
+	CREATE TABLE app.seen (n serial, what text, whole text, tx xid8 DEFAULT pg_current_xact_id());
+	GRANT ALL ON app.seen, app.seen_n_seq TO PUBLIC;
+	CREATE FUNCTION app.note(what text) RETURNS void LANGUAGE sql AS $$
+		INSERT INTO app.seen (what, whole) VALUES (what, format('%s %s %s', session_user, current_user, current_setting('is_superuser'))) $$;
+	-- what belongs to ann, and to chief, alone
+	SET ROLE ann;
+	CREATE TABLE app.anns (secret text);
+	INSERT INTO app.anns VALUES ('of ann');
+	SET ROLE chief;
+	CREATE TABLE app.chiefs (secret text);
+	INSERT INTO app.chiefs VALUES ('of chief');
+	RESET ROLE});
+my $names = 0;
+
+# a function jsonb -> jsonb of that role; its name
+sub function
+{
+	my ($role, $body) = @_;
+	my $name = 'app.f' . ++$names;
+	$sql->(qq{SET ROLE $role; CREATE FUNCTION $name(c jsonb) RETURNS jsonb LANGUAGE plpgsql AS \$f\$ $body \$f\$});
+	return $name;
+}
+
+sub middleware
+{
+	my ($role, $name, $phase, %bodies) = @_;
+	my %functions = map { $_ => function($role, $bodies{$_}) } keys %bodies;
+	$sql->("SET ROLE $role; SELECT sas.create_middleware('$name', '$phase', " . join(', ', map { "$_ => '$functions{$_}(jsonb)'" } sort keys %functions) . ')');
+	return;
+}
+
+# how one step of ann that runs this body ends: its output, or its error
+sub outcome
+{
+	my ($body, %option) = @_;
+	my $role = $option{role} // 'ann';
+	my $f = function($role, $body);
+	my $name = 'w' . $names;
+	my $id = $sql->(qq{SET ROLE $role;
+		SELECT sas.create_workflow('$name', '{"steps": {"s": {"function": "$f", "retry": {"max_attempts": 1}}}, "on_failure": "fail",
+			"recovery": {"max_failures": 1}, "output": {"o": "{{steps.s.output}}"}}') IS NULL;
+		SELECT 'run ' || run_id FROM sas.submit('$name')}) =~ /^run (\d+)$/m ? $1 : die;
+	wait_for($node, "SELECT state FROM sas.runs WHERE run_id = $id", 'stopped') or return 'never ended';
+	return $sql->("SELECT coalesce(error ->> 'title', output ->> 'o', '') FROM sas.runs WHERE run_id = $id");
+}
+
+sub seen
+{
+	my $seen = $sql->(q{SELECT string_agg(what || ': ' || whole, ', ' ORDER BY n) || '; ' || count(DISTINCT tx) FROM app.seen});
+	$sql->('TRUNCATE app.seen');
+	return $seen;
+}
+
+# -- as whom ------------------------------------------------------------------------------------------
+
+middleware('chief', 'outer', 'function', before => q{BEGIN PERFORM app.note('outer before'); RETURN NULL; END}, after => q{BEGIN PERFORM app.note('outer after'); RETURN NULL; END});
+middleware('deputy', 'inner', 'function', before => q{BEGIN PERFORM app.note('inner before'); RETURN NULL; END}, after => q{BEGIN PERFORM app.note('inner after'); RETURN NULL; END});
+is(outcome(q{BEGIN PERFORM app.note('step'); RETURN '1'; END}), '1', 'a step with middleware of two roles around it');
+is(seen(), 'outer before: chief chief off, inner before: deputy deputy off, step: ann ann off, inner after: deputy deputy off, outer after: chief chief off; 1',
+	'each has a session of its role, and all are one transaction');
+$sql->(q{SELECT sas.drop_middleware('inner')});
+
+# -- rights: none of one for the other -------------------------------------------------------------------
+
+middleware('chief', 'outer', 'function', before => q{BEGIN RETURN jsonb_build_object('request', jsonb_build_object('got', (SELECT secret FROM app.anns))); END});
+like(outcome(q{BEGIN RETURN '1'; END}), qr/permission denied for table anns/, 'middleware of an admin reads no table of who submitted');
+middleware('chief', 'outer', 'function', before => q{BEGIN RETURN jsonb_build_object('request', jsonb_build_object('got', (SELECT secret FROM app.chiefs))); END});
+is(outcome(q{BEGIN RETURN c -> 'got'; END}), 'of chief', 'it reads its own, and hands over what it wants to');
+like(outcome(q{BEGIN RETURN to_jsonb((SELECT secret FROM app.chiefs)); END}), qr/permission denied for table chiefs/, 'of which the function inside reads nothing');
+foreach my $try ('SET ROLE ann', 'RESET ROLE', 'RESET SESSION AUTHORIZATION', 'SET SESSION AUTHORIZATION ann')
+{
+	middleware('chief', 'outer', 'function', before => qq{
+		DECLARE
+			met text := 'nothing';
+		BEGIN
+			BEGIN
+				EXECUTE '$try';
+			EXCEPTION WHEN OTHERS THEN
+				met := SQLSTATE;
+			END;
+			RETURN jsonb_build_object('request', format('%s %s %s', met, session_user, current_user));
+		END});
+	is(outcome(q{BEGIN RETURN c; END}), '42501 chief chief', "$try is refused");
+}
+
+# -- what a before leaves for the function of the run ---------------------------------------------------------
+
+my %left = (
+	'temporary table' => q{CREATE TEMP TABLE trap AS SELECT 1},
+	'prepared statement' => q{PREPARE trap AS SELECT 1},
+	'held cursor' => q{DECLARE trap CURSOR WITH HOLD FOR SELECT 1});
+foreach my $what (sort keys %left)
+{
+	middleware('chief', 'outer', 'function', before => "BEGIN EXECUTE '$left{$what}'; RETURN NULL; END");
+	like(outcome(q{BEGIN RETURN '1'; END}), qr/within security-restricted operation/, "a before makes no $what for the function of another role");
+}
+$sql->(q{
+	SET ROLE chief;
+	CREATE TABLE app.trapped (n int);
+	GRANT INSERT ON app.trapped TO PUBLIC;
+	CREATE FUNCTION app.spring() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM app.note('deferred'); RETURN NULL; END $$;
+	CREATE CONSTRAINT TRIGGER trap AFTER INSERT ON app.trapped DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION app.spring()});
+middleware('chief', 'outer', 'function', before => q{BEGIN INSERT INTO app.trapped VALUES (1); RETURN NULL; END});
+like(outcome(q{BEGIN RETURN '1'; END}), qr/cannot fire deferred trigger within security-restricted operation/, 'nor does it leave a deferred trigger');
+middleware('chief', 'outer', 'function', before => q{BEGIN PERFORM set_config('app.tenant', 'blue', true); RETURN NULL; END},
+	after => q{BEGIN RETURN jsonb_build_object('response', concat_ws(' ', c ->> 'response', current_setting('app.tenant'))); END});
+is(outcome(q{BEGIN RETURN to_jsonb(current_setting('app.tenant')); END}), 'blue blue', 'what it sets holds inside');
+is(outcome(q{BEGIN PERFORM set_config('app.tenant', 'red', true); RETURN to_jsonb(current_setting('app.tenant')); END}), 'red blue', 'what is set inside does not hold for its after');
+
+# -- what the function leaves for an after ---------------------------------------------------------------------
+
+my $look = q{BEGIN RETURN jsonb_build_object('response', concat_ws(' ', to_regclass('pg_temp.trap'), (SELECT count(*) FROM pg_class WHERE relnamespace = pg_my_temp_schema()),
+	(SELECT count(*) FROM pg_proc WHERE pronamespace = pg_my_temp_schema()), (SELECT count(*) FROM pg_prepared_statements), (SELECT count(*) FROM pg_cursors WHERE name = 'trap'), current_setting('work_mem'))); END};
+middleware('chief', 'outer', 'function', after => $look);
+is(outcome(q{
+	BEGIN
+		CREATE TEMP TABLE trap AS SELECT 1 AS n;
+		EXECUTE 'CREATE FUNCTION pg_temp.trap() RETURNS int LANGUAGE sql AS $x$ SELECT 1 $x$';
+		EXECUTE 'PREPARE trap AS SELECT 1';
+		EXECUTE 'DECLARE trap CURSOR WITH HOLD FOR SELECT 1';
+		PERFORM set_config('work_mem', '77MB', false);
+		RETURN '1';
+	END}), '0 0 0 0 4MB', 'an after of another role finds no temporary object, prepared statement, cursor or setting of the function');
+$sql->(q{
+	SET ROLE ann;
+	CREATE TABLE app.late (n int);
+	CREATE CONSTRAINT TRIGGER late AFTER INSERT ON app.late DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION app.spring()});
+middleware('chief', 'outer', 'function', after => q{BEGIN SET CONSTRAINTS ALL IMMEDIATE; PERFORM app.note('after'); RETURN NULL; END});
+is(outcome(q{BEGIN INSERT INTO app.late VALUES (1); RETURN '1'; END}), '1', 'a function that leaves a deferred trigger');
+is(seen(), 'deferred: ann ann off, after: chief chief off; 1', 'has it fired as its owner, before the after');
+
+# -- connections: neither side speaks through one of the other ---------------------------------------------------
+
+my $link = 'host=' . $node->host . ' port=' . $node->port . ' dbname=postgres user=postgres';
+$sql->(q{CREATE EXTENSION dblink SCHEMA app; GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA app TO PUBLIC});
+my $open = qq{PERFORM app.dblink_connect_u('left', '$link'), app.dblink_connect_u('$link')};
+my $found = q{coalesce(app.dblink_get_connections()::text, 'none')};
+middleware('chief', 'outer', 'function', before => "BEGIN $open; RETURN NULL; END");
+is(outcome("BEGIN RETURN to_jsonb($found); END"), 'none', 'a function finds no connection of dblink that a before of another role opened');
+middleware('chief', 'outer', 'function', after => "BEGIN RETURN jsonb_build_object('response', $found); END");
+is(outcome("BEGIN $open; RETURN '1'; END"), 'none', 'nor does an after find one of the function');
+
+# -- a middleware of the run's own owner shares what it likes ---------------------------------------------------
+
+middleware('chief', 'outer', 'function', before => q{BEGIN DROP TABLE IF EXISTS pg_temp.shared; CREATE TEMP TABLE shared AS SELECT 7 AS n; RETURN NULL; END},
+	after => q{BEGIN RETURN jsonb_build_object('response', (SELECT n FROM pg_temp.shared)); END});
+is(outcome(q{BEGIN UPDATE pg_temp.shared SET n = 8; RETURN '1'; END}, role => 'chief'), '8', 'in a run of the same role all of them share a temporary table');
+middleware('deputy', 'inner', 'function', before => $look =~ s/response/request/r);
+is(outcome(q{BEGIN RETURN c; END}, role => 'chief'), 'relation "pg_temp.shared" does not exist', 'but not with a middleware of another role between them');
+$sql->(q{SELECT sas.drop_middleware('inner')});
+
+# -- superusers, and roles that are gone --------------------------------------------------------------------------
+
+middleware('chief', 'outer', 'function', before => q{BEGIN PERFORM app.note('before'); RETURN NULL; END});
+$sql->(q{CREATE FUNCTION app.plain(c jsonb) RETURNS jsonb LANGUAGE sql AS $$ SELECT c $$; SELECT sas.create_workflow('plain', '{"steps": {"s": {"function": "app.plain"}}, "on_failure": "fail"}')});
+my ($out, $err);
+isnt($node->psql('postgres', q{SELECT sas.submit('plain')}, stderr => \$err), 0, 'a superuser\'s submit takes no middleware of an admin');
+like($err, qr/middleware "outer" is not owned by a superuser/, 'and says so');
+$sql->(q{SELECT sas.drop_middleware('outer')});
+$sql->(q{SELECT sas.submit('plain', start_at => now() + interval '1 s', key => 'later')});
+middleware('chief', 'outer', 'function', before => q{BEGIN PERFORM app.note('before'); RETURN NULL; END});
+ok(wait_for($node, q{SELECT state FROM sas.runs WHERE key = 'later'}, 'stopped'), 'of one that comes between its submit and its start');
+is($sql->(q{SELECT error ->> 'title' FROM sas.runs WHERE key = 'later'}), 'middleware "outer" is not owned by a superuser, and the owner of the run is one', 'the run takes nothing either');
+is($sql->('SELECT count(*) FROM app.seen'), '0', 'and calls nothing of it');
+$sql->(q{SELECT sas.create_middleware('outer', 'function', 'app.plain(jsonb)'); SELECT sas.drop_middleware('outer')});
+is($sql->(q{SELECT count(*) FROM sas.alerts WHERE kind = 'stuck'}), '0', 'no work of the workers themselves was refused');
+done_testing();

@@ -1,0 +1,62 @@
+# SPDX-License-Identifier: PostgreSQL
+#
+# REASSIGN OWNED while work is on its way: open runs, schedules and infinite
+# tasks go on as the new role, and the old one can be dropped.
+use strict;
+use warnings;
+use FindBin;
+use lib "$FindBin::RealBin/../lib";
+use SasTest;
+use Test::More;
+
+my $node = new_node('main', 'sas.function_workers' => 2);
+my $sql = sub { return $node->safe_psql('postgres', $_[0]) };
+$sql->(q{
+	CREATE ROLE ann;
+	CREATE ROLE heir;
+	SELECT sas.grant_usage('ann', 'user'), sas.grant_usage('heir', 'user');
+	CREATE SCHEMA app;
+	GRANT ALL ON SCHEMA app TO PUBLIC;
+	CREATE TABLE app.hold (what text);
+	CREATE TABLE app.seen (n serial, what text, who text DEFAULT session_user);
+	GRANT ALL ON app.hold, app.seen, app.seen_n_seq TO PUBLIC;
+	CREATE FUNCTION app.note(input jsonb) RETURNS jsonb LANGUAGE plpgsql AS $$
+	BEGIN
+		INSERT INTO app.seen (what) VALUES (coalesce(input ->> 'what', 'turn'));
+		WHILE EXISTS (SELECT FROM app.hold h WHERE h.what = input ->> 'what') LOOP
+			PERFORM pg_sleep(0.02);
+		END LOOP;
+		RETURN input;
+	END $$;
+	INSERT INTO app.hold VALUES ('first');
+	SET ROLE ann;
+	SELECT sas.create_workflow('long', '{"steps": {
+		"a": {"function": "app.note", "input": {"what": "first"}, "undo": {"function": "app.note", "input": {"what": "undo"}}},
+		"w": {"wait": {"signal": "go"}, "after": ["a"]},
+		"b": {"function": "app.note", "input": {"what": "second"}, "after": ["w"]}}}');
+	SELECT sas.create_workflow('brief', '{"steps": {"a": {"function": "app.note", "input": {"what": "scheduled"}}}}');
+	SELECT sas.schedule('often', 'every 1 s', 'brief');
+	SELECT sas.create_watcher('turns', '{"function": "app.note", "every": "100 ms"}');
+	SELECT sas.watch('turns', 'a')});
+my $running = $sql->(q{SET ROLE ann; SELECT run_id FROM sas.submit('long', key => 'one')});
+my $cancelled = $sql->(q{SET ROLE ann; SELECT run_id FROM sas.submit('long', key => 'two')});
+ok(wait_for($node, q{SELECT count(*) FROM sas.steps WHERE step = 'a' AND state = 'running'}, '2'), 'functions of a role are running');
+
+$sql->('REASSIGN OWNED BY ann TO heir');
+$sql->('DROP OWNED BY ann');
+$sql->('DROP ROLE ann');
+pass('its things are reassigned meanwhile, and it is dropped');
+$sql->('DELETE FROM app.hold');
+ok(wait_for($node, "SELECT count(*) FROM sas.steps WHERE run_id IN ($running, $cancelled) AND step = 'a' AND state = 'succeeded'", '2'), 'what was claimed ends well');
+$sql->("SET ROLE heir; SELECT sas.signal($running, 'go')");
+ok(wait_for($node, "SELECT state || ' ' || result FROM sas.runs WHERE run_id = $running", 'stopped success'), 'a run goes on');
+is($sql->(q{SELECT DISTINCT who FROM app.seen WHERE what = 'second'}), 'heir', 'with the rights of the new owner');
+$sql->("SET ROLE heir; SELECT sas.cancel($cancelled)");
+ok(wait_for($node, "SELECT state || ' ' || result FROM sas.runs WHERE run_id = $cancelled", 'stopped cancelled'), 'another is cancelled');
+is($sql->(q{SELECT DISTINCT who FROM app.seen WHERE what = 'undo'}), 'heir', 'and undone with these');
+$sql->('TRUNCATE app.seen');
+ok(wait_for($node, q{SELECT string_agg(DISTINCT who, ' ') FROM app.seen WHERE what = 'scheduled'}, 'heir'), 'its schedule submits runs of the new owner');
+ok(wait_for($node, q{SELECT string_agg(DISTINCT who, ' ') FROM app.seen WHERE what = 'turn'}, 'heir'), 'its infinite task takes turns as the new owner');
+is($sql->(q{SELECT count(*) FROM sas.alerts}), '0', 'nothing was out of order');
+$sql->(q{SET ROLE heir; SELECT sas.unschedule('often'); SELECT FROM sas.unwatch('turns', '{a}')});
+done_testing();

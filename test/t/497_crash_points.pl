@@ -1,0 +1,140 @@
+# SPDX-License-Identifier: PostgreSQL
+#
+# The server crashes at each point that workers reach: where a function of _sas begins or ends, before a commit, after
+# it and before anybody is woken, after an abort (test/modules/crash_points.c); and in the middle of a write to its log
+# of changes (test/modules/strikes.c). Each time runs of all kinds are on their way. Every run ends, and in the end the
+# books are proved as those of torture are (test/torture).
+#
+#   SEED=7          which points; printed
+#   POINTS=100      how many (6; SAS_LONG=1: all, in at most 50 minutes)
+#
+# Takes about 60 s.
+use strict;
+use warnings;
+use FindBin;
+use lib "$FindBin::RealBin/../lib", "$FindBin::RealBin/../torture";
+use SasTest;
+use Test::More;
+use List::Util qw(shuffle);
+use PostgreSQL::Test::Utils;
+use Time::HiRes qw(time sleep);
+use TortureChecker;
+use TortureFaults;
+use TortureLoad;
+
+my $seed = $ENV{SEED} || int(rand(1 << 30));
+srand($seed);
+
+my $dir = PostgreSQL::Test::Utils::tempdir();
+my ($includes) = split /\n/, `pg_config --includedir-server`;
+system('cc', '-shared', '-fPIC', "-I$includes", '-o', "$dir/crash_points.so", "$FindBin::RealBin/../modules/crash_points.c") == 0 or die 'no module';
+
+TortureFaults::open_strikes($dir);
+my $node = new_node('main', shared_preload_libraries => "sas, $dir/crash_points", 'sas.complete_in' => '4 s', 'sas.supervisor_interval' => '10 s',
+	'sas.agents' => 1, 'sas.function_workers' => 1, log_min_messages => 'warning');
+my $url = TortureLoad::start_service($seed);
+TortureLoad::define_all($node, $url);
+$node->safe_psql('postgres', qq{
+	CREATE FUNCTION crash_record(boolean) RETURNS void LANGUAGE c AS '$dir/crash_points';
+	CREATE FUNCTION crash_seen() RETURNS text LANGUAGE c AS '$dir/crash_points';
+	CREATE FUNCTION crash_arm(text, int) RETURNS void LANGUAGE c AS '$dir/crash_points';
+	CREATE FUNCTION crash_armed() RETURNS boolean LANGUAGE c AS '$dir/crash_points';});
+
+my @workflows = ((map { [ $_, 'false' ] } qw(chain fan beside parent waits timer polled task keyed queued again falls joined planned)),
+	map { [ $_, 'true' ] } qw(chain fan beside parent waits));
+
+# What a server that may be down just now answers; undef: nothing.
+sub ask
+{
+	my ($query) = @_;
+	my ($out, $err) = ('', '');
+	my $status = eval { $node->psql('postgres', $query, stdout => \$out, stderr => \$err, timeout => 60) };
+	return defined $status && $status == 0 ? $out : undef;
+}
+
+# A run of each kind; each with its row of the application. What a crash took with it was never submitted.
+sub submit_all
+{
+	foreach my $w (@workflows)
+	{
+		ask(qq{
+			WITH b AS (INSERT INTO torture.business (id, workflow, input)
+				SELECT n::text, '$w->[0]', jsonb_build_object('id', n::text, 'bad', $w->[1], 'k', (random() < 0.5)::int, 'items', '[1, 2]'::jsonb) FROM gen_random_uuid() n RETURNING *)
+			SELECT count(*) FROM b, sas.submit(b.workflow, b.input, key => b.id)});
+	}
+	# one is cancelled, and one task is left to its lease
+	ask(q{SELECT count(*) FROM (SELECT run_id FROM sas.runs WHERE workflow = 'beside' AND state IN ('running', 'pending') LIMIT 1) r, LATERAL sas.cancel(r.run_id)});
+	ask(q{SELECT count(*) FROM sas.claim('outside', 'torture', 1, lease => '500 ms')});
+	return;
+}
+
+# Until every run has ended: signals are sent, tasks done, paused runs go on; some are cancelled in the state in which a
+# crash has left them.
+sub drive
+{
+	my $end = time() + 90;
+	my $was = '';
+	while (time() < $end)
+	{
+		my $open = ask(q{SELECT count(*) FROM _sas.run r WHERE r.state <> 'stopped' AND r.schedule IS NULL});
+		return 1 if defined $open && $open eq '0';
+		my $start = ask(q{SELECT backend_start FROM pg_stat_activity WHERE backend_type = 'checkpointer'}) // '';
+		ask(q{SELECT count(*) FROM (SELECT run_id FROM sas.runs WHERE workflow IN ('chain', 'fan', 'beside', 'waits', 'polled') AND state = 'running'
+			AND parent_run_id IS NULL ORDER BY random() LIMIT 4) r, LATERAL sas.cancel(r.run_id)}) if $was ne '' && $start ne '' && $start ne $was;
+		$was = $start if $start ne '';
+		ask(TortureLoad::signal_some() . TortureLoad::claim_some(1) . q{SELECT count(*) FROM (SELECT run_id FROM sas.runs WHERE state = 'paused') r, LATERAL sas.resume(r.run_id)});
+		sleep 0.1;
+	}
+	return 0;
+}
+
+# -- the points -----------------------------------------------------------------------------------
+
+ask('SELECT crash_record(true)');
+submit_all();
+ok(drive(), 'without a crash every run ends');
+ask('SELECT crash_record(false)');
+my @points = sort split /\n/, ask('SELECT crash_seen()');
+cmp_ok(scalar(@points), '>', 200, 'there are many points');
+my $wanted = $ENV{POINTS} || ($ENV{SAS_LONG} ? @points : 6);
+my @chosen = (shuffle(@points))[ 0 .. ($wanted < @points ? $wanted : @points) - 1 ];
+note("figure: SEED=$seed, $wanted of " . @points . ' points');
+
+# -- a crash at each ------------------------------------------------------------------------------
+
+my $faults = TortureFaults->new($node);
+my @struck;
+my $crashes = 0;
+my $tried = 0;
+# tools/check gives a file an hour
+my $enough = time() + 50 * 60;
+foreach my $point (shuffle(@chosen, ('a write to the log of changes') x ($wanted / 3)))
+{
+	last if time() > $enough;
+	$tried++;
+	my $of_log = $point =~ /log of changes/;
+	my $nth = 1 + int(rand($of_log ? 200 : 2));
+	my $begun = time();
+	if ($of_log) { $faults->set_strikes(wal_writes => $nth) }
+	else { ask("SELECT crash_arm('$point', $nth)") }
+	submit_all();
+	my $ended = drive();
+	my $armed = $of_log ? unpack('q', substr(slurp_file($ENV{SAS_STRIKES}), 16)) > 0 ? 't' : 'f' : ask('SELECT crash_armed()') // 'f';
+	ask(q{SELECT crash_arm('', 0)});
+	$faults->set_strikes(wal_writes => 0);
+	$crashes++ if $armed eq 'f';
+	push @struck, [ $begun, time(), 'crash' ];
+	ok($ended, "every run ends: $point, for time $nth" . ($armed eq 'f' ? '' : ' (not reached)'))
+	  or diag($node->safe_psql('postgres', q{SELECT r.run_id, r.workflow, r.state, s.step, s.state, s.waiting_kind, s.error FROM sas.runs r LEFT JOIN sas.steps s USING (run_id) WHERE r.state <> 'stopped' LIMIT 20}));
+}
+note("figure: $crashes crashes at $tried points");
+
+# -- and after ------------------------------------------------------------------------------------
+
+$node->safe_psql('postgres', q{
+	SELECT sas.unschedule('often'); SELECT count(*) FROM sas.unwatch('turns', '{1,2,3,4}'); SELECT FROM sas.unwatch('lines', '{k}') l, sas.unwatch('taken', '{k}') t});
+ok(wait_for($node, q{SELECT (SELECT count(*) FROM _sas.run WHERE state <> 'stopped') + (SELECT count(*) FROM _sas.lease)
+	+ (SELECT count(*) FROM sas.watches WHERE state <> 'deleted')}, '0'), 'the server comes to rest');
+TortureChecker::check($node, http_get("$url/books"), \@struck);
+$node->stop;
+done_testing();
