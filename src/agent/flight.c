@@ -164,6 +164,13 @@ flight_begin_attempt(SasFlight *flight, SasStoredAgent *agent)
 	const char *why;
 	int64		left_us = flight->deadline_us - sas_base_clock_monotonic_us();
 
+	if (left_us <= 0)
+	{
+		/* the commit of the claim took as long, or the process was stopped: the supervisor takes it back */
+		sas_agent_flight_end(flight, true);
+		sas_wake_others(SAS_SUPERVISOR);
+		return;
+	}
 	sas_work_flight_call(flight, agent, left_us / 1000.0, &call);
 	flight->attempts++;
 	flight->started_at = sas_base_clock_now();
@@ -214,7 +221,7 @@ sas_agent_flight_evaluate(SasReply *reply)
 	sas_metrics_add(SAS_METRIC_CALL, flight->agent_id, flight->workflow_id, outcome.kind == SAS_OUTCOME_DONE ? "succeeded" : "failed", 1,
 					(sas_base_clock_monotonic_us() - flight->begun_us) / 1e6);
 	sas_work_verdict_of_call(&verdict, flight, reply, &outcome, sas_work_secrets_masking(agent->stored, flight->secrets),
-							 (flight->deadline_us - now) / 1000.0);
+							 (flight->send_by_us - now) / 1000.0);
 	if (verdict.problem != NULL)
 		sas_work_agent_error(agent, verdict.problem);
 	if (sas_agent_flight_report(flight, &verdict, outcome.status))

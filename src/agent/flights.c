@@ -20,6 +20,12 @@
 /* What one tick evaluates of small answers: then it writes, claims, and goes on. */
 #define FLIGHTS_TICK_BYTES (4 * 1024 * 1024)
 
+/*
+ * No request begins in the last tenth of a window, a second at most: it has to
+ * reach the service before the undo that may follow complete-by.
+ */
+#define FLIGHTS_LAST_US 1000000
+
 SasFlights	sas_agent_flights = {.all = DLIST_STATIC_INIT(sas_agent_flights.all)};
 
 static int
@@ -265,6 +271,7 @@ flights_create(SasClaimedCall *claimed, SasLeaseEntry *lease, int64 claimed_us, 
 	flight->memory = agent->memory;
 	flight->has_slot = true;
 	flight->deadline_us = claimed_us + (int64) (claimed->window_ms * 1000);
+	flight->send_by_us = flight->deadline_us - Min(FLIGHTS_LAST_US, (flight->deadline_us - claimed_us) / 10);
 	flight->wake_us = flight->deadline_us;
 	sas_work_flight_fill(flight, claimed, agent->stored);
 	dlist_push_tail(&sas_agent_flights.all, &flight->node);

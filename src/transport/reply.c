@@ -204,6 +204,12 @@ sas_transport_request_before_send(void *arg, char *remote_ip, char *local_ip,
 	/* a connection that was kept, and a setting that is younger */
 	if (!sas_transport_request_may_use(r, remote_ip))
 		return CURL_PREREQFUNC_ABORT;
+	/* the process was stopped, or the connection took long: by now somebody else may have taken the work back */
+	if (r->send_by_us > 0 && sas_transport_now_us() >= r->send_by_us)
+	{
+		r->refused = "its time was over before the request was sent";
+		return CURL_PREREQFUNC_ABORT;
+	}
 	r->begun++;
 	if (r->begun > 1 && r->sent &&
 		strcmp(r->method, "GET") != 0 && strcmp(r->method, "HEAD") != 0 &&

@@ -298,6 +298,7 @@ sas_transport_request_load(SasRequest *r, const SasCall *call, char *errbuf, siz
 	r->reply->started_us = sas_transport_now_us();
 	r->deadline_us = call->timeout_ms > 0 ?
 		r->reply->started_us + (int64_t) call->timeout_ms * 1000 : 0;
+	r->send_by_us = call->send_by_us;
 	r->max_response = call->max_response;
 	r->window = call->window;
 	r->follow = call->follow_redirects && !call->websocket;

@@ -68,6 +68,7 @@ typedef struct SasRequest
 	size_t		headers_size;	/* allocated */
 	size_t		body_size;		/* allocated */
 	const char *refused;		/* why a callback gave up, or NULL */
+	int64_t		send_by_us;		/* 0: none */
 	const char *denied_by;		/* the setting that forbids an address that was tried, or NULL */
 
 	/* memory */

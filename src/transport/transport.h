@@ -66,6 +66,7 @@ typedef struct SasCall
 	const void *body;			/* NULL: no body */
 	size_t		body_len;
 	long		timeout_ms;		/* the whole call, redirects included; 0: none */
+	int64_t		send_by_us;		/* CLOCK_MONOTONIC; no request is begun from then on, whatever kept it; 0: none */
 	long		connect_timeout_ms; /* 0: libcurl's five minutes */
 	size_t		max_response;	/* bytes of body; one more is a broken reply */
 	bool		http2;			/* offer HTTP/2 on https, else HTTP/1.1 */

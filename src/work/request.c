@@ -368,6 +368,7 @@ sas_work_flight_call(const SasFlight *flight, SasStoredAgent *agent, double left
 	call->n_headers = sent->n_headers + 1;
 	/* a time-out beyond complete-by comes a second after it: nothing is reported after the window */
 	call->timeout_ms = Max(1, (long) Min(sent->timeout_ms, left_ms + 1000));
+	call->send_by_us = flight->send_by_us;
 	call->share = flight->memory;
 	call->owner = (void *) flight;
 }

@@ -89,6 +89,7 @@ typedef struct SasFlight
 	int			path_no;		/* its breaker, from 1 on; 0: that of the agent */
 	bool		path_open;		/* its breaker let this attempt through */
 	int64		deadline_us;	/* complete-by on the monotonic clock */
+	int64		send_by_us;		/* no request begins from then on */
 	int64		wake_us;		/* deadline, or the end of the rest */
 	void	   *handle;			/* NULL: resting */
 	bool		lost;			/* its claim was found to be no longer valid */

@@ -40,6 +40,7 @@ typedef struct CrashPoints
 	slock_t		lock;
 	bool		recording;
 	char		armed[POINT_LEN];	/* "": none */
+	bool		stops;			/* the worker is only stopped there: SIGSTOP */
 	int			countdown;
 	int			n;
 	char		seen[POINTS_MAX][POINT_LEN];
@@ -65,6 +66,7 @@ reach(const char *what, const char *name)
 {
 	char		point[POINT_LEN];
 	bool		dies = false;
+	bool		stops;
 
 	if (points == NULL || actor() == NULL || (!points->recording && points->armed[0] == '\0'))
 		return;
@@ -80,8 +82,13 @@ reach(const char *what, const char *name)
 			strcpy(points->seen[points->n++], point);
 	}
 	dies = strcmp(points->armed, point) == 0 && --points->countdown == 0;
+	stops = dies && points->stops;
+	if (stops)
+		points->armed[0] = '\0';
 	SpinLockRelease(&points->lock);
-	if (dies)
+	if (stops)
+		kill(getpid(), SIGSTOP);
+	else if (dies)
 	{
 		write_stderr("crash point: %s\n", point);
 		kill(getpid(), SIGKILL);
@@ -169,6 +176,7 @@ _PG_init(void)
 PG_FUNCTION_INFO_V1(crash_record);
 PG_FUNCTION_INFO_V1(crash_seen);
 PG_FUNCTION_INFO_V1(crash_arm);
+PG_FUNCTION_INFO_V1(crash_arm_stop);
 PG_FUNCTION_INFO_V1(crash_armed);
 
 /* crash_record(boolean): notes from now on which points are reached, or no longer */
@@ -191,16 +199,31 @@ crash_seen(PG_FUNCTION_ARGS)
 	PG_RETURN_TEXT_P(cstring_to_text(all.data));
 }
 
-/* crash_arm(point, n): the server crashes when it is reached for the n-th time; '': it does not */
-Datum
-crash_arm(PG_FUNCTION_ARGS)
+static void
+arm(FunctionCallInfo fcinfo, bool stops)
 {
 	char	   *point = text_to_cstring(PG_GETARG_TEXT_PP(0));
 
 	SpinLockAcquire(&points->lock);
 	points->countdown = PG_GETARG_INT32(1);
+	points->stops = stops;
 	strlcpy(points->armed, point, POINT_LEN);
 	SpinLockRelease(&points->lock);
+}
+
+/* crash_arm(point, n): the server crashes when it is reached for the n-th time; '': it does not */
+Datum
+crash_arm(PG_FUNCTION_ARGS)
+{
+	arm(fcinfo, false);
+	PG_RETURN_VOID();
+}
+
+/* crash_arm_stop(point, n): the worker that reaches it for the n-th time stops there, until it gets SIGCONT */
+Datum
+crash_arm_stop(PG_FUNCTION_ARGS)
+{
+	arm(fcinfo, true);
 	PG_RETURN_VOID();
 }
 
