@@ -7,12 +7,12 @@
 CREATE FUNCTION _sas.step_key(trace uuid, step text, element int, undo boolean) RETURNS text
 LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE AS 'MODULE_PATHNAME', 'sas_api_step_key';
 
--- _sas.token(run_id, trace, step_no): what ends the wait of this step from outside: known to whom it is given
--- only.
-CREATE FUNCTION _sas.token(run_id bigint, trace uuid, step_no int) RETURNS text
+-- _sas.token(run_id, trace, step): what ends the wait of this step from outside: known to whom it is given
+-- only. It is made from the name: the number of a step changes with the version of its run (sas.set_version).
+CREATE FUNCTION _sas.token(run_id bigint, trace uuid, step text) RETURNS text
 LANGUAGE plpgsql STABLE STRICT AS $$
 BEGIN
-    RETURN (SELECT format('%s-%s-%s', $1, $3,
+    RETURN (SELECT format('%s-%s', $1,
                           left(encode(sha256(convert_to(format('%s %s %s %s', k.value, $1, $2, $3), 'UTF8')),
                                       'hex'), 40)) FROM _sas.token_key k);
 END $$;
@@ -41,7 +41,7 @@ LANGUAGE sql STABLE AS $$
                                            s.output)
                                ELSE jsonb_build_object('output', s.output) END
                        || CASE WHEN w.kind = 'wait'
-                           THEN jsonb_build_object('token', _sas.token(for_run, trace, w.step_no))
+                           THEN jsonb_build_object('token', _sas.token(for_run, trace, w.name))
                            ELSE '{}' END), '{}')
     FROM unnest(reads) AS n (step_no)
     CROSS JOIN LATERAL (SELECT x.step_no, x.name, x.local_name, x.shape, x.kind FROM _sas.workflow_step x

@@ -351,18 +351,18 @@ CREATE FUNCTION _sas.signal_token_as(caller oid, token text, payload jsonb) RETU
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_column
 DECLARE
-    parts text[] := regexp_match($2, '^([0-9]{1,18})-([0-9]{1,9})-[0-9a-f]{40}$');
+    parts text[] := regexp_match($2, '^([0-9]{1,18})-[0-9a-f]{40}$');
     r _sas.run;
+    waits _sas.workflow_step;
 BEGIN
-    SELECT * INTO r FROM _sas.run x WHERE x.run_id = parts[1]::bigint
-        AND _sas.token(x.run_id, x.trace, parts[2]::int) = $2;
+    SELECT * INTO r FROM _sas.run x WHERE x.run_id = parts[1]::bigint;
+    SELECT * INTO waits FROM _sas.workflow_step w
+    WHERE w.version_id = r.version_id AND w.kind = 'wait' AND NOT w.undo
+      AND _sas.token(r.run_id, r.trace, w.name) = $2;
     IF NOT FOUND THEN
         RAISE EXCEPTION 'the token is not valid'
             USING ERRCODE = 'invalid_parameter_value', DETAIL = 'At /token.',
             HINT = 'Pass the value of {{steps.NAME.token}}.';
     END IF;
-    PERFORM _sas.send_signal(caller, r,
-                             (SELECT w.shape #>> '{wait,signal}' FROM _sas.workflow_step w
-                              WHERE w.version_id = r.version_id AND w.step_no = parts[2]::int AND NOT w.undo),
-                             $3, parts[2]::int, 0);
+    PERFORM _sas.send_signal(caller, r, waits.shape #>> '{wait,signal}', $3, waits.step_no, 0);
 END $$;

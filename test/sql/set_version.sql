@@ -56,6 +56,18 @@ SELECT sas.signal(:run_id, 'go');
 SELECT t.work();
 SELECT result FROM sas.runs WHERE run_id = :run_id;
 SELECT * FROM t.left_over();
+\echo a token that was handed out before is good after
+SELECT t.workflow('sv_token', '{"ask": {"agent": "inventory", "call": {"body": {"end_with": "{{steps.w.token}}"}}}, "w": {"wait": {"signal": "go"}, "after": ["ask"]}}') \g /dev/null
+SELECT run_id FROM sas.submit('sv_token') \gset
+SELECT t.claim();
+SELECT asked #>> '{body,end_with}' AS token FROM t.held \gset
+SELECT t.answer('ask'); SELECT t.work() \g /dev/null
+SELECT t.workflow('sv_token', '{"a": {"function": "t.echo"}, "ask": {"agent": "inventory", "call": {"body": {"end_with": "{{steps.w.token}}"}}}, "b": {"function": "t.echo"}, "w": {"wait": {"signal": "go"}, "after": ["ask"]}}') \g /dev/null
+SELECT changed, refused FROM sas.set_version(:run_id);
+SELECT sas.signal_token(:'token', '{"ok": true}');
+SELECT t.work();
+SELECT result FROM sas.runs WHERE run_id = :run_id;
+SELECT * FROM t.left_over();
 \echo a failure that is mended: another expect, and the run continues
 SELECT t.clean() \g /dev/null
 SELECT t.workflow('sv_mend', '{"a": {"agent": "inventory", "call": {}}, "b": {"function": "t.echo", "input": {"n": 1}, "expect": "$.output.n == 2", "after": ["a"], "on_failure": "pause"}}') \g /dev/null
