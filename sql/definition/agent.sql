@@ -95,6 +95,11 @@ BEGIN
     UNION ALL SELECT * FROM _sas.check_boolean(a.breaker -> 'off', '/breaker/off')
     UNION ALL SELECT * FROM _sas.check_breaker_paths(a.breaker -> 'paths')
     UNION ALL SELECT * FROM _sas.check_agent_options(a.options)
+    UNION ALL SELECT '/headers/' || h, 'an agent with oauth2 makes this header itself', 'Leave it out.',
+        '22023'
+              FROM jsonb_object_keys(CASE jsonb_typeof(a.headers) WHEN 'object' THEN a.headers
+                                     ELSE '{}' END) h
+              WHERE a.options ? 'oauth2' AND lower(h) = 'authorization'
     UNION ALL SELECT part.place || r.pointer,
         format('"%s" is not a reference to a secret', coalesce(r.path, '')),
         'Templates of an agent can refer to {{secret.NAME}} only.', '42P10'
@@ -119,102 +124,6 @@ LANGUAGE sql STABLE AS $$
           ELSE jsonb_array_length(paths) > 15
               OR EXISTS (SELECT FROM jsonb_array_elements(paths) p
                          WHERE jsonb_typeof(p) <> 'string' OR p #>> '{}' !~ '^/[^?#]*$') END
-$$;
-
--- _sas.size_bytes(text): bytes of '8 MB'; null when it is malformed.
-CREATE FUNCTION _sas.size_bytes(size text) RETURNS bigint
-LANGUAGE plpgsql IMMUTABLE AS $$
-BEGIN
-    RETURN CASE WHEN pg_size_bytes(size) BETWEEN 1 AND 1073741824 THEN pg_size_bytes(size) END;
-EXCEPTION WHEN data_exception THEN
-    RETURN NULL;
-END $$;
-
--- _sas.check_agent_options(options): what is wrong with the options of an agent.
-CREATE FUNCTION _sas.check_agent_options(options jsonb) RETURNS SETOF _sas.problem
-LANGUAGE sql STABLE AS $$
-    SELECT * FROM _sas.check_keys(options, '/options',
-            '{follow_redirects,http_version,max_response,max_streams,connect_timeout,ca_file,cert,proxy,'
-            'query,sign,keep}', '{oauth2}')
-    UNION ALL SELECT * FROM _sas.check_boolean(options -> 'follow_redirects', '/options/follow_redirects')
-    UNION ALL SELECT * FROM _sas.check_choice(options -> 'http_version', '/options/http_version', '{1.1,2}')
-    UNION ALL SELECT * FROM _sas.check_span(options -> 'connect_timeout', '/options/connect_timeout')
-    UNION ALL SELECT * FROM _sas.check_number(options -> 'max_streams', '/options/max_streams', 0, 1000000)
-    UNION ALL SELECT '/options/max_response', 'max_response must be a size',
-        'Write a size with a unit, such as "8 MB".', '22023'
-    WHERE options ? 'max_response' AND _sas.size_bytes(options ->> 'max_response') IS NULL
-    UNION ALL SELECT '/options/' || k, format('%s must be a string', k), 'Write it as a string.', '22023'
-    FROM unnest('{ca_file,cert,proxy}'::text[]) k
-    WHERE options ? k AND jsonb_typeof(options -> k) <> 'string'
-    UNION ALL SELECT '/options/query', 'expected an object of parameters',
-        'Write it as {"name": "value"}.', '22023'
-    WHERE options ? 'query' AND jsonb_typeof(options -> 'query') <> 'object'
-    UNION ALL SELECT p.* FROM _sas.check_sign(options -> 'sign') p WHERE options ? 'sign'
-    UNION ALL SELECT p.* FROM _sas.check_keep(options -> 'keep') p WHERE options ? 'keep'
-$$;
-
--- _sas.check_keep(keep): what is wrong with the option that says which parts of answers are stored.
-CREATE FUNCTION _sas.check_keep(keep jsonb) RETURNS SETOF _sas.problem
-LANGUAGE sql IMMUTABLE AS $$
-    SELECT '/options/keep', 'keep must be an array of at most 100 paths',
-        'Write it as ["headers.etag", "body.id"]; the status is always kept.', '22023'
-    WHERE CASE jsonb_typeof(keep) WHEN 'array' THEN jsonb_array_length(keep) > 100 ELSE true END
-    UNION ALL
-    SELECT '/options/keep/' || e.n - 1, format('%s is not the path to a part of an answer', e.value),
-        'A path is "status", or begins with "headers" or "body": names with dots between them.', '22023'
-    FROM jsonb_array_elements(CASE jsonb_typeof(keep) WHEN 'array' THEN keep ELSE '[]' END)
-        WITH ORDINALITY AS e (value, n)
-    WHERE jsonb_typeof(e.value) <> 'string' OR octet_length(e.value #>> '{}') > 500
-       OR e.value #>> '{}' !~ E'^(status|headers(\\.[a-z0-9_]+)?|body(\\.[^.]+)*)$'
-$$;
-
--- _sas.check_sign(sign): what is wrong with the option that signs calls.
-CREATE FUNCTION _sas.check_sign(sign jsonb) RETURNS SETOF _sas.problem
-LANGUAGE plpgsql STABLE AS $$
-DECLARE
-    webhooks boolean := sign ->> 'scheme' = 'standard-webhooks';
-BEGIN
-    RETURN QUERY SELECT * FROM _sas.check_keys(
-        sign, '/options/sign',
-        '{scheme,secret}'::text[]
-            || CASE WHEN webhooks THEN '{}' ELSE '{header,prefix,encoding,timestamp_header}'::text[] END);
-    IF jsonb_typeof(sign) <> 'object' THEN
-        RETURN;
-    END IF;
-    IF NOT sign ? 'scheme' THEN
-        RETURN NEXT ROW('/options/sign/scheme', 'the scheme is missing',
-                        'Use "standard-webhooks" or "hmac-sha256".', '22023')::_sas.problem;
-    END IF;
-    RETURN QUERY
-    SELECT * FROM _sas.check_choice(sign -> 'scheme', '/options/sign/scheme',
-                                    '{standard-webhooks,hmac-sha256}')
-    UNION ALL SELECT * FROM _sas.check_choice(sign -> 'encoding', '/options/sign/encoding', '{hex,base64}')
-    UNION ALL SELECT * FROM _sas.check_signing_secret(sign -> 'secret', webhooks)
-    UNION ALL SELECT '/options/sign/' || k, format('%s is not the name of a header', k),
-        'Use letters, digits and -.', '22023'
-    FROM unnest('{header,timestamp_header}'::text[]) k
-    WHERE sign ? k AND (jsonb_typeof(sign -> k) <> 'string' OR sign ->> k !~ '^[A-Za-z0-9_-]{1,100}$')
-    UNION ALL SELECT '/options/sign/prefix', 'prefix must be a string of at most 100 printable characters',
-        'Write it as "sha256=".', '22023'
-    WHERE sign ? 'prefix' AND (jsonb_typeof(sign -> 'prefix') <> 'string'
-                               OR sign ->> 'prefix' !~ '^[[:graph:] ]{0,100}$');
-END $$;
-
--- _sas.check_signing_secret(secret, several): a secret of its own, since options stand in sas.agents and in
--- dumps; an array of some where a message may bear several signatures.
-CREATE FUNCTION _sas.check_signing_secret(secret jsonb, several boolean) RETURNS SETOF _sas.problem
-LANGUAGE sql STABLE AS $$
-    SELECT '/options/sign/secret', 'expected a reference to a secret'
-               || CASE WHEN several THEN ', or an array of at most 8' ELSE '' END,
-        'Write it as "{{secret.NAME}}".', '22023'
-    WHERE secret IS NULL
-       OR CASE WHEN several AND jsonb_typeof(secret) = 'array'
-               THEN jsonb_array_length(secret) NOT BETWEEN 1 AND 8
-               ELSE jsonb_typeof(secret) <> 'string' END
-       OR EXISTS (SELECT FROM jsonb_array_elements(CASE jsonb_typeof(secret) WHEN 'array' THEN secret
-                                                   ELSE jsonb_build_array(secret) END) s
-                  WHERE jsonb_typeof(s) <> 'string'
-                     OR s #>> '{}' !~ '^[{]{2} *secret[.][a-z][a-z0-9_]* *[}]{2}$')
 $$;
 
 -- _sas.live_agent(name, place): the agent, locked, or an error that says there is none; place is the argument

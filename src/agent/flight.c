@@ -16,6 +16,7 @@
 #include "wake/wakeup.h"
 #include "work/failure.h"
 #include "work/json.h"
+#include "work/oauth.h"
 #include "work/outcome.h"
 #include "work/secrets.h"
 #include "work/sign.h"
@@ -129,7 +130,7 @@ flight_hand_back(SasFlight *flight, double again_in_ms)
 void
 sas_agent_flight_give_back(SasFlight *flight)
 {
-	int64		rest_us = flight->wake_us - sas_base_clock_monotonic_us();
+	int64		rest_us = flight->token_comes ? 0 : flight->wake_us - sas_base_clock_monotonic_us();
 
 	if (flight->handle == NULL)
 		flight_hand_back(flight, Max(0, rest_us) / 1000.0);
@@ -155,9 +156,83 @@ sas_agent_flight_report(SasFlight *flight, const SasVerdict *verdict, int http_s
 	return true;
 }
 
+static void
+flight_begin_count(SasFlight *flight)
+{
+	flight->attempts++;
+	flight->started_at = sas_base_clock_now();
+	flight->begun_us = sas_base_clock_monotonic_us();
+	flight->arrived_us = 0;
+}
+
+/* What an answer, or the lack of one, comes to: a verdict in the outbox, or another attempt. */
+static void
+flight_judge(SasFlight *flight, SasAgentEntry *agent, const SasReply *reply, const SasOutcome *outcome)
+{
+	SasVerdict	verdict;
+	int64		now = sas_base_clock_monotonic_us();
+
+	sas_work_verdict_of_call(&verdict, flight, reply, outcome, sas_work_secrets_masking(agent->stored, flight->secrets),
+							 (flight->send_by_us - now) / 1000.0);
+	if (verdict.problem != NULL)
+		sas_work_agent_error(agent, verdict.problem);
+	/* another token may do, whatever the policy says of attempts */
+	if (reply->kind == SAS_REPLY_HTTP && reply->status == 401 && outcome->kind != SAS_OUTCOME_DONE && flight->token != NULL && !flight->token_renewed)
+	{
+		flight->token_renewed = true;
+		sas_work_token_refused(flight->agent_id, flight->token);
+		verdict.reply = NULL;
+		verdict.pause_ms = 0;
+	}
+	if (sas_agent_flight_report(flight, &verdict, outcome->status))
+		return;
+	if (verdict.pause_ms > 1000)
+		flight_free_slot(flight);
+	flight_set_wake(flight, now + (int64) (verdict.pause_ms * 1000));
+}
+
+/*
+ * The access token that its agent needs, if it needs one. False: the flight
+ * waits for it, or this attempt has failed: nothing was sent to the service.
+ */
+static bool
+flight_has_token(SasFlight *flight, SasAgentEntry *agent)
+{
+	const char *what = NULL;
+	SasReply	none = {.kind = SAS_REPLY_NO_CONNECTION};
+	SasOutcome	outcome;
+	MemoryContext old;
+
+	flight->token = NULL;
+	flight->token_comes = false;
+	switch (sas_work_token_ask(agent->stored, &what))
+	{
+		case SAS_TOKEN_NONE:
+			return true;
+		case SAS_TOKEN_READY:
+			old = MemoryContextSwitchTo(flight->context);
+			flight->token = pstrdup(what);
+			flight->secrets = lappend(flight->secrets, flight->token);
+			MemoryContextSwitchTo(old);
+			return true;
+		case SAS_TOKEN_COMES:
+			flight->token_comes = true;
+			flight_set_wake(flight, flight->deadline_us);
+			return false;
+		case SAS_TOKEN_FAILED:
+			break;
+	}
+	flight_begin_count(flight);
+	snprintf(none.error, sizeof(none.error), "no access token: %s", what);
+	sas_work_outcome_of(&none, flight->expect, flight->retry.on, &outcome);
+	flight_report_health(flight, agent, false);
+	flight_judge(flight, agent, &none, &outcome);
+	return false;
+}
+
 /* The next attempt of a flight that has its slot. */
 static void
-flight_begin_attempt(SasFlight *flight, SasStoredAgent *agent)
+flight_begin_attempt(SasFlight *flight, SasAgentEntry *agent)
 {
 	SasCall		call = {0};
 	char		errbuf[256];
@@ -171,13 +246,14 @@ flight_begin_attempt(SasFlight *flight, SasStoredAgent *agent)
 		sas_wake_others(SAS_SUPERVISOR);
 		return;
 	}
-	sas_work_flight_call(flight, agent, left_us / 1000.0, &call);
-	flight->attempts++;
-	flight->started_at = sas_base_clock_now();
-	flight->begun_us = sas_base_clock_monotonic_us();
-	flight->arrived_us = 0;
+	if (!flight_has_token(flight, agent))
+		return;
+	sas_work_flight_call(flight, agent->stored, left_us / 1000.0, &call);
+	flight_begin_count(flight);
 	sas_work_call_in_utf8(&call);
-	why = sas_work_sign(&call, agent, flight->key);
+	if (flight->token != NULL)
+		sas_work_token_add(&call, flight->token);
+	why = sas_work_sign(&call, agent->stored, flight->key);
 	if (why == NULL)
 		flight->handle = sas_transport_start(sas_agent_flights.transport, &call, errbuf, sizeof(errbuf));
 	if (flight->handle == NULL)
@@ -192,13 +268,21 @@ flight_begin_attempt(SasFlight *flight, SasStoredAgent *agent)
 }
 
 void
+sas_agent_flight_go_on(SasFlight *flight)
+{
+	SasAgentEntry *agent = sas_work_agent(flight->agent_id);
+
+	/* without its agent it waits for complete-by */
+	if (agent != NULL)
+		flight_begin_attempt(flight, agent);
+}
+
+void
 sas_agent_flight_evaluate(SasReply *reply)
 {
 	SasFlight  *flight = reply->owner;
 	SasAgentEntry *agent = sas_work_agent(flight->agent_id);
 	SasOutcome	outcome;
-	SasVerdict	verdict;
-	int64		now;
 
 	flight->handle = NULL;
 	flight->arrived_us = reply->finished_us;
@@ -210,8 +294,6 @@ sas_agent_flight_evaluate(SasReply *reply)
 		return;
 	}
 	flight_report_health(flight, agent, !outcome.fault);
-
-	now = sas_base_clock_monotonic_us();
 	if (reply->finished_us >= flight->deadline_us)
 	{
 		/* it arrived past complete-by: it does not count any longer, so nothing is reported */
@@ -220,15 +302,7 @@ sas_agent_flight_evaluate(SasReply *reply)
 	}
 	sas_metrics_add(SAS_METRIC_CALL, flight->agent_id, flight->workflow_id, outcome.kind == SAS_OUTCOME_DONE ? "succeeded" : "failed", 1,
 					(sas_base_clock_monotonic_us() - flight->begun_us) / 1e6);
-	sas_work_verdict_of_call(&verdict, flight, reply, &outcome, sas_work_secrets_masking(agent->stored, flight->secrets),
-							 (flight->send_by_us - now) / 1000.0);
-	if (verdict.problem != NULL)
-		sas_work_agent_error(agent, verdict.problem);
-	if (sas_agent_flight_report(flight, &verdict, outcome.status))
-		return;
-	if (verdict.pause_ms > 1000)
-		flight_free_slot(flight);
-	flight_set_wake(flight, now + (int64) (verdict.pause_ms * 1000));
+	flight_judge(flight, agent, reply, &outcome);
 }
 
 void
@@ -280,7 +354,7 @@ sas_agent_flight_wake(SasFlight *flight, int64 now)
 		flight_set_wake(flight, again);
 		return;
 	}
-	flight_begin_attempt(flight, agent->stored);
+	flight_begin_attempt(flight, agent);
 }
 
 void
@@ -312,5 +386,5 @@ sas_agent_flight_compose(SasFlight *flight, SasClaimedCall *claimed, SasAgentEnt
 	if (!flight_path_lets_through(flight, agent, &again))
 		flight_hand_back(flight, flight_path_rest_ms(again)); /* not a failure, and no attempt */
 	else
-		flight_begin_attempt(flight, agent->stored);
+		flight_begin_attempt(flight, agent);
 }

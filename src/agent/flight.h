@@ -35,6 +35,9 @@ extern void sas_agent_flight_evaluate(SasReply *reply);
 /* A flight whose time has come: past complete-by, or rested. */
 extern void sas_agent_flight_wake(SasFlight *flight, int64 now);
 
+/* It waited for the access token of its agent: that is there, or there is none. */
+extern void sas_agent_flight_go_on(SasFlight *flight);
+
 /* Reports the result of an attempt; true when that ended the flight. */
 extern bool sas_agent_flight_report(SasFlight *flight, const SasVerdict *verdict, int http_status);
 

@@ -15,7 +15,9 @@
 #include "base/settings.h"
 #include "miscadmin.h"
 #include "utils/memutils.h"
+#include "stream/watch.h"
 #include "wake/wakeup.h"
+#include "work/oauth.h"
 
 /* What one tick evaluates of small answers: then it writes, claims, and goes on. */
 #define FLIGHTS_TICK_BYTES (4 * 1024 * 1024)
@@ -47,6 +49,7 @@ sas_agent_flights_open(int slots)
 	sas_agent_flights.transport = sas_transport_open(slots, why, sizeof(why));
 	if (sas_agent_flights.transport == NULL)
 		ereport(ERROR, (errcode(ERRCODE_SYSTEM_ERROR), errmsg("could not set up HTTP calls: %s", why)));
+	sas_work_tokens_open(sas_agent_flights.transport);
 	sas_agent_outbox_open(sas_agent_flights.context, sas_agent_flights.transport);
 	return sas_agent_flights.transport;
 }
@@ -60,6 +63,7 @@ sas_agent_flights_resize(int slots)
 void
 sas_agent_flights_close(void)
 {
+	sas_work_tokens_close();
 	if (sas_agent_flights.transport != NULL)
 		sas_transport_close(sas_agent_flights.transport);
 	sas_agent_flights.transport = NULL;
@@ -116,8 +120,12 @@ sas_agent_flights_has_large(void)
 int64
 sas_agent_flights_wake_in_ms(void)
 {
-	long		network_ms = sas_transport_timeout_ms(sas_agent_flights.transport);
+	int64		network_ms = sas_transport_timeout_ms(sas_agent_flights.transport);
+	int64		tokens_ms = sas_work_tokens_wake_in_ms();
 	int64		own_ms = -1;
+
+	if (network_ms < 0 || (tokens_ms >= 0 && tokens_ms < network_ms))
+		network_ms = tokens_ms;
 
 	if (!pairingheap_is_empty(sas_agent_flights.by_time))
 	{
@@ -318,6 +326,27 @@ sas_agent_flight_start(SasClaimedCall *claimed, SasLeaseEntry *lease, int64 clai
 	RESUME_CANCEL_INTERRUPTS();
 }
 
+/* Access tokens that came, or did not: whoever waits for them goes on. */
+static void
+flights_take_tokens(void)
+{
+	dlist_mutable_iter iter;
+	int			agent_id;
+
+	sas_work_tokens_move();
+	while ((agent_id = sas_work_tokens_next_news()) != 0)
+	{
+		dlist_foreach_modify(iter, &sas_agent_flights.all)
+		{
+			SasFlight  *flight = dlist_container(SasFlight, node, iter.cur);
+
+			if (flight->agent_id == agent_id && flight->token_comes)
+				sas_agent_flight_go_on(flight);
+		}
+		sas_stream_agents_changed();
+	}
+}
+
 bool
 sas_agent_flights_move(void)
 {
@@ -332,6 +361,7 @@ sas_agent_flights_move(void)
 	if (sas_agent_flights.n > 0)
 		sas_base_peers_set_unwritten(true);
 	sas_transport_work(sas_agent_flights.transport);
+	flights_take_tokens();
 	while (bytes < FLIGHTS_TICK_BYTES && now < until_us && (reply = sas_transport_next_small(sas_agent_flights.transport)) != NULL)
 	{
 		moved = true;

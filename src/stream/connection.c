@@ -15,16 +15,14 @@
 #include "postgres.h"
 
 #include "base/clock.h"
-#include "common/cryptohash.h"
-#include "common/sha2.h"
 #include "miscadmin.h"
 #include "stream/watch.h"
 #include "utils/builtins.h"
 #include "utils/memutils.h"
-#include "utils/resowner.h"
 #include "wake/wakeup.h"
 #include "work/agents.h"
 #include "work/json.h"
+#include "work/oauth.h"
 #include "work/outcome.h"
 #include "work/secrets.h"
 #include "work/sign.h"
@@ -38,9 +36,6 @@
  */
 #define SAS_LIMITED_US 250000
 #define SAS_LIMITED_JITTER_US 1000000
-
-/* A long poll with an empty answer at once is asked again after this time. */
-#define SAS_EMPTY_US 1000000
 
 static bool
 connection_is_stream(const SasWatch *w)
@@ -104,6 +99,40 @@ connection_ask_limits(SasWatch *w, SasAgentEntry *agent)
 	return w->has_slot;
 }
 
+/* False: it waits for the access token of its agent, or that there is none is reported. token NULL: it needs none. */
+static bool
+connection_ask_token(SasWatch *w, SasAgentEntry *agent, const char **token)
+{
+	const char *what = NULL;
+	SasTokenState state = sas_work_token_ask(agent->stored, &what);
+
+	*token = state == SAS_TOKEN_READY ? what : NULL;
+	w->deferred = state == SAS_TOKEN_COMES;
+	if (state == SAS_TOKEN_FAILED)
+	{
+		Jsonb	   *problem = sas_stream_watch_problem(w, "transport", "the service could not be reached", psprintf("no access token: %s", what));
+
+		sas_work_agent_error(agent, problem);
+		sas_stream_watch_report(w, problem, -1);
+	}
+	return state == SAS_TOKEN_NONE || state == SAS_TOKEN_READY;
+}
+
+/* The watch keeps it with the secrets, so that it is masked. */
+static void
+connection_add_token(SasWatch *w, SasCall *call, const char *token)
+{
+	MemoryContext old;
+
+	w->has_token = token != NULL;
+	if (token == NULL)
+		return;
+	sas_work_token_add(call, token);
+	old = MemoryContextSwitchTo(sas_stream_context);
+	w->secrets = lappend(w->secrets, pstrdup(token));
+	MemoryContextSwitchTo(old);
+}
+
 static void
 connection_add_header(SasSent *sent, const char *name, const char *value)
 {
@@ -148,12 +177,13 @@ sas_stream_watch_connect(SasWatch *w)
 	SasSent		sent = {0};
 	SasCall		call;
 	const char *why;
+	const char *token = NULL;
 	char		errbuf[256];
 
 	sas_stream_watch_set_line(w, SAS_LINE_NONE);
 	w->deferred = agent == NULL || !agent->stored->enabled;
 	/* without room the news that there is some begin it */
-	if (w->deferred || w->room <= 0 || !connection_ask_limits(w, agent))
+	if (w->deferred || w->room <= 0 || !connection_ask_token(w, agent, &token) || !connection_ask_limits(w, agent))
 		return;
 	why = sas_work_request_compose(&sent, agent->stored, w->request, NULL);
 	if (why == NULL)
@@ -169,6 +199,7 @@ sas_stream_watch_connect(SasWatch *w)
 			sas_stream_websocket_prepare(w, &call);
 		w->begun_us = sas_base_clock_monotonic_us();
 		sas_work_call_in_utf8(&call);
+		connection_add_token(w, &call, token);
 		why = sas_work_sign(&call, agent->stored, NULL);
 	}
 	if (why == NULL)
@@ -339,87 +370,6 @@ sas_stream_watch_timed_out(SasWatch *w)
 
 /* --------------------------------------------------------------------- over */
 
-/* SHA-256 of the body, in hex. No transaction is open, but the server wants a resource owner for the computation. */
-static char *
-connection_digest(const SasReply *reply)
-{
-	static ResourceOwner owner = NULL;
-	pg_cryptohash_ctx *hash;
-	uint8		sum[PG_SHA256_DIGEST_LENGTH];
-	char	   *hex = palloc(2 * PG_SHA256_DIGEST_LENGTH + 1);
-
-	if (owner == NULL)
-		owner = ResourceOwnerCreate(NULL, "sas digest");
-	CurrentResourceOwner = owner;
-	hash = pg_cryptohash_create(PG_SHA256);
-	if (hash == NULL || pg_cryptohash_init(hash) < 0 ||
-		pg_cryptohash_update(hash, (const uint8 *) (reply->body ? reply->body : ""), reply->body_len) < 0 ||
-		pg_cryptohash_final(hash, sum, sizeof(sum)) < 0)
-		ereport(ERROR, (errcode(ERRCODE_INTERNAL_ERROR), errmsg("could not compute a digest")));
-	pg_cryptohash_free(hash);
-	CurrentResourceOwner = NULL;
-	for (int i = 0; i < PG_SHA256_DIGEST_LENGTH; i++)
-		snprintf(hex + 2 * i, 3, "%02x", sum[i]);
-	return hex;
-}
-
-static void
-connection_remember_etag(SasWatch *w, const SasReply *reply)
-{
-	const char *etag = sas_transport_reply_header(reply, "etag");
-
-	if (w->etag != NULL)
-		pfree(w->etag);
-	w->etag = etag && strlen(etag) < 1024 ? MemoryContextStrdup(sas_stream_context, etag) : NULL;
-}
-
-/* A poll was answered: is it news? */
-static void
-connection_finish_poll(SasWatch *w, SasReply *reply, const SasStoredAgent *agent)
-{
-	char	   *digest;
-
-	w->looked = w->next_at != DT_NOEND;
-	if (reply->status != 304)
-	{
-		digest = connection_digest(reply);
-		connection_remember_etag(w, reply);
-		if (w->digest == NULL || strcmp(digest, w->digest) != 0)
-		{
-			sas_stream_items_answer(w, reply, agent);
-			w->new_digest = MemoryContextStrdup(w->batch, digest);
-			w->ask = true;
-			sas_stream_watch_set_line(w, SAS_LINE_DUE);
-			return;
-		}
-	}
-	if (!w->looked)
-	{
-		sas_stream_watch_again(w, w->begun_us + (int64) (w->every_ms * 1000));
-		return;
-	}
-	/* the store notes the look, and says when the next one is */
-	w->ask = true;
-	sas_stream_watch_set_line(w, SAS_LINE_DUE);
-}
-
-/* A long poll was answered, or not in time, which means that there is nothing. */
-static void
-connection_finish_long_poll(SasWatch *w, SasReply *reply, const SasStoredAgent *agent)
-{
-	int64		now = sas_base_clock_monotonic_us();
-
-	if (reply->body_len > 0 && reply->status != 304)
-		sas_stream_items_answer(w, reply, agent);
-	if (w->n_items > 0)
-	{
-		w->ask = true;
-		sas_stream_watch_set_line(w, SAS_LINE_DUE);
-	}
-	else
-		sas_stream_watch_again(w, now - w->begun_us < SAS_EMPTY_US ? now + SAS_EMPTY_US : now);
-}
-
 /* The rest of a stream, and its end. True: in good order. What has begun and is not complete is no item. */
 static bool
 connection_finish_stream(SasWatch *w, SasReply *reply, SasAgentEntry *agent, const char **why)
@@ -477,9 +427,9 @@ sas_stream_watch_finish(SasWatch *w, SasReply *reply)
 	{
 		connection_free_slot(w);
 		if (w->kind == SAS_WATCH_POLL)
-			connection_finish_poll(w, reply, masking);
+			sas_stream_poll_finish(w, reply, masking);
 		else
-			connection_finish_long_poll(w, reply, masking);
+			sas_stream_long_poll_finish(w, reply, masking);
 		return;
 	}
 	if (!done)
@@ -488,6 +438,8 @@ sas_stream_watch_finish(SasWatch *w, SasReply *reply)
 			sas_work_outcome_problem(reply, masking, &outcome, psprintf("/watches/" INT64_FORMAT, w->id.watch_id));
 		at_least_ms = outcome.retry_after_ms;
 		sas_work_agent_error(agent, problem);
+		if (w->has_token && outcome.status == 401)
+			sas_work_token_refused(w->agent_id, llast(w->secrets));
 	}
 	if (w->framer != NULL && sas_framing_retry_ms(w->framer) >= 0)
 		at_least_ms = sas_framing_retry_ms(w->framer);

@@ -11,6 +11,7 @@
  *	  report.c		what is reported to the store; apply.c: what it answers
  *	  host.c		the network of all of them
  *	  connection.c	connections: how they begin, are read, and end
+ *	  polls.c		answers to polls
  *	  websocket.c	what is particular to those over WebSocket
  *	  items.c		bytes of a connection become the items of a batch
  *
@@ -70,7 +71,8 @@ typedef struct SasWatch
 	void	   *handle;			/* NULL: no connection */
 	bool		opened;			/* the answer is a stream */
 	bool		has_slot;
-	bool		deferred;			/* until its agent is enabled */
+	bool		deferred;			/* until its agent is enabled, or its access token is there */
+	bool		has_token;		/* the last connection was made with an access token, the last of its secrets */
 	int64		begun_us;
 	SasFramer  *framer;
 	int			room;			/* items that may be appended before the window closes */
@@ -128,6 +130,14 @@ extern void sas_stream_watch_finish(SasWatch *w, SasReply *reply);
 
 /* Its time has come while it was connected. */
 extern void sas_stream_watch_timed_out(SasWatch *w);
+
+/* polls.c */
+
+/* A poll was answered: is it news? */
+extern void sas_stream_poll_finish(SasWatch *w, SasReply *reply, const SasStoredAgent *agent);
+
+/* A long poll was answered, or not in time, which means that there is nothing. */
+extern void sas_stream_long_poll_finish(SasWatch *w, SasReply *reply, const SasStoredAgent *agent);
 
 /* websocket.c */
 

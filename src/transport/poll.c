@@ -79,12 +79,25 @@ sas_transport_fd(SasTransport *t)
 	return t->epoll_fd;
 }
 
+static bool
+poll_is_joined(const SasTransport *t, int fd)
+{
+	for (int i = 0; i < SAS_TRANSPORT_JOINED; i++)
+		if (fd == t->joined[i])
+			return true;
+	return false;
+}
+
 bool
 sas_transport_join(SasTransport *t, SasTransport *other)
 {
 	struct epoll_event ev = {.events = EPOLLIN};
-	int			free_one = t->joined[0] < 0 ? 0 : 1;
+	int			free_one = 0;
 
+	while (free_one < SAS_TRANSPORT_JOINED && t->joined[free_one] >= 0)
+		free_one++;
+	if (free_one == SAS_TRANSPORT_JOINED)
+		return false;
 	ev.data.u64 = SAS_POLL_OF_SOCKET(other->epoll_fd);
 	if (epoll_ctl(t->epoll_fd, EPOLL_CTL_ADD, other->epoll_fd, &ev) != 0)
 		return false;
@@ -137,7 +150,7 @@ sas_transport_poll_once(SasTransport *t)
 			did = true;
 			continue;
 		}
-		if (fd == t->joined[0] || fd == t->joined[1])
+		if (poll_is_joined(t, fd))
 			continue;
 
 		if (e & (EPOLLIN | EPOLLERR | EPOLLHUP))

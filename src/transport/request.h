@@ -106,7 +106,7 @@ struct SasTransport
 {
 	CURLM	   *multi;
 	int			epoll_fd;
-	int			joined[2];		/* descriptors of other transports, for the owner's wait only; -1: none */
+	int			joined[SAS_TRANSPORT_JOINED];		/* descriptors of other transports, for the owner's wait only; -1: none */
 	int64_t		deadline_us;	/* of libcurl's timer; -1: none */
 	int			max_calls;
 	unsigned	networks;		/* generation of the networks that were asked about last */

@@ -130,7 +130,8 @@ sas_transport_open(int max_calls, char *errbuf, size_t errlen)
 	if (t != NULL)
 	{
 		t->deadline_us = -1;
-		t->joined[0] = t->joined[1] = -1;
+		for (int i = 0; i < SAS_TRANSPORT_JOINED; i++)
+			t->joined[i] = -1;
 		if (sas_transport_poll_set_up(t))
 			transport_apply_size(t, max_calls);
 		else

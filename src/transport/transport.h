@@ -136,8 +136,10 @@ extern int	sas_transport_fd(SasTransport *t);
  * When the other's descriptor is readable, t's is, too.  For an owner that
  * separates calls and streams, so that a call does not search the
  * connections of all streams for a free one, and that waits for one
- * descriptor.  Two others at most.  False: the kernel refused.
+ * descriptor.  False: the kernel refused, or there are as many already.
  */
+#define SAS_TRANSPORT_JOINED 3
+
 extern bool sas_transport_join(SasTransport *t, SasTransport *other);
 
 /* how long to wait at most before sas_transport_work(); -1: for the fd only */

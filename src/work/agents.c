@@ -13,6 +13,7 @@
 #include "utils/memutils.h"
 #include "wake/wakeup.h"
 #include "work/agents.h"
+#include "work/oauth.h"
 #include "work/secrets.h"
 
 SasAgentEntry *sas_work_agents;
@@ -86,6 +87,7 @@ sas_work_agent(int agent_id)
 static void
 agents_remove(SasAgentEntry *e)
 {
+	sas_work_token_forget(e->stored->agent_id);
 	MemoryContextDelete(e->stored->context);
 	if (e->last_error != NULL)
 		pfree(e->last_error);

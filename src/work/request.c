@@ -286,6 +286,21 @@ sas_work_request_call(const SasSent *sent, SasStoredAgent *agent, SasCall *call)
 }
 
 void
+sas_work_call_set_header(SasCall *call, const char *name, const char *value)
+{
+	const char **headers = palloc(sizeof(char *) * (call->n_headers + 1));
+	size_t		len = strlen(name);
+	int			n = 0;
+
+	for (int i = 0; i < call->n_headers; i++)
+		if (pg_strncasecmp(call->headers[i], name, len) != 0 || call->headers[i][len] != ':')
+			headers[n++] = call->headers[i];
+	headers[n++] = psprintf("%s: %s", name, value);
+	call->headers = headers;
+	call->n_headers = n;
+}
+
+void
 sas_work_call_in_utf8(SasCall *call)
 {
 	const char **headers = palloc(sizeof(char *) * Max(call->n_headers, 1));

@@ -98,6 +98,9 @@ typedef struct SasFlight
 	int64		arrived_us;		/* of its answer, likewise; 0: there is none */
 	SasRetry	retry;
 	Jsonb	   *expect;			/* array of statuses, or NULL */
+	char	   *token;			/* the access token of its last attempt, or NULL */
+	bool		token_comes;	/* it waits for one */
+	bool		token_renewed;	/* the service did not take one: that happens once */
 	char	   *key;			/* NULL: it only asks, and needs none */
 	char	   *trace;			/* 32 hex digits */
 	SasSent		sent;			/* made once */
@@ -114,6 +117,9 @@ extern int	sas_work_request_path_no(const SasSent *sent, const SasStoredAgent *a
 
 /* The call that sends it; time-outs, sizes and owner are the caller's business. */
 extern void sas_work_request_call(const SasSent *sent, SasStoredAgent *agent, SasCall *call);
+
+/* The call has this header once, with this value; in the current context. */
+extern void sas_work_call_set_header(SasCall *call, const char *name, const char *value);
 
 /* What is written in the encoding of the database goes out in UTF-8; in the current context. */
 extern void sas_work_call_in_utf8(SasCall *call);

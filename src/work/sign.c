@@ -21,6 +21,7 @@
 #include "utils/resowner.h"
 #include "utils/timestamp.h"
 #include "work/json.h"
+#include "work/request.h"
 #include "work/sign.h"
 
 #define SIGN_WEBHOOK_PREFIX "whsec_"
@@ -71,20 +72,6 @@ sign_hex(const uint8 *digest)
 	return text;
 }
 
-/* The signature counts, whatever header of that name the call has. There is room for it. */
-static void
-sign_set_header(SasCall *call, const char **headers, const char *name, const char *value)
-{
-	size_t		len = strlen(name);
-	int			n = 0;
-
-	for (int i = 0; i < call->n_headers; i++)
-		if (pg_strncasecmp(headers[i], name, len) != 0 || headers[i][len] != ':')
-			headers[n++] = headers[i];
-	headers[n++] = psprintf("%s: %s", name, value);
-	call->n_headers = n;
-}
-
 /* ----------------------------------------------------------- standard-webhooks */
 
 /* Adds "v1,<signature>" by one secret: base64, with or without whsec_ before it. */
@@ -111,7 +98,7 @@ sign_add_webhook(StringInfo signatures, const JsonbValue *secret, const char *he
 }
 
 static const char *
-sign_as_webhook(SasCall *call, const char **headers, const char *id, const char *seconds, const JsonbValue *secret)
+sign_as_webhook(SasCall *call, const char *id, const char *seconds, const JsonbValue *secret)
 {
 	char	   *head = psprintf("%s.%s.", id, seconds);
 	StringInfoData signatures;
@@ -125,16 +112,16 @@ sign_as_webhook(SasCall *call, const char **headers, const char *id, const char 
 		why = sign_add_webhook(&signatures, secret, head, call);
 	if (why != NULL)
 		return why;
-	sign_set_header(call, headers, "webhook-id", id);
-	sign_set_header(call, headers, "webhook-timestamp", seconds);
-	sign_set_header(call, headers, "webhook-signature", signatures.data);
+	sas_work_call_set_header(call, "webhook-id", id);
+	sas_work_call_set_header(call, "webhook-timestamp", seconds);
+	sas_work_call_set_header(call, "webhook-signature", signatures.data);
 	return NULL;
 }
 
 /* ----------------------------------------------------------------- hmac-sha256 */
 
 static const char *
-sign_as_hmac(SasCall *call, const char **headers, const char *seconds, const JsonbValue *secret, Jsonb *sign)
+sign_as_hmac(SasCall *call, const char *seconds, const JsonbValue *secret, Jsonb *sign)
 {
 	const char *header = sas_work_json_string(sign, "header");
 	const char *prefix = sas_work_json_string(sign, "prefix");
@@ -150,8 +137,8 @@ sign_as_hmac(SasCall *call, const char **headers, const char *seconds, const Jso
 	if (why != NULL)
 		return why;
 	if (timestamp_header != NULL)
-		sign_set_header(call, headers, timestamp_header, seconds);
-	sign_set_header(call, headers, header != NULL ? header : "X-Signature",
+		sas_work_call_set_header(call, timestamp_header, seconds);
+	sas_work_call_set_header(call, header != NULL ? header : "X-Signature",
 					psprintf("%s%s", prefix != NULL ? prefix : "",
 							 encoding != NULL && strcmp(encoding, "base64") == 0 ? sign_base64(digest) : sign_hex(digest)));
 	return NULL;
@@ -176,7 +163,6 @@ sas_work_sign(SasCall *call, const SasStoredAgent *agent, const char *key)
 	JsonbValue	secret;
 	Jsonb	   *sign;
 	const char *scheme;
-	const char **headers;
 	char	   *seconds;
 
 	if (!sas_work_json_member(agent->options, "sign", &value) || value.type != jbvBinary)
@@ -185,13 +171,8 @@ sas_work_sign(SasCall *call, const SasStoredAgent *agent, const char *key)
 	scheme = sas_work_json_string(sign, "scheme");
 	if (!sas_work_json_member(sign, "secret", &secret))
 		return "the secret of its signature is empty";
-	/* three headers at most */
-	headers = palloc(sizeof(char *) * (call->n_headers + 3));
-	for (int i = 0; i < call->n_headers; i++)
-		headers[i] = call->headers[i];
-	call->headers = (const char *const *) headers;
 	seconds = psprintf(INT64_FORMAT, (int64) timestamptz_to_time_t(sas_base_clock_now()));
 	if (scheme != NULL && strcmp(scheme, "standard-webhooks") == 0)
-		return sign_as_webhook(call, headers, key != NULL ? key : sign_random_id(), seconds, &secret);
-	return sign_as_hmac(call, headers, seconds, &secret, sign);
+		return sign_as_webhook(call, key != NULL ? key : sign_random_id(), seconds, &secret);
+	return sign_as_hmac(call, seconds, &secret, sign);
 }

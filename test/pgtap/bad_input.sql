@@ -468,7 +468,19 @@ SELECT pg_temp.bad_agent('options => ''{"sign": {"scheme": "hmac-sha256", "secre
 SELECT pg_temp.bad_agent('options => ''{"sign": {"scheme": "hmac-sha256", "secret": "{{secret.token}}", "header": "a b"}}''', '22023', '/options/sign/header', 'the header of sign is no name');
 SELECT pg_temp.bad_agent('options => ''{"sign": {"scheme": "hmac-sha256", "secret": "{{secret.token}}", "encoding": "utf8"}}''', '22023', '/options/sign/encoding', 'sign has an unknown encoding');
 SELECT pg_temp.bad_agent('options => ''{"sign": {"scheme": "standard-webhooks", "secret": "{{secret.token}}", "header": "X"}}''', '22023', '/options/sign/header', 'the headers of standard-webhooks are fixed');
-SELECT pg_temp.bad_agent('options => ''{"oauth2": {}}''', '0A000', '/options/oauth2', 'an option that this release does not have');
+SELECT pg_temp.bad_agent(format('options => ''{"oauth2": %s}''', o), code, '/options/oauth2' || p, what)
+FROM (VALUES ('"on"', '22023', '', 'oauth2 is no object'), ('{}', '22023', '/token_url', 'oauth2 has nothing'),
+    ('{"token_url": "https://t.example/x?y", "client_id": "c", "client_secret": "{{secret.token}}"}', '22023', '/token_url', 'the URL of the token service has a query'),
+    ('{"token_url": "https://t.example/x", "client_secret": "{{secret.token}}"}', '22023', '/client_id', 'oauth2 has no client_id'),
+    ('{"token_url": "https://t.example/x", "client_id": "c"}', '22023', '/client_secret', 'oauth2 has no client_secret'),
+    ('{"token_url": "https://t.example/x", "client_id": "c", "client_secret": "open to all"}', '22023', '/client_secret', 'the client_secret is no reference'),
+    ('{"token_url": "https://t.example/x", "client_id": "c", "client_secret": "{{secret.none}}"}', '42704', '/client_secret', 'the client_secret is not set'),
+    ('{"token_url": "https://t.example/x", "client_id": "c", "client_secret": "{{secret.token}}", "scope": ["a"]}', '22023', '/scope', 'the scope is no string'),
+    ('{"token_url": "https://t.example/x", "client_id": "c", "client_secret": "{{secret.token}}", "auth": "digest"}', '22023', '/auth', 'an unknown way to authenticate'),
+    ('{"token_url": "https://t.example/x", "client_id": "c", "client_secret": "{{secret.token}}", "params": {"a": 1}}', '22023', '/params', 'a parameter is no string'),
+    ('{"token_url": "https://t.example/x", "client_id": "c", "client_secret": "{{secret.token}}", "params": {"scope": "a"}}', '22023', '/params/scope', 'a parameter that is set anyway'),
+    ('{"token_url": "https://t.example/x", "client_id": "c", "client_secret": "{{secret.token}}", "grant": "password"}', '22023', '/grant', 'an unknown key of oauth2')) AS x (o, code, p, what);
+SELECT pg_temp.bad_agent('headers => ''{"authorization": "x"}'', options => ''{"oauth2": {"token_url": "https://t.example/x", "client_id": "c", "client_secret": "{{secret.token}}"}}''', '22023', '/headers/authorization', 'oauth2 beside a header Authorization');
 SELECT pg_temp.bad_agent('headers => ''{"X-A": "a\nb"}''', '22023', '/headers/X-A', 'a header of an agent with a line break');
 SELECT pg_temp.bad_agent('headers => ''{"X-A": "{{secret.nope}}"}''', '42704', '/headers/X-A', 'a secret that is not there');
 SELECT pg_temp.bad_agent('headers => ''{"X-A": "{{input.x}}"}''', '42P10', '/headers/X-A', 'an agent that refers to an input');
