@@ -117,7 +117,7 @@ BEGIN
         EXIT WHEN FOUND AND _sas.count_alert(into_alert, $3, $4, $6, $7);
         -- the unique index would wait for who is just inserting the same cause
         CONTINUE WHEN EXISTS (SELECT FROM _sas.alert l WHERE l.cause = beside AND l.closed_at IS NULL)
-            OR NOT pg_try_advisory_xact_lock(hashtextextended('sas alert ' || beside, 0));
+            OR NOT _sas.try_lock('alert ' || beside);
         INSERT INTO _sas.alert (kind, cause, agent_id, workflow_id, owner, run_id, run_ids, step_no, message,
                                 private_message, created_at, last_at)
         VALUES ($1, beside, $5, run.workflow_id, run.owner, $6, ARRAY[$6], $7, $3, $4, sas.now(), sas.now())

@@ -7,6 +7,14 @@
 CREATE FUNCTION _sas.refuse(sqlstate text, message text, detail text, hint text) RETURNS void
 LANGUAGE C VOLATILE PARALLEL SAFE AS 'MODULE_PATHNAME', 'sas_api_refuse';
 
+-- _sas.lock(name), _sas.try_lock(name): a lock of that name to the end of the transaction. No function of
+-- PostgreSQL can hold it, as any role could an advisory lock.
+CREATE FUNCTION _sas.lock(name text) RETURNS void
+LANGUAGE C STRICT AS 'MODULE_PATHNAME', 'sas_api_lock';
+
+CREATE FUNCTION _sas.try_lock(name text) RETURNS boolean
+LANGUAGE C STRICT AS 'MODULE_PATHNAME', 'sas_api_try_lock';
+
 -- _sas.find_cycle(from_nos, to_nos, n): nodes 1..n; the nodes of one cycle in order, empty when there is
 -- none.
 CREATE FUNCTION _sas.find_cycle(from_nos int[], to_nos int[], n int) RETURNS int[]

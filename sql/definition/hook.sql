@@ -142,7 +142,10 @@ BEGIN
             hidden := _sas.hidden_version();
             PERFORM _sas.store_version(v.workflow_id, hidden,
                                        jsonb_build_object('steps', jsonb_build_object('hook', hook - 'on'),
-                                                          'on_failure', 'fail', 'auto_rescue', true),
+                                                          'on_failure', 'fail', 'auto_rescue', true)
+                                       -- it is told what the run has, and may say it again
+                                       || CASE WHEN v.mask IS NULL THEN '{}' ELSE
+                                          '{"mask": ["input", "output", "steps.hook"]}' END::jsonb,
                                        v.created_by);
             UPDATE _sas.workflow_version x SET of_version = coalesce(v.of_version, v.version)
             WHERE x.workflow_id = v.workflow_id AND x.version = hidden

@@ -7,7 +7,7 @@
 --
 -- They are called as the role that created them, in the transaction of what they
 -- wrap: a middleware gives nobody a right, and what it wrote goes with the rest.
--- A superuser's run takes only what superusers created.
+-- A superuser's run takes only what superusers created, and passes by the rest.
 
 -- _sas.place_middleware(phase): gives each its place: what was said of their order first, then those of all
 -- workflows outside those of one, then as they were created. Raises when they go round in a circle.
@@ -206,8 +206,8 @@ BEGIN
     PERFORM _sas.record_middleware(caller, 'drop_middleware', $2, e.key, e.value) FROM jsonb_each(old) e;
 END $$;
 
--- _sas.check_middleware(caller, workflow): raises when a run of the caller does not take a middleware that
--- applies to it, or when the role that created that may no longer call its functions.
+-- _sas.check_middleware(caller, workflow): raises when the role that created a middleware which applies to a
+-- run of the caller may no longer call its functions.
 CREATE FUNCTION _sas.check_middleware(caller oid, workflow text) RETURNS void
 LANGUAGE plpgsql STABLE AS $$
 DECLARE
@@ -219,15 +219,10 @@ BEGIN
             x.e -> 'after' AS after
         FROM _sas.workflow f
         CROSS JOIN unnest('{plan,call,function,finalize}'::text[]) AS phase
-        CROSS JOIN LATERAL jsonb_array_elements(_sas.middleware_chain(phase, f.workflow_id)) AS x (e)
+        CROSS JOIN LATERAL jsonb_array_elements(_sas.middleware_chain(phase, f.workflow_id, caller)) AS x (e)
         WHERE f.name = workflow AND f.dropped_at IS NULL
     LOOP
-        IF NOT _sas.trusts(caller, m.owner) THEN
-            RAISE EXCEPTION 'middleware "%" is not owned by a superuser', m.name
-                USING ERRCODE = 'insufficient_privilege', DETAIL = 'At /workflow.',
-                    HINT = format('A run of superuser "%s" takes only middleware that superusers created.',
-                                  pg_get_userbyid(caller));
-        ELSIF NOT EXISTS (SELECT FROM pg_roles r WHERE r.oid = m.owner) THEN
+        IF NOT EXISTS (SELECT FROM pg_roles r WHERE r.oid = m.owner) THEN
             RAISE EXCEPTION 'the role that created middleware "%" no longer exists', m.name
                 USING ERRCODE = 'undefined_object', DETAIL = 'At /workflow.',
                     HINT = 'An admin can create it again, or drop it.';

@@ -262,7 +262,7 @@ BEGIN
     SELECT v.workflow_id, v.version, mark, x.version_id FROM _sas.workflow_version x
     WHERE x.workflow_id = v.workflow_id AND x.version = hidden
       -- whose transaction is open has made the same: this one is for this run, so that none waits for it
-      AND pg_try_advisory_xact_lock('_sas.planned'::regclass::oid::int, hashtext(number || mark))
+      AND _sas.try_lock(format('planned %s %s %s', v.workflow_id, number, mark))
     ON CONFLICT DO NOTHING;
     SELECT * INTO v FROM _sas.workflow_version x WHERE x.workflow_id = v.workflow_id AND x.version = hidden;
     RETURN v;

@@ -35,15 +35,15 @@ LANGUAGE sql STABLE AS $$
     JOIN _sas.workflow_version v USING (version_id)
     JOIN _sas.workflow f USING (workflow_id)
     CROSS JOIN LATERAL (SELECT CASE WHEN $2 = 'finalize' THEN 'finalize' ELSE 'function' END AS phase) p
-    CROSS JOIN LATERAL (SELECT _sas.middleware_chain(p.phase, f.workflow_id) AS chain OFFSET 0) c
+    CROSS JOIN LATERAL (SELECT _sas.middleware_chain(p.phase, f.workflow_id, r.owner) AS chain OFFSET 0) c
     WHERE r.run_id = $1 AND c.chain IS NOT NULL
 $$;
 
--- _sas.plan_chain(workflow): the middleware of phase plan; null: there is none.
-CREATE FUNCTION _sas.plan_chain(workflow text) RETURNS jsonb
+-- _sas.plan_chain(caller, workflow): the middleware of phase plan; null: there is none.
+CREATE FUNCTION _sas.plan_chain(caller oid, workflow text) RETURNS jsonb
 LANGUAGE sql STABLE AS $$
     SELECT _sas.middleware_chain('plan', (SELECT f.workflow_id FROM _sas.workflow f
-                                          WHERE f.name = $1 AND f.dropped_at IS NULL))
+                                          WHERE f.name = $2 AND f.dropped_at IS NULL), caller)
 $$;
 
 -- _sas.plan_before(...): inputs and labels of a submit as the middleware of phase plan wants them.
@@ -51,7 +51,7 @@ CREATE FUNCTION _sas.plan_before(caller oid, workflow text, INOUT inputs jsonb[]
                                  INOUT labels jsonb)
 LANGUAGE plpgsql AS $$
 DECLARE
-    chain jsonb := _sas.plan_chain(workflow);
+    chain jsonb := _sas.plan_chain(caller, workflow);
     shared jsonb := labels;
     request jsonb;
     answer jsonb;
@@ -79,7 +79,7 @@ END $$;
 CREATE FUNCTION _sas.plan_after(caller oid, workflow text, run_ids bigint[]) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
-    chain jsonb := _sas.plan_chain(workflow);
+    chain jsonb := _sas.plan_chain(caller, workflow);
     r record;
     m jsonb;
     answer jsonb;

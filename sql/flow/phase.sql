@@ -17,7 +17,8 @@
 -- _sas.phase_context(r, w, element): what is told to the functions around a call.
 CREATE FUNCTION _sas.phase_context(r _sas.run, w _sas.workflow_step, element int) RETURNS jsonb
 LANGUAGE sql STABLE AS $$
-    SELECT jsonb_build_object('chain', coalesce(_sas.middleware_chain('call', v.workflow_id), '[]'),
+    SELECT jsonb_build_object('chain', coalesce(_sas.middleware_chain('call', v.workflow_id, r.owner),
+                                                '[]'),
                               'context', _sas.middleware_context('call', r, v, f.name, w.name, element,
                     w.undo))
     FROM _sas.workflow_version v JOIN _sas.workflow f USING (workflow_id) WHERE v.version_id = r.version_id
@@ -146,8 +147,8 @@ BEGIN
                   AND NOT _sas.has_expected_status(w.expect, answer.output))
        OR NOT coalesce(_sas.middleware_chain('call',
                                              (SELECT v.workflow_id FROM _sas.workflow_version v
-                                              WHERE v.version_id
-                                              = r.version_id)) @? '$[*].after ? (@ != null)', false) THEN
+                                              WHERE v.version_id = r.version_id), r.owner)
+                       @? '$[*].after ? (@ != null)', false) THEN
         PERFORM _sas.close_phase(g);
         RETURN answer;
     END IF;

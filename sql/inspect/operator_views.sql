@@ -155,7 +155,8 @@ COMMENT ON VIEW sas.nodes IS 'Processes that host infinite tasks: workers of thi
 
 -- The positions count all that wait, also those that the role may not see.
 CREATE VIEW sas.locks WITH (security_barrier) AS
-SELECT CASE WHEN _sas.sees_payload(r.owner) THEN l.key END AS key, l.scope, w.name AS workflow, l.run_id,
+SELECT CASE WHEN _sas.sees_payload(r.owner) AND NOT _sas.hides(v.mask, r.owner) THEN l.key END AS key,
+       l.scope, w.name AS workflow, l.run_id,
        CASE l.state WHEN 'holds' THEN 'holder' ELSE 'waiter' END AS state, l.shared, l.since,
        CASE l.state WHEN 'waits' THEN l.position END AS position
 FROM (SELECT p.key, p.run_id, p.state, p.shared, p.since,
@@ -177,8 +178,10 @@ SELECT nullif(r.hook_of, 0) AS run_id, w.name AS workflow, h.hook_no AS hook, r.
     coalesce(ws.function, a.name) AS target,
        r.input ->> 'state' AS told_state, r.input ->> 'result' AS told_result, r.state, r.result,
            coalesce(s.attempt, 0) AS attempt, coalesce(s.failure_count, 0) AS failure_count,
-       s.waiting_until, CASE WHEN p.sees THEN s.output END AS output, CASE
-           WHEN p.sees THEN coalesce(s.error, r.error)
+       s.waiting_until,
+       CASE WHEN p.hides AND s.output IS NOT NULL THEN to_jsonb('***'::text)
+            WHEN p.sees THEN s.output END AS output, CASE
+           WHEN p.sees AND NOT p.hides THEN coalesce(s.error, r.error)
            ELSE _sas.public_error(coalesce(s.error, r.error)) END AS error,
        r.created_at, r.started_at, r.finished_at
 FROM _sas.run r
@@ -188,7 +191,8 @@ JOIN _sas.workflow w ON w.workflow_id = v.workflow_id
 JOIN _sas.workflow_step ws ON ws.version_id = r.version_id AND ws.step_no = 1 AND NOT ws.undo
 LEFT JOIN _sas.agent a ON a.agent_id = ws.lane
 LEFT JOIN _sas.step s ON s.run_id = r.run_id AND s.step_no = 1 AND s.element = 0
-CROSS JOIN LATERAL (SELECT _sas.sees_payload(r.owner) AS sees OFFSET 0) p
+CROSS JOIN LATERAL (SELECT _sas.sees_payload(r.owner) AS sees,
+                           _sas.hides(v.mask, r.owner) AS hides OFFSET 0) p
 WHERE (p.sees OR (SELECT _sas.sees_all())) AND r.hook_of IS NOT NULL;
 COMMENT ON VIEW sas.hook_runs IS 'One row per function or call of a hook: which change it tells of, how '
                                  'often it was tried, how it ended. sas.attempts has its tries under '

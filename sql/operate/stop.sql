@@ -204,6 +204,13 @@ BEGIN
                            AND k.workflow_id = r.workflow_id AND k.key = r.key));
             RETURN;
         END IF;
+        -- a plan says itself what it masks
+        SELECT _sas.shown_version(caller, x, v) INTO why FROM _sas.run x
+        CROSS JOIN LATERAL _sas.version_to_submit(r.owner::oid, r.workflow, NULL, r.workflow_id) v
+        WHERE x.run_id = for_run AND NOT v.planned;
+        IF why IS NOT NULL THEN
+            RAISE EXCEPTION '%', why;
+        END IF;
         SELECT s.run_id, s.created INTO made, fresh
         FROM _sas.submit_runs(r.owner::oid, r.workflow, ARRAY[r.input], CASE
                               WHEN r.key IS NOT NULL THEN ARRAY[r.key] END, r.own_priority, NULL, NULL, NULL,

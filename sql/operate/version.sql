@@ -24,7 +24,7 @@ BEGIN
         CONTINUE WHEN (named[i]).refused IS NOT NULL OR (named[i]).state = 'stopped';
         SELECT * INTO r FROM _sas.run x WHERE x.run_id = (named[i]).run_id;
         v := _sas.version_for(r, version);
-        why := _sas.unfit_version(r, v);
+        why := coalesce(_sas.shown_version(caller, r, v), _sas.unfit_version(r, v));
         IF why IS NULL THEN
             ids := ids || r.run_id;
             versions := versions || v.version_id;
@@ -76,6 +76,17 @@ BEGIN
     WHERE v.version_id = r.version_id;
     RETURN _sas.version_to_submit(r.owner, f.name, wanted, f.workflow_id);
 END $$;
+
+-- _sas.shown_version(caller, run, v): why nobody but its owner lets this run go on, or run again, with that
+-- version; null: he does, or it masks all that is masked now.
+CREATE FUNCTION _sas.shown_version(caller oid, r _sas.run, v _sas.workflow_version) RETURNS text
+LANGUAGE sql STABLE AS $$
+    SELECT format('version %s of the workflow does not mask all that run %s masks; role "%s" itself can do '
+                  'that', coalesce(v.of_version, v.version), r.run_id, pg_get_userbyid(r.owner))
+    FROM _sas.workflow_version o
+    WHERE o.version_id = r.version_id AND r.owner::oid <> caller
+      AND NOT coalesce(o.mask, '{}') <@ coalesce(v.mask, '{}')
+$$;
 
 -- _sas.written_version(version_id): the number of the version that somebody wrote.
 CREATE FUNCTION _sas.written_version(id int) RETURNS int

@@ -20,7 +20,7 @@ CREATE FUNCTION _sas.plans_by_function(owner oid, workflow text) RETURNS boolean
 LANGUAGE sql STABLE AS $$
     SELECT _sas.calls_plans($1, (SELECT f.workflow_id FROM _sas.workflow f WHERE f.name = $2
                                  AND f.dropped_at IS NULL))
-        OR _sas.plan_chain($2) IS NOT NULL
+        OR _sas.plan_chain($1, $2) IS NOT NULL
 $$;
 
 -- _sas.offer_instants(instants): of these, at most one for each schedule, those that a function worker has to

@@ -169,12 +169,14 @@ BEGIN
     PERFORM _sas.wake('{0}', false, false, '{}');
 END $$;
 
--- _sas.middleware_chain(phase, workflow_id): what applies to a workflow, the outermost first; null when
--- nothing does.
-CREATE FUNCTION _sas.middleware_chain(for_phase text, for_workflow int) RETURNS jsonb
+-- _sas.middleware_chain(phase, workflow_id, owner): what applies to runs that this role has of a workflow,
+-- the outermost first; null when nothing does. It passes by what the role does not trust: an admin cannot
+-- change, nor stop, what superusers submit.
+CREATE FUNCTION _sas.middleware_chain(for_phase text, for_workflow int, for_owner oid) RETURNS jsonb
 LANGUAGE sql STABLE AS $$
     WITH here AS (SELECT m.* FROM _sas.middleware m WHERE m.phase = for_phase
-                  AND (m.workflow_id IS NULL OR m.workflow_id = for_workflow))
+                  AND (m.workflow_id IS NULL OR m.workflow_id = for_workflow)
+                  AND _sas.trusts(for_owner, m.created_by))
     SELECT jsonb_agg(jsonb_build_object('name', h.name, 'owner', h.created_by::oid::bigint,
                                         'before', h.before_function, 'after', h.after_function)
                      ORDER BY h.place, h.workflow_id IS NOT NULL, h.middleware_id)
@@ -198,7 +200,7 @@ BEGIN
     CROSS JOIN LATERAL (SELECT x.kind, x.shape FROM _sas.workflow_step x WHERE x.version_id = r.version_id
                         AND x.step_no = u.step_no AND x.undo = u.undo OFFSET 0) w
     CROSS JOIN LATERAL (SELECT CASE WHEN w.kind = 'call'
-                        THEN _sas.middleware_chain('call', v.workflow_id) END AS chain OFFSET 0) c
+                        THEN _sas.middleware_chain('call', v.workflow_id, r.owner) END AS chain OFFSET 0) c
     WHERE c.chain IS NOT NULL
       AND NOT (u.element = 0 AND coalesce(w.shape ?| '{each,repeat}', false))
       AND NOT EXISTS (SELECT FROM _sas.step s WHERE s.run_id = u.run_id AND s.step_no = u.step_no

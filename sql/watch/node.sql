@@ -70,7 +70,7 @@ DECLARE
 BEGIN
     PERFORM _sas.commit_durably();
     PERFORM _sas.wake_on_abort();
-    PERFORM pg_advisory_xact_lock(hashtextextended('sas node ' || $2, 0));
+    PERFORM _sas.lock('node ' || $2);
     FOR o IN SELECT * FROM _sas.node n WHERE n.name = $2 AND n.ended_at IS NULL
         AND n.kind = 'outside' FOR UPDATE LOOP
         IF NOT pg_has_role(caller, o.role, 'MEMBER') AND NOT _sas.has_level(caller, 'admin') THEN

@@ -82,7 +82,15 @@ SELECT is(current_setting('mw.of_ann') || ' ' || current_setting('search_path'),
 -- superusers
 SELECT pg_temp.around($$INSERT INTO mw.seen VALUES (current_user, 'before');$$) \g /dev/null
 SELECT sas.create_workflow('mw_super', '{"steps": {"a": {"function": "mw.step"}}}') \g /dev/null
-SELECT is(pg_temp.submits('mw_root', 'mw_super'), 'middleware "mw_m" is not owned by a superuser', 'a superuser''s run takes no middleware of an admin');
+DELETE FROM mw.seen;
+SELECT is(pg_temp.submits('mw_root', 'mw_super'), 'ok', 'middleware of an admin stops no superuser''s submit');
+SELECT is((SELECT count(*) FROM mw.seen), 0::bigint, 'which takes nothing of it');
+SELECT sas.create_middleware('mw_supers', 'plan', before => 'mw.step(jsonb)') \g /dev/null
+SET ROLE mw_adm;
+SELECT sas.create_middleware('mw_replaces', 'plan', before => 'mw.act(jsonb)', replaces => 'mw_supers') \g /dev/null
+RESET ROLE;
+SELECT is((SELECT array_agg(e ->> 'name') FROM jsonb_array_elements(_sas.middleware_chain('plan', 0, 'mw_root'::regrole)) e), '{mw_supers}', 'what an admin puts in the place of a superuser''s middleware is not there for superusers');
+SELECT sas.drop_middleware('mw_replaces'), sas.drop_middleware('mw_supers') \g /dev/null
 SELECT sas.grant_usage('mw_ann', 'admin') \g /dev/null
 SELECT is(pg_temp.submits('mw_ann', 'mw_super'), 'ok', 'an admin''s run does');
 ALTER FUNCTION mw.act OWNER TO mw_adm;

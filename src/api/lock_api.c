@@ -1,0 +1,46 @@
+/* SPDX-License-Identifier: PostgreSQL */
+/*
+ * lock_api.c: locks by name for the functions of sas, to the end of the
+ * transaction.
+ *
+ * They are advisory locks of a class that no function of PostgreSQL can name:
+ * pg_advisory_lock() and its kin set the last field of the tag to 1 or 2.  So
+ * no role of the database holds one of them against sas, whatever it guesses.
+ * pg_locks shows them with objsubid 29537.
+ */
+#include "postgres.h"
+
+#include "common/hashfn.h"
+#include "fmgr.h"
+#include "miscadmin.h"
+#include "storage/lock.h"
+#include "utils/builtins.h"
+
+#define SAS_LOCK_CLASS 29537
+
+PG_FUNCTION_INFO_V1(sas_api_lock);
+PG_FUNCTION_INFO_V1(sas_api_try_lock);
+
+static bool
+lock_api_take(Datum name, bool dont_wait)
+{
+	char	   *words = TextDatumGetCString(name);
+	uint64		key = hash_bytes_extended((unsigned char *) words, strlen(words), 0);
+	LOCKTAG		tag;
+
+	SET_LOCKTAG_ADVISORY(tag, MyDatabaseId, (uint32) (key >> 32), (uint32) key, SAS_LOCK_CLASS);
+	return LockAcquire(&tag, ExclusiveLock, false, dont_wait) != LOCKACQUIRE_NOT_AVAIL;
+}
+
+Datum
+sas_api_lock(PG_FUNCTION_ARGS)
+{
+	lock_api_take(PG_GETARG_DATUM(0), false);
+	PG_RETURN_VOID();
+}
+
+Datum
+sas_api_try_lock(PG_FUNCTION_ARGS)
+{
+	PG_RETURN_BOOL(lock_api_take(PG_GETARG_DATUM(0), true));
+}

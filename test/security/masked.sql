@@ -1,0 +1,71 @@
+-- SPDX-License-Identifier: PostgreSQL
+--
+-- Masked: no verb and no view brings an operator to what the mask of a workflow hides. t/424_mask has the rest of the
+-- views.
+\set QUIET on
+\pset format unaligned
+\pset tuples_only on
+\pset pager off
+SELECT no_plan();
+
+CREATE ROLE ma_ann; CREATE ROLE ma_op; CREATE ROLE ma_mate IN ROLE ma_ann;
+SELECT sas.grant_usage('ma_ann', 'user'), sas.grant_usage('ma_op', 'operator') \g /dev/null
+CREATE SCHEMA ma; GRANT ALL ON SCHEMA ma TO PUBLIC;
+CREATE FUNCTION ma.act(input jsonb) RETURNS jsonb LANGUAGE sql AS $$ SELECT input $$;
+-- what a query gives as that role
+CREATE FUNCTION pg_temp.reads(who text, query text) RETURNS text LANGUAGE plpgsql AS $$
+DECLARE
+    said text;
+BEGIN
+    EXECUTE format('SET LOCAL ROLE %I', who);
+    BEGIN
+        EXECUTE format('SELECT string_agg(regexp_replace(x::text, ''run [0-9]+'', ''run N'', ''g''), '' '') FROM (%s) x', query) INTO said;
+    EXCEPTION WHEN OTHERS THEN
+        said := SQLSTATE;
+    END;
+    RESET ROLE;
+    RETURN said;
+END $$;
+-- no worker sees it
+BEGIN;
+SET ROLE ma_ann;
+CREATE FUNCTION pg_temp.version(mask jsonb) RETURNS int LANGUAGE sql AS $$
+    SELECT sas.create_workflow('ma_w', '{"steps": {"a": {"wait": {"signal": "go"}}, "b": {"function": "ma.act", "after": ["a"]}},
+                                         "concurrency": {"key": "{{input.card}}", "limit": 2},
+                                         "hooks": [{"on": "stopped", "function": "ma.act"}]}'::jsonb || mask) $$;
+SELECT pg_temp.version('{}'), pg_temp.version('{"mask": ["input.card"]}'), pg_temp.version('{"mask": ["input.card", "output"]}'), pg_temp.version('{"mask": ["output"]}') \g /dev/null
+SELECT run_id AS run FROM sas.submit('ma_w', '{"card": "4711"}', version => 2) \gset
+RESET ROLE;
+
+-- another version
+SELECT is(pg_temp.reads('ma_op', format('SELECT input FROM sas.runs WHERE run_id = %s', :run)), '("{""card"": ""***""}")', 'an operator sees no masked value');
+SELECT is(pg_temp.reads(who, format('SELECT changed, refused FROM sas.%s', verb)),
+          format('(f,"version %s of the workflow does not mask all that run N masks; role ""ma_ann"" itself can do that")', n),
+          format('and %s does not come to it by version %s: %s', who, n, verb))
+FROM (VALUES (1), (4)) v (n), unnest('{ma_op,ma_mate,postgres}'::text[]) who,
+     unnest(ARRAY[format('set_version(%s, %s)', :run, n), format('set_version_runs(ARRAY[%s::bigint], %s)', :run, n)]) verb
+WHERE who <> 'ma_mate' OR has_schema_privilege(who, 'sas', 'USAGE') ORDER BY n, who, verb;
+SELECT is(pg_temp.reads('ma_op', format('SELECT changed, refused FROM sas.set_version(%s, 3)', :run)), '(t,)', 'a version that masks more he gives to it');
+SELECT is(pg_temp.reads('ma_op', format('SELECT changed FROM sas.set_version(%s, 2)', :run)), '(f)', 'but not the one of before again');
+SELECT is(pg_temp.reads('ma_ann', format('SELECT changed FROM sas.set_version(%s, 2)', :run)), '(t)', 'its owner does');
+
+-- keys
+SELECT is(pg_temp.reads('ma_op', format('SELECT key FROM sas.locks WHERE run_id = %s', :run)), '()', 'nor by the concurrency key that is made of it');
+SELECT is(pg_temp.reads('ma_ann', format('SELECT key FROM sas.locks WHERE run_id = %s', :run)), '(4711)', 'which its owner sees');
+
+-- a run of the same input
+SELECT is(pg_temp.reads('ma_op', format('SELECT changed FROM sas.halt(%s)', :run)), '(t)', 'when it is halted');
+SELECT is(pg_temp.reads('ma_op', format('SELECT changed, refused FROM sas.rerun(%s)', :run)),
+          '(f,"run N cannot be run again: version 4 of the workflow does not mask all that run N masks; role ""ma_ann"" itself can do that")', 'he does not run it again with a version that masks less');
+SET ROLE ma_ann; SELECT pg_temp.version('{"mask": ["output", "input.card"]}') \g /dev/null
+RESET ROLE;
+SELECT is(pg_temp.reads('ma_op', format('SELECT changed FROM sas.rerun(%s)', :run)), '(t)', 'only with one that masks it');
+SELECT is(pg_temp.reads('ma_op', $$SELECT input FROM sas.runs WHERE workflow = 'ma_w' ORDER BY run_id DESC LIMIT 1$$), '("{""card"": ""***""}")', 'and sees it no more than before');
+
+-- hooks
+SELECT is((SELECT array_agg(v.mask IS NOT NULL ORDER BY b.version) FROM _sas.workflow_hook h JOIN _sas.workflow_version b USING (version_id)
+           JOIN _sas.workflow_version v ON v.version_id = h.hook_version_id JOIN _sas.workflow w ON w.workflow_id = b.workflow_id
+           WHERE w.name = 'ma_w' AND b.version > 0), '{f,t,t,t,t}', 'what the hooks of a workflow with a mask answer is masked');
+
+SELECT * FROM finish();
+ROLLBACK;
