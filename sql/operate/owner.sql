@@ -29,6 +29,30 @@ BEGIN
            THEN format(E'\nand of %s other objects', cardinality(lines) - 100) ELSE '' END;
 END $$;
 
+-- _sas.kept_grants(from_role, to_role): a line for each grant of an agent or workflow that the one has and the
+-- other has not. They are rights: an admin gives them, and nobody who is a member of both roles.
+CREATE FUNCTION _sas.kept_grants(from_role oid, to_role oid) RETURNS text
+LANGUAGE sql STABLE AS $$
+    SELECT string_agg(x.what, E'\n' ORDER BY x.kind, x.what COLLATE "C")
+    FROM (SELECT 1 AS kind, format('agent "%s"', a.name) AS what
+          FROM _sas.agent_grant g JOIN _sas.agent a USING (agent_id)
+          WHERE g.role = from_role AND a.dropped_at IS NULL
+            AND NOT EXISTS (SELECT FROM _sas.agent_grant o
+                            WHERE o.agent_id = g.agent_id AND pg_has_role(to_role, o.role, 'MEMBER')
+                              AND (o.methods IS NULL OR g.methods <@ o.methods)
+                              AND (o.paths IS NULL OR g.paths <@ o.paths))
+          UNION ALL
+          SELECT 2, format('version %s of workflow "%s"', g.version, f.name)
+          FROM _sas.workflow_grant g JOIN _sas.workflow f USING (workflow_id)
+          WHERE g.role = from_role AND f.dropped_at IS NULL AND f.owner <> to_role
+            AND NOT EXISTS (SELECT FROM _sas.workflow_grant o
+                            WHERE o.workflow_id = g.workflow_id AND pg_has_role(to_role, o.role, 'MEMBER')
+                              AND (o.version = g.version AND o.future >= g.future
+                                   OR o.future AND o.version <= g.version))) x
+    WHERE EXISTS (SELECT FROM pg_roles r WHERE r.oid = to_role)
+      AND NOT _sas.has_level(to_role, 'admin')
+$$;
+
 -- _sas.reassign_owned(caller, from_role, to_role): everything with an owner goes from one role to the other,
 -- in every table of sas that says whose a row is, stopped runs and their keys too. Runs first: a trigger
 -- looks up the owners of their messages there. What a worker has claimed ends with the rights that it was
@@ -42,6 +66,7 @@ DECLARE
     why text;
     moved bigint := 0;
     n bigint;
+    kept text := _sas.kept_grants(from_role, to_role);
 BEGIN
     IF from_role = to_role THEN
         RETURN;
@@ -64,6 +89,13 @@ BEGIN
         PERFORM _sas.record(caller, ARRAY[NULL::bigint], 'reassign_owned', NULL,
                             jsonb_build_object('from', pg_get_userbyid(from_role),
                                                'to', pg_get_userbyid(to_role)));
+    END IF;
+    IF moved > 0 AND kept IS NOT NULL THEN
+        RAISE WARNING 'role "%" does not get the grants of role "%"', pg_get_userbyid(to_role),
+                pg_get_userbyid(from_role)
+            USING ERRCODE = '01007', DETAIL = kept,
+                HINT = 'Runs that need them fail. An admin can grant them: see sas.grant_agent and '
+                       'sas.grant_workflow.';
     END IF;
 EXCEPTION WHEN unique_violation THEN
     GET STACKED DIAGNOSTICS why = PG_EXCEPTION_DETAIL;

@@ -107,7 +107,18 @@ SELECT run_id FROM sas.submit('dr_w', key => 'dr_key') \g /dev/null
 RESET ROLE;
 SELECT throws_ok('REASSIGN OWNED BY dr_ann TO dr_heir', '23505', 'role "dr_heir" has a run with the key of a run of role "dr_ann"', 'not while both have a run with one key');
 ROLLBACK TO whole;
+-- grants are rights, and no property
+SELECT sas.create_agent('dr_http', 'http://127.0.0.1:1'), sas.create_agent('dr_other', 'http://127.0.0.1:1'),
+       sas.create_workflow('dr_granted', '{"steps": {}}') \g /dev/null
+SELECT sas.grant_agent('dr_http', 'dr_ann', '{GET}'), sas.grant_agent('dr_other', 'dr_ann', '{GET}'), sas.grant_workflow('dr_granted', 'dr_ann') \g /dev/null
+SELECT is(_sas.kept_grants('dr_ann'::regrole, 'dr_heir'::regrole), E'agent "dr_agent"\nagent "dr_http"\nagent "dr_other"\nversion 1 of workflow "dr_granted"', 'REASSIGN OWNED is about to tell of grants that the new role has not');
+SELECT sas.grant_agent('dr_other', 'dr_heir'), sas.grant_agent('dr_http', 'dr_heir', '{POST}'), sas.grant_workflow('dr_granted', 'dr_heir', 1, true) \g /dev/null
+SELECT is(_sas.kept_grants('dr_ann'::regrole, 'dr_heir'::regrole), E'agent "dr_agent"\nagent "dr_http"', 'and not of those that it has');
+SELECT is(_sas.kept_grants('dr_ann'::regrole, current_user::regrole), NULL, 'nor that a superuser needs some');
+SET client_min_messages = error;
 SELECT lives_ok('REASSIGN OWNED BY dr_ann TO dr_heir', 'REASSIGN OWNED');
+RESET client_min_messages;
+SELECT is((SELECT array_agg(g.role::text || ' ' || coalesce(g.methods::text, 'all') ORDER BY 1) FROM _sas.agent_grant g JOIN _sas.agent a USING (agent_id) WHERE a.name = 'dr_http'), ARRAY['dr_ann {GET}', 'dr_heir {POST}'], 'gives nobody a right to an agent that no admin has given');
 SELECT is((SELECT submitted_by::text || ' ' || state FROM sas.runs WHERE run_id = :run), 'dr_heir pending', 'moves open runs');
 SELECT is((SELECT owner::text FROM sas.workflows WHERE workflow = 'dr_w'), 'dr_heir', 'workflows');
 SELECT is((SELECT owner::text FROM sas.schedules WHERE name = 'dr_s'), 'dr_heir', 'schedules');
