@@ -6,9 +6,13 @@
 # make torture            a storm of faults: MINUTES=10 SEED=7 (1 minute, a new seed)
 # make fuzz               MINUTES=60 of the fuzz targets (test/fuzz), together
 # make check-long, check-all, bench, format, clean
+# make installcheck       against the running server in which sas is installed and
+#                         preloaded; FULL=1: all regress tests (docs/operating/install.md)
+# make dist               sas-VERSION.tar.gz and .zip of what is committed
+# make check-packages     packages for each Debian built, installed, upgraded, purged
 
 EXTENSION  = sas
-EXTVERSION = 0.1
+EXTVERSION := $(shell sed -n "s/^default_version = '\(.*\)'/\1/p" sas.control)
 
 MODULE_big = sas
 OBJS       = $(sort $(patsubst %.c,%.o,$(wildcard src/*.c src/*/*.c)))
@@ -22,9 +26,15 @@ DATA       = $(wildcard sql/upgrade/sas--*--*.sql)
 # the headers of each object beside it, so that a changed header rebuilds.
 PG_CPPFLAGS = -I$(srcdir)/src
 PG_CFLAGS   = -Wall -Wextra -Werror -Wno-unused-parameter -Wno-sign-compare \
-	-Wno-missing-field-initializers -MMD -MP
+	-Wno-missing-field-initializers -MMD -MP -ffile-prefix-map=$(CURDIR)=.
 SHLIB_LINK  = -lcurl -lwslay
 EXTRA_CLEAN = $(wildcard src/*.[do] src/*/*.[do]) sas--*.sql
+
+# A server on which workers run does one test; "setup" and those that tick by
+# hand need one without (test/regress.conf says what FULL=1 needs).
+REGRESS      = $(if $(FULL),,installed)
+REGRESS_OPTS = --inputdir=$(srcdir)/test --dbname=sas_installcheck \
+	$(if $(FULL),--schedule=$(srcdir)/test/schedule)
 
 # Bitcode would need exactly the clang that the server was built with.
 override with_llvm = no
@@ -34,7 +44,7 @@ export PG_CONFIG
 
 # These bring along what they need, the server's headers included, so they
 # must run where PGXS is not there yet.
-TASKS = check check-long check-all torture fuzz dev dev-stop test ack demo bench format setup
+TASKS = check check-long check-all check-packages dist torture fuzz dev dev-stop test ack demo bench format setup
 
 ifneq ($(filter $(TASKS),$(MAKECMDGOALS)),)
 
@@ -50,6 +60,11 @@ check-long:
 	@tools/setup build check demo
 	@SAS_LONG=1 tools/check
 	@tools/stage tools/demo
+	@tools/check_packages
+check-packages:
+	@tools/check_packages
+dist:
+	@tools/dist
 torture:
 	@tools/setup build check
 	@LAYERS=tap TESTS=444_torture tools/check

@@ -60,12 +60,13 @@ COMMENT ON VIEW sas.middlewares IS 'Functions around the phases of runs; place 1
 CREATE VIEW sas.settings AS
 SELECT s.name, s.setting, s.unit, s.boot_val AS default_setting,
        CASE s.context WHEN 'postmaster' THEN 'at restart' WHEN 'sighup' THEN 'at reload'
-       WHEN 'superuser' THEN 'at once, for superusers' ELSE 'at once' END AS takes_effect,
+       WHEN 'superuser' THEN 'at once, for superusers' WHEN 'internal' THEN 'never' ELSE 'at once' END
+           AS takes_effect,
        s.pending_restart, s.short_desc AS description
 FROM pg_settings s WHERE s.name LIKE 'sas.%' ORDER BY s.name;
 COMMENT ON VIEW sas.settings IS 'The settings of sas by name, as this session sees them.';
 COMMENT ON COLUMN sas.settings.default_setting IS 'What holds where nothing is set, in the same unit';
 COMMENT ON COLUMN sas.settings.takes_effect IS 'When a change takes effect: at restart or at reload of the '
-                                               'server, or at once by SET';
+                                               'server, or at once by SET; never: it shows what is';
 COMMENT ON COLUMN sas.settings.pending_restart IS 'It was changed in the configuration, and the server was '
                                                   'not restarted since';

@@ -16,6 +16,7 @@
 #include "base/networks.h"
 #include "base/secret_file.h"
 #include "base/settings.h"
+#include "base/version.h"
 
 #define SAS_DAY (24 * 3600)
 
@@ -44,6 +45,7 @@ bool		sas_base_auto_rescue = true;
 static char *settings_deny_networks = NULL;
 static char *settings_allow_networks = NULL;
 static char *settings_reason = NULL;	/* read by the default of a column */
+static char *settings_known_versions;
 int			sas_base_retain_success = 30 * SAS_DAY;
 int			sas_base_retain_warning = 90 * SAS_DAY;
 int			sas_base_retain_error = 90 * SAS_DAY;
@@ -211,6 +213,10 @@ sas_base_settings_define(void)
 							   "Empty: no secret is a file.",
 							   &sas_base_secret_directory, "", PGC_SIGHUP, GUC_SUPERUSER_ONLY,
 							   settings_check_secret_directory, NULL, NULL);
+	DefineCustomStringVariable("sas.known_versions", "The versions of the extension that the loaded library runs, the newest first.",
+							   "The newest is that of the library itself.",
+							   &settings_known_versions, SAS_SCHEMAS, PGC_INTERNAL, GUC_DISALLOW_IN_FILE,
+							   NULL, NULL, NULL);
 	MarkGUCPrefixReserved("sas");
 }
 

@@ -17,14 +17,11 @@
 #include "utils/fmgroids.h"
 #include "utils/rel.h"
 
+#include "base/version.h"
 #include "store/extension.h"
 
-/* The schema versions that this library works with. */
-static const char *const extension_versions[] = {"0.1"};
-
-/* The extension's version, palloc'd, or NULL when it is not there. */
-static char *
-extension_version(void)
+char *
+sas_store_extension_version(void)
 {
 	Relation	relation;
 	SysScanDesc scan;
@@ -50,28 +47,73 @@ extension_version(void)
 	return version;
 }
 
+/* Is it among those that this library runs? */
+static bool
+extension_is_known(const char *version)
+{
+	size_t		length = strlen(version);
+
+	for (const char *known = SAS_SCHEMAS; *known != '\0'; known += strspn(known, " "))
+	{
+		size_t		n = strcspn(known, " ");
+
+		if (n == length && strncmp(known, version, n) == 0)
+			return true;
+		known += n;
+	}
+	return false;
+}
+
+int
+sas_store_compare_versions(const char *a, const char *b)
+{
+	while (*a != '\0' || *b != '\0')
+	{
+		char	   *next_a;
+		char	   *next_b;
+		unsigned long x = strtoul(a, &next_a, 10);
+		unsigned long y = strtoul(b, &next_b, 10);
+
+		if (x != y)
+			return x < y ? -1 : 1;
+		a = next_a + (*next_a != '\0');
+		b = next_b + (*next_b != '\0');
+	}
+	return 0;
+}
+
+bool
+sas_store_schema_is_older(void)
+{
+	char	   *version = sas_store_extension_version();
+	bool		older = version != NULL && sas_store_compare_versions(version, SAS_VERSION) < 0;
+
+	if (version != NULL)
+		pfree(version);
+	return older;
+}
+
 bool
 sas_store_installed(void)
 {
 	static bool said = false;
-	char	   *version = extension_version();
+	char	   *version = sas_store_extension_version();
+	bool		known = version != NULL && extension_is_known(version);
 
-	if (version == NULL)
-		return false;
-	for (int i = 0; i < lengthof(extension_versions); i++)
-		if (strcmp(version, extension_versions[i]) == 0)
-		{
-			pfree(version);
-			said = false;
-			return true;
-		}
-	if (!said)
+	if (known)
+		said = false;
+	else if (version != NULL && !said)
+	{
 		ereport(LOG,
 				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
 				 errmsg("extension \"sas\" has version \"%s\", which the loaded library does not support", version),
-				 errdetail("No worker runs in this database."),
-				 errhint("Run ALTER EXTENSION sas UPDATE, or restart the server with the library of that version.")));
-	said = true;
-	pfree(version);
-	return false;
+				 errdetail("The library runs the versions %s. No worker runs in this database.", SAS_SCHEMAS),
+				 sas_store_compare_versions(version, SAS_VERSION) < 0 ?
+				 errhint("Run ALTER EXTENSION sas UPDATE.") :
+				 errhint("Install the library of that version, and restart the server.")));
+		said = true;
+	}
+	if (version != NULL)
+		pfree(version);
+	return known;
 }

@@ -12,4 +12,13 @@
  */
 extern bool sas_store_installed(void);
 
+/* Its version, palloc'd, or NULL when it is not there. In a transaction. */
+extern char *sas_store_extension_version(void);
+
+/* Its schema is that of the release before: the library goes on as that one did. In a transaction. */
+extern bool sas_store_schema_is_older(void);
+
+/* As strcmp, number by number. */
+extern int	sas_store_compare_versions(const char *a, const char *b);
+
 #endif							/* SAS_STORE_EXTENSION_H */

@@ -5,6 +5,7 @@
 #include "postgres.h"
 
 #include "catalog/pg_type.h"
+#include "store/extension.h"
 #include "store/plan.h"
 #include "store/store.h"
 #include "utils/array.h"
@@ -14,19 +15,22 @@
 void
 sas_store_plan_run(SasPlan *plan, Datum *args, const char *nulls)
 {
+	bool		older = plan->older != NULL && sas_store_schema_is_older();
+	const char *text = older ? plan->older : plan->text;
+	SPIPlanPtr *prepared = older ? &plan->older_plan : &plan->plan;
 	int			rc;
 
-	if (plan->plan == NULL)
+	if (*prepared == NULL)
 	{
-		SPIPlanPtr	made = SPI_prepare(plan->text, plan->n_args, plan->types);
+		SPIPlanPtr	made = SPI_prepare(text, plan->n_args, plan->types);
 
 		if (made == NULL || SPI_keepplan(made) != 0)
-			elog(ERROR, "could not prepare \"%s\": %s", plan->text, SPI_result_code_string(SPI_result));
-		plan->plan = made;
+			elog(ERROR, "could not prepare \"%s\": %s", text, SPI_result_code_string(SPI_result));
+		*prepared = made;
 	}
-	rc = SPI_execute_plan(plan->plan, args, nulls, false, 0);
+	rc = SPI_execute_plan(*prepared, args, nulls, false, 0);
 	if (rc < 0)
-		elog(ERROR, "could not run \"%s\": %s", plan->text, SPI_result_code_string(rc));
+		elog(ERROR, "could not run \"%s\": %s", text, SPI_result_code_string(rc));
 }
 
 void

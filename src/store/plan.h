@@ -10,13 +10,19 @@
 #include "utils/timestamp.h"
 #include "utils/uuid.h"
 
-/* A statement, prepared when it is first used, for the life of the process. */
+/*
+ * A statement, prepared when it is first used, for the life of the process.
+ * One that the schema of the release before does not understand says in older
+ * what that one ran, with the same parameters and columns.
+ */
 typedef struct SasPlan
 {
 	const char *text;
 	int			n_args;
 	Oid			types[14];
+	const char *older;			/* NULL: the same */
 	SPIPlanPtr	plan;
+	SPIPlanPtr	older_plan;
 } SasPlan;
 
 /* Runs it; nulls may be NULL. The result is in SPI_tuptable. */

@@ -26,7 +26,7 @@
  * So the COPY of a superuser checks no foreign key: the dump was taken in one
  * snapshot, where they hold.
  *
- * DROP EXTENSION locks the tables one by one, in an order that no session
+ * DROP and ALTER EXTENSION lock the tables one by one, in an order that no session
  * inside sas keeps: each would wait for the other. So they are locked before,
  * in a way that waits for one table only while it holds no other.
  *
@@ -64,6 +64,7 @@
 #include "worker/lifecycle.h"
 #include "worker/request.h"
 #include "worker/shmem.h"
+#include "worker/update.h"
 
 /* What a statement means for us. */
 typedef struct SasIntent
@@ -71,7 +72,7 @@ typedef struct SasIntent
 	Oid			exclude;		/* database from which workers are excluded */
 	bool		probe;			/* probe this database at commit */
 	bool		created;		/* CREATE EXTENSION of any name */
-	bool		drops;			/* DROP EXTENSION sas */
+	bool		locks;			/* changes tables of sas: DROP or ALTER EXTENSION sas */
 	bool		dropped;		/* something that may have taken the extension along */
 	bool		rescan;			/* read pg_database again at commit */
 	Oid			gone;			/* database to be dropped */
@@ -250,13 +251,13 @@ lifecycle_intent(Node *node, bool top_level, SasIntent *intent)
 				return true;
 			if (!lifecycle_drops_extension((DropStmt *) node))
 				return false;
-			intent->probe = intent->drops = true;
+			intent->probe = intent->locks = true;
 			intent->exclude = lifecycle_owned_extension();
 			return true;
 		case T_AlterExtensionStmt:
 			if (strcmp(((AlterExtensionStmt *) node)->extname, "sas") != 0)
 				return false;
-			intent->probe = true;
+			intent->probe = intent->locks = true;
 			intent->exclude = lifecycle_owned_extension();
 			return true;
 		case T_CreateExtensionStmt:
@@ -415,19 +416,22 @@ lifecycle_follow(const SasIntent *intent, PlannedStmt *pstmt, const char *query,
 				 QueryEnvironment *environment, DestReceiver *dest, QueryCompletion *qc)
 {
 	int			level = intent->loads ? NewGUCNestLevel() : 0;
+	SasUpdate	update;
 
 	lifecycle_statements++;
 	PG_TRY();
 	{
 		if (OidIsValid(intent->exclude))
 			sas_worker_exclusion_begin(intent->exclude);
-		if (intent->drops && OidIsValid(intent->exclude))
+		if (intent->locks && OidIsValid(intent->exclude))
 			lifecycle_lock_relations();
 		if (intent->restores)
 			lifecycle_restores();
 		if (intent->loads && superuser())
 			lifecycle_load_in_any_order();
+		sas_worker_update_begin(&update, pstmt->utilityStmt);
 		lifecycle_next(pstmt, query, read_only, context, params, environment, dest, qc);
+		sas_worker_update_end(&update);
 		if (intent->loads && (qc == NULL || qc->nprocessed > 0))
 			lifecycle_restores();
 		lifecycle_note(intent);

@@ -206,7 +206,7 @@ FROM (VALUES ('sas.schedulers', '1'), ('sas.agents', '1'), ('sas.function_worker
 SELECT is((SELECT count(*) FROM sas.settings WHERE coalesce(description, '') = ''), 0::bigint, 'every setting says what it is');
 SELECT ok((SELECT count(*) FROM sas.settings) >= 13, 'sas.settings shows them');
 SELECT is(ARRAY(SELECT name FROM sas.settings), ARRAY(SELECT name FROM sas.settings ORDER BY name), 'by name');
-SELECT is((SELECT array_agg(DISTINCT takes_effect ORDER BY takes_effect) FROM sas.settings), '{at once,"at once, for superusers",at reload,at restart}', 'with when a change takes effect');
+SELECT is((SELECT array_agg(DISTINCT takes_effect ORDER BY takes_effect) FROM sas.settings), '{at once,"at once, for superusers",at reload,at restart,never}', 'with when a change takes effect');
 SELECT is((SELECT concat_ws(' ', setting, unit, default_setting, takes_effect) FROM sas.settings WHERE name = 'sas.complete_in'), '60000 ms 60000 at reload', 'and its default in its unit');
 
 -- everything explains itself -----------------------------------------------------------

@@ -98,7 +98,7 @@ stopped_by('worker_restart', sub { sql('SELECT sas.worker_restart()') });
 stopped_by('SIGTERM', sub { kill('TERM', map { worker_pids($node, $_) } qw(agent function)) });
 stopped_by('fast restart', sub { $node->restart });
 stopped_by('ALTER EXTENSION UPDATE', sub {
-		$node->safe_psql('postgres', q{ALTER EXTENSION sas UPDATE TO '0.1.900'; ALTER EXTENSION sas UPDATE TO '0.1'});
+		$node->safe_psql('postgres', q{ALTER EXTENSION sas UPDATE TO '0.2.900'; ALTER EXTENSION sas UPDATE TO '0.2.0'});
 	});
 # ALTER DATABASE RENAME: the test goes on in the database of the old name
 $node->safe_psql('postgres', 'CREATE DATABASE other');

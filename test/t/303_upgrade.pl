@@ -10,7 +10,7 @@ use SasTest;
 use Test::More;
 use Time::HiRes qw(time);
 
-# version 0.1.900 and the way back are in test/modules
+# version 0.2.900 and the way back are in test/modules
 my $node = new_node('main', 'sas.supervisor_interval' => '6 min');
 my $service = start_service('payments');
 $node->safe_psql('postgres', qq{
@@ -36,15 +36,15 @@ wait_for($node, q{SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'PgSl
 my $log = -s $node->logfile;
 my $begun = time();
 my ($out, $err);
-is($node->psql('postgres', q{ALTER EXTENSION sas UPDATE TO '0.1.900'}, stdout => \$out, stderr => \$err, timeout => 120), 0,
+is($node->psql('postgres', q{ALTER EXTENSION sas UPDATE TO '0.2.900'}, stdout => \$out, stderr => \$err, timeout => 120), 0,
 	'ALTER EXTENSION UPDATE with calls on their way and a long function') or diag($err);
 cmp_ok(time() - $begun, '<', 30, 'at once');
-ok(wait_until(sub { PostgreSQL::Test::Utils::slurp_file($node->logfile, $log) =~ /0\.1\.900/ }), 'a version that the library does not know is named in the log');
+ok(wait_until(sub { PostgreSQL::Test::Utils::slurp_file($node->logfile, $log) =~ /0\.2\.900/ }), 'a version that the library does not know is named in the log');
 my $state = wait_for($node, q{SELECT count(*) FROM pg_stat_activity WHERE backend_type LIKE 'sas %' AND backend_type <> 'sas launcher'}, '0');
 ok($state, 'and nothing runs');
 
 $begun = time();
-is($node->psql('postgres', q{ALTER EXTENSION sas UPDATE TO '0.1'}, stdout => \$out, stderr => \$err, timeout => 120), 0, 'and back');
+is($node->psql('postgres', q{ALTER EXTENSION sas UPDATE TO '0.2.0'}, stdout => \$out, stderr => \$err, timeout => 120), 0, 'and back');
 ok(wait_for($node, q{SELECT count(DISTINCT actor) FROM sas.workers}, '4'), 'a version that it knows runs at once');
 cmp_ok(time() - $begun, '<', 30, 'without a restart of the server');
 $node->safe_psql('postgres', 'INSERT INTO gate VALUES (true)');

@@ -288,9 +288,9 @@ sub use_up_slots
 sub update_extension
 {
 	my ($self) = @_;
-	return unless defined $self->sql(q{SET lock_timeout = '5s'; ALTER EXTENSION sas UPDATE TO '0.1.900'});
+	return unless defined $self->sql(q{SET lock_timeout = '5s'; ALTER EXTENSION sas UPDATE TO '0.2.900'});
 	sleep(rand(1));
-	SasTest::wait_until(sub { defined $self->sql(q{SET lock_timeout = '5s'; ALTER EXTENSION sas UPDATE TO '0.1'}) }) or die 'the extension cannot go back';
+	SasTest::wait_until(sub { defined $self->sql(q{SET lock_timeout = '5s'; ALTER EXTENSION sas UPDATE TO '0.2.0'}) }) or die 'the extension cannot go back';
 	return;
 }
 
