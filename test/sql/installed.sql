@@ -50,5 +50,14 @@ SELECT n FROM public.booked ORDER BY n;
 -- and the workers go with the extension
 DROP EXTENSION sas;
 SELECT count(*) FROM pg_namespace WHERE nspname IN ('sas', '_sas');
-SELECT count(*) FROM pg_stat_activity
-WHERE datname = current_database() AND backend_type LIKE 'sas %' AND pid <> pg_backend_pid();
+DO $$
+BEGIN
+    FOR i IN 1 .. 600 LOOP
+        PERFORM pg_stat_clear_snapshot();
+        IF NOT EXISTS (SELECT FROM pg_stat_activity WHERE datname = current_database() AND backend_type LIKE 'sas %') THEN
+            RETURN;
+        END IF;
+        PERFORM pg_sleep(0.1);
+    END LOOP;
+    RAISE EXCEPTION 'a worker is left';
+END $$;
