@@ -6,13 +6,13 @@ CREATE FUNCTION sas.pause_runs(run_ids bigint[])
 RETURNS TABLE (run_id bigint, step text, changed boolean, state text, result text, refused text)
 LANGUAGE C AS 'MODULE_PATHNAME', 'sas_api_verb';
 COMMENT ON FUNCTION sas.pause_runs(
-                                   bigint[]) IS 'Pauses runs: calls on their way are finished, nothing new '
-                                                'begins. Returns each run with what was done, or why not.';
+                                   bigint[]) IS 'Pauses runs and those below: calls on their way are '
+                                                'finished, nothing new begins. Returns each run with what was done, or why not.';
 
 CREATE FUNCTION sas.pause(run_id bigint)
 RETURNS TABLE (run_id bigint, step text, changed boolean, state text, result text, refused text)
 LANGUAGE sql BEGIN ATOMIC SELECT * FROM sas.pause_runs(ARRAY[$1]); END;
-COMMENT ON FUNCTION sas.pause(bigint) IS 'Pauses one run.';
+COMMENT ON FUNCTION sas.pause(bigint) IS 'Pauses one run, and those below.';
 
 CREATE FUNCTION sas.resume_runs(run_ids bigint[])
 RETURNS TABLE (run_id bigint, step text, changed boolean, state text, result text, refused text)

@@ -154,48 +154,46 @@ LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enab
 #variable_conflict use_column
 DECLARE
     named _sas.named[] := _sas.operate(caller, run_ids);
-    ids bigint[] := ARRAY(SELECT n.run_id FROM unnest(named) n WHERE n.refused IS NULL
-                          AND n.state IN ('scheduled', 'pending', 'running', 'compensating'));
+    open bigint[] := ARRAY(SELECT n.run_id FROM unnest(named) n WHERE n.refused IS NULL
+                           AND n.state <> 'stopped');
+    ids bigint[];
+    reached bigint[];
 BEGIN
-    IF ids <> '{}' THEN
-        PERFORM _sas.move_to_paused(ids, array_fill('an operator paused it'::text, ARRAY[cardinality(ids)]),
+    SELECT array_agg(DISTINCT b.run_id), array_agg(DISTINCT b.root) INTO ids, reached
+    FROM _sas.below(open, '{scheduled,pending,running,compensating}') b;
+    IF ids IS NOT NULL THEN
+        PERFORM _sas.move_to_paused(ids, ARRAY(SELECT CASE WHEN u = ANY (open) THEN 'an operator paused it'
+                                                      ELSE 'an operator paused a run above it' END
+                                               FROM unnest(ids) WITH ORDINALITY AS x (u, n) ORDER BY n),
                                     pg_get_userbyid(caller)::text,
                                     array_fill(NULL::jsonb, ARRAY[cardinality(ids)]));
-        PERFORM _sas.revoke_ends(ids, false);
+        PERFORM _sas.revoke_ends(ids, false, ids);
         PERFORM _sas.record(caller, ids, 'pause', NULL, NULL);
     END IF;
-    RETURN QUERY SELECT * FROM _sas.report_runs('pause', named, ids);
+    RETURN QUERY SELECT * FROM _sas.report_runs('pause', named, coalesce(reached, '{}'));
 END $$;
 
--- _sas.revoke_ends(run_ids, of_parent): the pause wins. Of these runs, which are paused, those that a rule
--- has ended and of which nothing is undone go on when they are resumed. Their children that ended with them,
--- or were to, continue at once: a pause does not reach them.
-CREATE FUNCTION _sas.revoke_ends(run_ids bigint[], of_parent boolean) RETURNS void
+-- _sas.revoke_ends(run_ids, of_parent, moved): the pause wins. Of these runs, which are paused, those that a
+-- rule has ended and of which nothing is undone go on when they are resumed. So do their children that were
+-- to end with them, of those that the same pause has moved. A child of which something is undone cannot: it
+-- ends at once, and its parent begins another one.
+CREATE FUNCTION _sas.revoke_ends(run_ids bigint[], of_parent boolean, moved bigint[]) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
     revoked bigint[] := _sas.revoke_abandon(run_ids, of_parent);
-    children bigint[];
-    paused bigint[];
+    children bigint[] := ARRAY(SELECT child.run_id FROM _sas.run child
+                               JOIN _sas.abandoned_run a ON a.run_id = child.run_id AND a.for_parent
+                               WHERE child.parent_run_id = ANY (revoked) AND child.run_id = ANY (moved));
+    undone bigint[];
 BEGIN
-    IF revoked = '{}' THEN
+    IF children = '{}' THEN
         RETURN;
     END IF;
-    -- children have larger ids than their parents, so that all verbs lock in one order
-    children := ARRAY(SELECT l.run_id
-                      FROM (SELECT child.run_id FROM _sas.run child WHERE child.parent_run_id = ANY (revoked)
-                              AND child.state = 'compensating'
-                            ORDER BY child.run_id FOR NO KEY UPDATE) l
-                      JOIN _sas.abandoned_run a ON a.run_id = l.run_id AND a.for_parent);
-    IF children <> '{}' THEN
-        paused := ARRAY(SELECT a.run_id FROM _sas.abandoned_run a WHERE a.run_id = ANY (children)
-                        AND a.state = 'paused');
-        PERFORM _sas.move_to_paused(children, array_fill('its parent run was paused'::text,
-                                                         ARRAY[cardinality(children)]),
-                                    'sas supervisor', array_fill(NULL::jsonb, ARRAY[cardinality(children)]));
-        PERFORM _sas.revoke_ends(children, true);
-        PERFORM _sas.continue_runs(ARRAY(SELECT r.run_id FROM _sas.run r WHERE r.run_id = ANY (children)
-                                         AND (r.abandon_as IS NOT NULL OR r.run_id <> ALL (paused))));
-    END IF;
+    PERFORM _sas.revoke_ends(children, true, moved);
+    undone := ARRAY(SELECT r.run_id FROM _sas.run r
+                    WHERE r.run_id = ANY (children) AND r.abandon_as IS NOT NULL);
+    PERFORM _sas.continue_runs(ARRAY(SELECT b.run_id FROM _sas.below(undone, '{paused}') b
+                                     WHERE b.run_id = ANY (moved))) WHERE undone <> '{}';
 END $$;
 
 -- _sas.continue_runs(run_ids, only_runs, only_nos): paused runs continue. only_runs, only_nos: of what has
@@ -323,7 +321,7 @@ DECLARE
     reached bigint[];
 BEGIN
     SELECT array_agg(DISTINCT b.run_id), array_agg(DISTINCT b.root) INTO ids, reached
-    FROM _sas.paused_below(open) b;
+    FROM _sas.below(open, '{paused}') b;
     IF ids IS NOT NULL THEN
         PERFORM _sas.continue_runs(ids);
         PERFORM _sas.record(caller, ids, 'resume', NULL, NULL);
@@ -331,9 +329,9 @@ BEGIN
     RETURN QUERY SELECT * FROM _sas.report_runs('resume', named, coalesce(reached, '{}'));
 END $$;
 
--- _sas.paused_below(run_ids): those of these runs that are paused, and the runs below them that are; locked,
--- in the order in which all verbs lock. root: which of these they are, or are below.
-CREATE FUNCTION _sas.paused_below(run_ids bigint[]) RETURNS TABLE (root bigint, run_id bigint)
+-- _sas.below(run_ids, states): those of these runs that are in one of these states, and the runs below them
+-- that are; locked, in the order in which all verbs lock. root: which of these they are, or are below.
+CREATE FUNCTION _sas.below(run_ids bigint[], states text[]) RETURNS TABLE (root bigint, run_id bigint)
 LANGUAGE plpgsql AS $$
 #variable_conflict use_column
 BEGIN
@@ -345,7 +343,7 @@ BEGIN
         JOIN _sas.run c ON c.parent_run_id = b.run_id AND c.state <> 'stopped'),
     locked AS MATERIALIZED (
         SELECT r.run_id FROM _sas.run r
-        WHERE r.run_id = ANY (ARRAY(SELECT b.run_id FROM below b)) AND r.state = 'paused'
+        WHERE r.run_id = ANY (ARRAY(SELECT b.run_id FROM below b)) AND r.state = ANY ($2)
         ORDER BY r.run_id FOR NO KEY UPDATE)
     SELECT b.root, b.run_id FROM below b JOIN locked l ON l.run_id = b.run_id;
 END $$;

@@ -120,3 +120,37 @@ SELECT workflow, state, result FROM sas.runs WHERE root_run_id = :run_id ORDER B
 SELECT sas.signal(:run_id, 'go'); SELECT t.work();
 SELECT * FROM t.left_over();
 SELECT t.clean(), sas.drop_workflow('par'), sas.drop_workflow('kid1'), sas.drop_workflow('kid2') \g /dev/null
+\echo a pause reaches the runs below, and resume all that are paused
+SELECT t.workflow('leaf', '{"a": {"agent": "inventory", "call": {}, "undo": {"call": {}}}}') \g /dev/null
+SELECT t.workflow('branch', '{"l": {"workflow": "leaf"}, "w": {"wait": {"signal": "go"}}}') \g /dev/null
+SELECT t.workflow('tree', '{"b": {"workflow": "branch"}, "c": {"workflow": "leaf"}, "d": {"agent": "payments", "call": {}}}') \g /dev/null
+SELECT run_id FROM sas.submit('tree') \gset
+SELECT t.settle() \g /dev/null
+SELECT run_id AS branch_id FROM sas.runs WHERE workflow = 'branch' \gset
+SELECT run_id, step, changed, state, refused FROM sas.pause(:run_id);
+SELECT workflow, state, paused_for FROM sas.runs WHERE root_run_id = :run_id ORDER BY run_id;
+SELECT t.claim(), t.work();
+SELECT act, count(*) FROM sas.history WHERE run_id IN (SELECT run_id FROM sas.runs WHERE root_run_id = :run_id) AND act = 'pause' GROUP BY 1;
+\echo one below goes on by itself; the next pause of the run above reaches it again
+SELECT changed, state FROM sas.resume(:branch_id);
+SELECT workflow, state FROM sas.runs WHERE root_run_id = :run_id ORDER BY run_id;
+SELECT changed, state, refused FROM sas.pause(:run_id);
+SELECT changed, state, refused FROM sas.pause(:run_id);
+SELECT workflow, state FROM sas.runs WHERE root_run_id = :run_id ORDER BY run_id;
+SELECT changed, state FROM sas.resume(:run_id);
+SELECT t.work();
+SELECT sas.signal(:run_id, 'go'); SELECT t.work();
+SELECT workflow, state, result FROM sas.runs WHERE root_run_id = :run_id ORDER BY run_id;
+\echo while it is undone, too
+SELECT run_id FROM sas.submit('tree') \gset
+SELECT t.work() \g /dev/null
+SELECT FROM sas.cancel(:run_id);
+SELECT t.settle() \g /dev/null
+SELECT changed, state FROM sas.pause(:run_id);
+SELECT workflow, state, result FROM sas.runs WHERE root_run_id = :run_id ORDER BY run_id;
+SELECT t.work();
+SELECT changed, state FROM sas.resume(:run_id);
+SELECT t.work();
+SELECT workflow, state, result FROM sas.runs WHERE root_run_id = :run_id ORDER BY run_id;
+SELECT * FROM t.left_over();
+SELECT t.clean(), sas.drop_workflow('tree'), sas.drop_workflow('branch'), sas.drop_workflow('leaf') \g /dev/null
