@@ -1,0 +1,7 @@
+# SPDX-License-Identifier: PostgreSQL
+"""Runs of sas from Python: submit, wait and signal on a connection of yours; a worker for steps of kind task."""
+from .client import Options, Run, Submitted, signal, submit, wait
+from .task import HandBack, InDoubt, Lost, Permanent, Task
+from .worker import Worker
+
+__all__ = ["HandBack", "InDoubt", "Lost", "Options", "Permanent", "Run", "Submitted", "Task", "Worker", "signal", "submit", "wait"]

@@ -1,0 +1,389 @@
+# SPDX-License-Identifier: PostgreSQL
+"""A worker for the tasks of one external agent.
+
+One connection claims, reports and extends leases, for all tasks at once. It is made again when it is lost, while the
+handlers go on. Handlers have threads of their own (def), or share a loop in one thread (async def): none keeps the
+worker from extending leases. A claimed task is in _held until the server has answered to its last report, or it is
+given up; what is to be said is in _reports until then.
+"""
+from __future__ import annotations
+
+import asyncio
+import inspect
+import json
+import logging
+import os
+import random
+import signal
+import socket
+import threading
+import time
+from concurrent.futures import Future
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, Callable, Dict, List, Optional, Set, Tuple, Union
+from uuid import UUID
+
+import psycopg
+from psycopg.conninfo import conninfo_to_dict
+
+from .task import HandBack, InDoubt, Lost, Permanent, Task
+
+log = logging.getLogger("sas_worker")
+
+CLAIM = "SELECT c.*, extract(epoch FROM c.lease_until - now())::float8 FROM sas.claim(%s, %s, %s, %s) AS c"
+# Locks are waited for for a moment only: a handler's transaction may hold them.
+SAY = """
+    WITH bound AS MATERIALIZED (SELECT set_config('lock_timeout', '2s', true))
+    SELECT CASE verb WHEN 'heartbeat' THEN sas.heartbeat(id, progress, value)
+                     WHEN 'complete' THEN sas.complete(id, value)::text
+                     WHEN 'fail' THEN sas.fail(id, error)::text
+                     WHEN 'give up' THEN sas.fail(id, error, true)::text
+                     ELSE sas.hand_back(id)::text END
+    FROM bound, unnest(%s::uuid[], %s::text[], %s::jsonb[], %s::text[], %s::float8[])
+         WITH ORDINALITY AS report (id, verb, value, error, progress, n) ORDER BY n"""
+
+TELL = 5                    # seconds to say the last things after the grace period
+ANSWER = 10                 # seconds until a statement, or an attempt to connect, has failed
+REFUSED = ("0A", "22", "23", "42", "54")    # classes of errors that the same statement would get again
+NO_SERVER = (psycopg.OperationalError, psycopg.InterfaceError, asyncio.TimeoutError, OSError)
+
+
+@dataclass(eq=False)
+class Report:
+    task: Task
+    verb: str
+    value: Optional[str] = None         # JSON: the output or the checkpoint
+    error: Optional[str] = None
+    progress: Optional[float] = None
+    stored: Optional[Future[None]] = None
+
+    def answer(self, error: Optional[Exception] = None) -> None:
+        if self.stored and not self.stored.done():
+            self.stored.set_exception(error) if error else self.stored.set_result(None)
+
+
+class Worker:
+    """run() works until stop(), SIGTERM or SIGINT.
+
+    conninfo         as psycopg's; empty: from the environment
+    handler          is called with each Task; what it returns (JSON) is the output of the step
+    concurrency      handlers at once, and tasks held at once
+    lease            seconds; extended every third of it
+    grace            seconds for handlers to end after stop(); then their tasks are handed back
+    poll             seconds; asks for tasks at the latest then, if none were announced
+    listen_conninfo  for a connection of its own for LISTEN, past the pooler that conninfo leads to
+    """
+
+    def __init__(self, conninfo: str, agent: str, handler: Callable[[Task], Any], *, concurrency: int = 10,
+                 lease: float = 30, grace: float = 20, poll: float = 60, name: Optional[str] = None,
+                 listen_conninfo: Optional[str] = None) -> None:
+        self.conninfo, self.listen_conninfo, self.agent, self.handler = conninfo, listen_conninfo, agent, handler
+        self.concurrency, self.lease, self.grace, self.poll = concurrency, lease, grace, poll
+        self.name = name or f"{socket.gethostname()}:{os.getpid()}"
+        self.stopping = threading.Event()
+        self._held: Dict[UUID, Task] = {}
+        self._reports: List[Report] = []
+        self._left: Set[Task] = set()       # given up, though their handlers still run
+        self._batch = 1000                  # reports in one statement; one after an error
+        self._more = True                   # there may be tasks to claim
+        self._pause = 0.1                   # seconds between claims that find nothing; grows
+        self._claim_at = self._beat_at = 0.0
+        self._again_at = float("inf")       # what failed for a moment is said again
+        self._known = False                 # the agent was found
+        self._grace_end = float("inf")
+        self._loop: Optional[asyncio.AbstractEventLoop] = None
+        self._handler_loop: Optional[asyncio.AbstractEventLoop] = None
+
+    def run(self) -> None:
+        """Returns when all is reported, at the latest grace and some seconds after stop()."""
+        asyncio.run(self._main())
+
+    def stop(self) -> None:
+        """Claims no more. A second time: without a grace period. May be called from any thread."""
+        self.stopping.set()
+        if self._loop:
+            self._loop.call_soon_threadsafe(self._stop)
+
+    def _stop(self) -> None:
+        self.stopping.set()
+        self._grace_end = time.monotonic() + (self.grace if self._grace_end == float("inf") else 0)
+        self._wake.set()
+
+    async def _main(self) -> None:
+        self._loop, self._wake = asyncio.get_running_loop(), asyncio.Event()
+        if threading.current_thread() is threading.main_thread():
+            for number in (signal.SIGTERM, signal.SIGINT):
+                self._loop.add_signal_handler(number, self._stop)
+        if self.stopping.is_set():
+            self._stop()
+        # _serve ends when all is said, and _watch when the time for that is over, whatever the server does
+        jobs = [asyncio.ensure_future(job) for job in (self._serve(), self._listen(), self._watch())]
+        done, others = await asyncio.wait(jobs, return_when=asyncio.FIRST_COMPLETED)
+        for job in others:
+            job.cancel()
+        if self._held:
+            log.warning("%s ends and holds %d tasks: their leases will end", self.name, len(self._held))
+        for job in done:
+            job.result()
+
+    # -- handlers ------------------------------------------------------------------------------------------------
+
+    def _begin(self, task: Task) -> None:
+        if inspect.iscoroutinefunction(self.handler):
+            if self._handler_loop is None:
+                self._handler_loop = asyncio.new_event_loop()
+                threading.Thread(target=self._handler_loop.run_forever, daemon=True).start()
+            task._future = asyncio.run_coroutine_threadsafe(self._handle_async(task), self._handler_loop)
+        else:
+            threading.Thread(target=self._handle, args=(task,), daemon=True).start()
+
+    def _handle(self, task: Task) -> None:
+        try:
+            report = self._success(task, self.handler(task))
+        except BaseException as error:
+            report = self._failure(task, error)
+        self._later(self._ended, task, report)
+
+    async def _handle_async(self, task: Task) -> None:
+        try:
+            report = self._success(task, await self.handler(task))
+        except BaseException as error:
+            report = self._failure(task, error)
+        self._later(self._ended, task, report)
+
+    def _success(self, task: Task, output: Any) -> Optional[Report]:
+        return None if task._settled else Report(task, "complete", json.dumps(output, allow_nan=False))
+
+    def _failure(self, task: Task, error: BaseException) -> Optional[Report]:
+        """After a cancel, an exception leaves open what was done: nothing is reported."""
+        if isinstance(error, HandBack):
+            return Report(task, "hand back")
+        if isinstance(error, (InDoubt, Lost)) or task.cancelled.is_set():
+            return None
+        log.warning("step %s of run %s failed", task.step, task.run_id, exc_info=error)
+        text = f"{type(error).__name__}: {error}".replace("\0", " ")
+        return Report(task, "give up" if isinstance(error, Permanent) else "fail", error=text[:2000])
+
+    def _later(self, function: Callable[..., None], *values: Any) -> None:
+        try:
+            self._loop.call_soon_threadsafe(function, *values)      # type: ignore[union-attr]
+        except RuntimeError:
+            pass                            # the worker has ended
+
+    def _ended(self, task: Task, report: Optional[Report]) -> None:
+        if task in self._left:
+            self._left.discard(task)
+        elif report is None or task._gone:
+            self._held.pop(task.request_id, None)
+        else:
+            self._reports.append(report)
+        self._wake.set()
+
+    def _save(self, task: Task, checkpoint: Any, progress: Optional[float]) -> Future[None]:
+        text = None if checkpoint is None else json.dumps(checkpoint, allow_nan=False)
+        report = Report(task, "heartbeat", text, progress=progress, stored=Future())
+        self._later(self._ask, report)
+        return report.stored                # type: ignore[return-value]
+
+    def _ask(self, report: Report) -> None:
+        if report.task.request_id not in self._held or report.task.reason == "lost" or report.task._settled:
+            report.answer(Lost("the claim is not valid any more"))
+        else:
+            self._reports.append(report)
+            self._wake.set()
+
+    # -- time ----------------------------------------------------------------------------------------------------
+
+    async def _watch(self) -> None:
+        """What only time tells, with or without a connection."""
+        while time.monotonic() < self._grace_end + TELL:
+            await asyncio.sleep(min(self.lease / 10, 0.5))
+            now = time.monotonic()
+            ending = {report.task for report in self._reports if report.verb != "heartbeat"}
+            for task in list(self._held.values()):
+                if now > task._until and not task._settled:
+                    self._lose(task)
+                if now > min(self._grace_end, task._left_at) and task not in ending:
+                    self._leave(task)
+            if len(self._left) >= self.concurrency and not self.stopping.is_set():
+                log.error("%d handlers do not end: %s stops", len(self._left), self.name)
+                self._stop()
+
+    def _lose(self, task: Task) -> None:
+        if task.reason != "lost":
+            task.reason, task._left_at = "lost", time.monotonic() + self.grace
+            task.cancelled.set()
+        for report in [r for r in self._reports if r.task is task and r.verb == "heartbeat"]:
+            self._reports.remove(report)
+            report.answer(Lost("the claim is not valid any more"))
+
+    def _leave(self, task: Task) -> None:
+        """Its handler has had its time. Its place is for another."""
+        log.warning("step %s of run %s does not end: it is left alone", task.step, task.run_id)
+        self._left.add(task)
+        if task._future:
+            task._future.cancel()
+        if task.reason is None and not task._settled:
+            self._reports.append(Report(task, "hand back"))
+        else:
+            del self._held[task.request_id]
+        self._wake.set()
+
+    # -- the connection ------------------------------------------------------------------------------------------
+
+    async def _connect(self, conninfo: str) -> psycopg.AsyncConnection[Tuple[Any, ...]]:
+        given: Any = {"application_name": self.name, "client_encoding": "utf8", "keepalives_idle": 15,
+                      "keepalives_interval": 5, "keepalives_count": 3, **conninfo_to_dict(conninfo)}
+        connecting = psycopg.AsyncConnection.connect(autocommit=True, prepare_threshold=None, **given)
+        return await asyncio.wait_for(connecting, ANSWER)
+
+    async def _query(self, conn: psycopg.AsyncConnection[Any], sql: str, values: List[Any]) -> List[Tuple[Any, ...]]:
+        try:
+            return await (await asyncio.wait_for(conn.execute(sql, values), ANSWER)).fetchall()
+        except psycopg.Error as error:
+            if conn.closed:
+                raise OSError(str(error)) from error
+            raise
+
+    async def _serve(self) -> None:
+        pause = 0.1
+        while True:
+            try:
+                async with await self._connect(self.conninfo) as conn:
+                    pause = 0.1
+                    return await self._work(conn)
+            except NO_SERVER as error:
+                log.warning("%s has no server: %s", self.name, str(error).strip() or "no answer")
+            if self.stopping.is_set() and not self._held:
+                return
+            await asyncio.sleep(pause * random.uniform(0.5, 1))
+            pause = min(2 * pause, 5)
+
+    async def _listen(self) -> None:
+        while self.listen_conninfo is not None:
+            try:
+                async with await self._connect(self.listen_conninfo) as conn:
+                    await conn.execute(f'LISTEN "sas_agent_{self.agent}"')
+                    self._heard()
+                    async for _ in conn.notifies():
+                        self._heard()
+            except NO_SERVER as error:
+                log.warning("%s does not hear: %s", self.name, str(error).strip() or "no answer")
+            await asyncio.sleep(1)
+        await asyncio.Event().wait()
+
+    def _heard(self, _: Any = None) -> None:
+        self._more, self._pause = True, 0.1
+        self._wake.set()
+
+    async def _work(self, conn: psycopg.AsyncConnection[Any]) -> None:
+        if self.listen_conninfo is None:
+            conn.add_notify_handler(self._heard)
+            await conn.execute(f'LISTEN "sas_agent_{self.agent}"')
+        self._heard()
+        while True:
+            self._wake.clear()
+            await self._say(conn)
+            await self._claim(conn)
+            if self.stopping.is_set() and not self._held:
+                return
+            await self._rest(conn)
+
+    async def _rest(self, conn: psycopg.AsyncConnection[Any]) -> None:
+        """Until there is something to do or to hear."""
+        until = [self._again_at, self._beat_at if self._held else float("inf")]
+        if len(self._held) < self.concurrency and not self.stopping.is_set():
+            until.append(self._claim_at)
+        timer = self._loop.call_later(min(max(0, min(until) - time.monotonic()), 3600), self._wake.set)     # type: ignore
+        self._loop.add_reader(conn.fileno(), self._wake.set)        # type: ignore[union-attr]
+        try:
+            await self._wake.wait()
+        finally:
+            timer.cancel()
+            self._loop.remove_reader(conn.fileno())                 # type: ignore[union-attr]
+        conn.pgconn.consume_input()
+        while conn.pgconn.notifies():
+            self._heard()
+
+    async def _claim(self, conn: psycopg.AsyncConnection[Any]) -> None:
+        free, sent = min(self.concurrency - len(self._held), 1000), time.monotonic()
+        if self.stopping.is_set() or free <= 0 or not (self._more or sent >= self._claim_at):
+            return
+        self._more, rows = False, []
+        try:
+            rows = await self._query(conn, CLAIM, [self.agent, self.name, free, timedelta(seconds=self.lease)])
+            self._known = True
+        except psycopg.Error as error:
+            if not self._known and (error.sqlstate or "")[:2] in REFUSED:
+                raise
+            log.error("%s could not claim: %s", self.name, error)
+        self._more = self._more or len(rows) == free
+        self._pause = 0.1 if rows else min(2 * self._pause, self.poll)
+        self._claim_at = time.monotonic() + self._pause * random.uniform(0.75, 1)
+        if not self._held:
+            self._beat_at = sent + self.lease / 3
+        for *columns, _, left in rows:
+            until = sent + (min(left, self.lease) if left > 0 else self.lease)
+            task = Task(*columns, stopping=self.stopping, _save=self._save, _until=until)
+            self._held[task.request_id] = task
+            if self.stopping.is_set():
+                self._reports.append(Report(task, "hand back"))
+                self._wake.set()
+            else:
+                self._begin(task)
+
+    async def _say(self, conn: psycopg.AsyncConnection[Any]) -> None:
+        """All reports, in the order of their runs. After an error each goes alone."""
+        now = time.monotonic()
+        self._again_at = self._again_at if now < self._again_at else float("inf")
+        if now >= self._beat_at:
+            self._beat_at = now + self.lease / 3
+            self._reports = [r for r in self._reports if r.verb != "heartbeat" or r.stored] + [
+                Report(task, "heartbeat") for task in self._held.values() if task.reason != "lost" and not task._settled]
+        waiting = sorted(self._reports, key=lambda report: report.task.run_id)
+        while waiting:
+            part, waiting, sent = waiting[:self._batch], waiting[self._batch:], time.monotonic()
+            try:
+                answers: List[Any] = [row[0] for row in await self._query(conn, SAY, [
+                    [r.task.request_id for r in part], [r.verb for r in part], [r.value for r in part],
+                    [r.error for r in part], [r.progress for r in part]])]
+                self._batch = min(2 * self._batch, 1000)
+            except psycopg.Error as error:
+                if len(part) > 1:
+                    self._batch, waiting = 1, part + waiting
+                    continue
+                answers = [error]
+            for report, answer in zip(part, answers):
+                if self._said(report, answer, sent) and report in self._reports:
+                    self._reports.remove(report)
+
+    def _said(self, report: Report, answer: Union[str, psycopg.Error], sent: float) -> bool:
+        """What the server answered to a report; false: it is to be said again."""
+        task = report.task
+        if isinstance(answer, psycopg.Error):
+            log.error("step %s of run %s: %s: %s", task.step, task.run_id, report.verb, answer)
+            self._again_at = time.monotonic() + 0.5
+            if (answer.sqlstate or "22")[:2] not in REFUSED:
+                return False
+            report.answer(answer)
+            if report.verb == "complete":       # an output that cannot be stored
+                report.verb, report.value, report.error = "fail", None, str(answer)[:2000]
+                return False
+        elif answer in ("go", "cancel"):
+            task._until = max(task._until, sent + self.lease)
+            if report.value is not None:
+                task.checkpoint = json.loads(report.value)
+            if answer == "cancel" and task.reason is None:
+                task.reason = "cancel"
+                task.cancelled.set()
+            report.answer()
+        elif answer == "lost":
+            task._gone = True
+            self._lose(task)
+            report.answer(Lost("the claim is not valid any more"))
+        elif answer == "false":
+            log.warning("step %s of run %s: %s was too late, or came twice", task.step, task.run_id, report.verb)
+        if report.verb != "heartbeat":
+            self._held.pop(task.request_id, None)
+        return True

@@ -1,0 +1,248 @@
+# SPDX-License-Identifier: PostgreSQL
+#
+# What the worker libraries of all languages must do, killed and cut off: the
+# same claims for each. A test gives the command of its worker
+# (test/lib/clients), which does what its tasks say.
+package SasClients;
+
+use strict;
+use warnings;
+use Exporter 'import';
+use SasTest;
+use PostgreSQL::Test::Utils;
+use Test::More;
+use Time::HiRes qw(sleep time);
+
+our @EXPORT = qw(prepare_clients start_worker worker_log worker_says worker_ends open_gate check_worker);
+
+our ($node, $dir, @command, %pid);
+
+sub sql { return $node->safe_psql('postgres', $_[0]) }
+
+# prepare_clients(node, command ...): what all workers need
+sub prepare_clients
+{
+	($node, @command) = @_;
+	$SasTest::limit = $ENV{LIMIT} if $ENV{LIMIT};
+	$dir = PostgreSQL::Test::Utils::tempdir();
+	sql(q{
+		CREATE TABLE book (n int, worker text);
+		SELECT sas.create_agent('work', kind => 'external', max_in_flight => 100);
+		SELECT sas.create_workflow('work', '{"steps": {
+			"work": {"agent": "work", "task": {}, "recovery": {"initial": "100 ms", "max": "500 ms"}, "retry": {"initial": "50 ms"}}}}')});
+	return $dir;
+}
+
+sub with_server
+{
+	my ($run, %more) = @_;
+	local %ENV = (%ENV, PGHOST => $node->host, PGPORT => $node->port, PGDATABASE => 'postgres', %more);
+	delete $ENV{PGUSER};
+	return $run->();
+}
+
+# start_worker(name, concurrency => 4, lease => 30, grace => 30, env => {...})
+sub start_worker
+{
+	my ($name, %o) = @_;
+	return $pid{$name} = with_server(
+		sub {
+			return SasTest::start_program("$dir/$name.log", @command, $name, $o{concurrency} // 4, $o{lease} // 30, $o{grace} // 30, $dir);
+		},
+		%{ $o{env} // {} });
+}
+
+sub worker_log { return -e "$dir/$_[0].log" ? slurp_file("$dir/$_[0].log") : '' }
+
+# true once the worker has printed such a line
+sub worker_says
+{
+	my ($name, $pattern) = @_;
+	my $said = wait_until(sub { worker_log($name) =~ /^$name $pattern/m });
+	diag("$name has not said \"$pattern\":\n" . worker_log($name)) unless $said;
+	return $said;
+}
+
+# worker_ends(name): true once it has ended by itself
+sub worker_ends
+{
+	my ($name) = @_;
+	my $ended = wait_until(sub { waitpid($pid{$name}, POSIX::WNOHANG()) != 0 });
+	diag("$name does not end:\n" . worker_log($name)) unless $ended;
+	return $ended;
+}
+
+sub open_gate
+{
+	my ($n) = @_;
+	open(my $file, '>', "$dir/gate$n") or die;
+	return;
+}
+
+sub submit
+{
+	my ($do, $n, $more) = @_;
+	return sql(qq{SELECT run_id FROM sas.submit('work', jsonb_build_object('do', '$do', 'n', $n) || '@{[ $more // '{}' ]}')});
+}
+
+sub attempts { return sql("SELECT coalesce(string_agg(status, ' ' ORDER BY attempt), 'none') FROM sas.attempts WHERE run_id = $_[0]") }
+
+sub check_worker
+{
+	books_hold();
+	checkpoint_is_handed_on();
+	lease_is_extended();
+	cancel_is_told();
+	stop_hands_back();
+	stop_has_a_limit();
+	lost_is_told();
+	odd_outcomes();
+	return;
+}
+
+# two workers, one of which is killed; backends and the server die under them
+sub books_hold
+{
+	my $n = 300;
+	sql(qq{SELECT count(*) FROM generate_series(1, $n) g, sas.submit('work', jsonb_build_object('do', 'book', 'n', g, 'takes', 0.05))});
+	start_worker($_, concurrency => 8, lease => 3) foreach qw(a b);
+	wait_for($node, 'SELECT count(*) >= 40 FROM book');
+	SasTest::stop_program($pid{a}, 'KILL');
+	start_worker('c', concurrency => 8, lease => 3);
+	wait_for($node, "SELECT count(*) >= 10 FROM book WHERE worker = 'c'");
+	is(sql(q{SELECT count(*) FROM (SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name IN ('b', 'c')) x}), 2, 'a worker has one connection');
+	my $had = sql('SELECT count(*) FROM book');
+	ok(wait_for($node, "SELECT count(*) >= least($n, $had + 20) FROM book"), 'workers live through the end of their connections');
+	$node->stop('immediate');
+	sleep 1;
+	$node->start;
+	$had = sql('SELECT count(*) FROM book');
+	cmp_ok($had, '<', $n, 'the server goes down with tasks left');
+	ok(wait_for($node, "SELECT count(*) >= least($n, $had + 20) FROM book"), 'and through the end of the server');
+	kill('TERM', $pid{b});
+	ok(worker_ends('b'), 'a worker ends when it is told so');
+	all_ended($node, 'all runs end');
+	is(sql('SELECT count(*), count(DISTINCT n) FROM book'), "$n|$n", 'each is in the books once');
+	is(sql(q{SELECT count(*) FROM sas.runs WHERE result <> 'success'}), 0, 'none failed');
+	kill('TERM', $pid{c});
+	ok(worker_ends('c'), 'a worker without a task ends');
+	is(sql(q{SELECT in_flight || ' ' || waiting FROM sas.agents WHERE name = 'work'}), '0 0', 'nothing is held');
+	return;
+}
+
+sub checkpoint_is_handed_on
+{
+	my $run = submit('pages', 1001);
+	start_worker('first', lease => 2);
+	worker_says('first', 'pages 1001 waits');
+	is(sql("SELECT progress FROM sas.steps WHERE run_id = $run"), '0.6', 'progress is shown');
+	SasTest::stop_program($pid{first}, 'KILL');
+	open_gate(1001);
+	start_worker('second');
+	ok(worker_says('second', 'pages 1001 begins 3'), 'the next holder gets the checkpoint of a killed one');
+	all_ended($node, 'and ends the task');
+	is(attempts($run), 'timed_out succeeded', 'in a second attempt');
+	SasTest::stop_program($pid{second});
+	return;
+}
+
+# while there is no connection for a moment, and while the worker is being stopped
+sub lease_is_extended
+{
+	my $run = submit('gate', 1002);
+	start_worker('long', lease => 10);
+	worker_says('long', 'gate 1002 begins');
+	my $complete_by = "SELECT complete_by FROM sas.steps WHERE run_id = $run";
+	my $was = sql($complete_by);
+	sql(q{SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'long'});
+	ok(wait_for($node, "SELECT complete_by > '$was' FROM sas.steps WHERE run_id = $run"), 'the lease is extended over another connection');
+	kill('TERM', $pid{long});
+	$was = sql($complete_by);
+	ok(wait_for($node, "SELECT complete_by > '$was'::timestamptz + interval '4 s' FROM sas.steps WHERE run_id = $run"), 'and while a stopped worker has handlers that run');
+	open_gate(1002);
+	ok(worker_ends('long'), 'it ends when they have ended');
+	is(sql("SELECT state, attempt FROM sas.steps WHERE run_id = $run"), 'succeeded|1', 'and the result is reported');
+	is(sql('SELECT count(*) FROM book WHERE n = 1002'), 1, 'once');
+	return;
+}
+
+sub cancel_is_told
+{
+	my $run = submit('cancel', 1003);
+	start_worker('told', lease => 6);
+	worker_says('told', 'cancel 1003 begins');
+	sql("SELECT * FROM sas.cancel($run)");
+	ok(worker_says('told', 'cancel 1003 cancel'), 'cancel reaches the handler');
+	ok(wait_for($node, "SELECT state || ' ' || result FROM sas.runs WHERE run_id = $run", 'stopped cancelled'), 'and the run ends');
+	is(attempts($run), 'none', 'without a failure');
+	SasTest::stop_program($pid{told});
+	return;
+}
+
+sub stop_hands_back
+{
+	my $run = submit('hang', 1004);
+	start_worker('deaf', lease => 600, grace => 1);
+	worker_says('deaf', 'hang 1004 begins');
+	my $other = start_worker('heir');
+	kill('TERM', $pid{deaf});
+	ok(worker_says('heir', 'hang 1004 begins'), 'what does not end within the grace period is handed back');
+	ok(worker_ends('deaf'), 'and its worker ends all the same');
+	open_gate(1004);
+	all_ended($node, 'the next one ends it');
+	is(sql("SELECT attempt FROM sas.steps WHERE run_id = $run"), 1, 'nothing was counted');
+	SasTest::stop_program($pid{heir});
+	return;
+}
+
+# the server does not answer: nothing can be reported, and the worker ends
+sub stop_has_a_limit
+{
+	my $run = submit('hang', 1005);
+	start_worker('silent', lease => 600, grace => 1);
+	worker_says('silent', 'hang 1005 begins');
+	my ($backend) = sql(q{SELECT pid FROM pg_stat_activity WHERE application_name = 'silent'});
+	kill('STOP', $backend);
+	kill('TERM', $pid{silent});
+	ok(worker_ends('silent'), 'a worker ends though the server does not answer');
+	kill('CONT', $backend);
+	sql("SELECT * FROM sas.cancel($run)");
+	return;
+}
+
+# a worker sleeps longer than its lease
+sub lost_is_told
+{
+	my $run = submit('lost', 1006);
+	start_worker('sleeper', lease => 2);
+	worker_says('sleeper', 'lost 1006 begins');
+	kill('STOP', $pid{sleeper});
+	ok(wait_for($node, "SELECT state = 'ready' FROM sas.steps WHERE run_id = $run"), 'a lease that is not extended ends');
+	sql(q{SELECT sas.alter_agent('work', enabled => false)});
+	kill('CONT', $pid{sleeper});
+	open_gate(1006);
+	ok(worker_says('sleeper', 'lost 1006 lost (?i:true) lost'), 'a checkpoint after the end of the lease is refused');
+	is(sql("SELECT count(*) FROM sas.steps WHERE run_id = $run AND state = 'succeeded'"), 0, 'and so is the result');
+	SasTest::stop_program($pid{sleeper});
+	sql("SELECT * FROM sas.cancel($run)");
+	sql(q{SELECT sas.alter_agent('work', enabled => true)});
+	return;
+}
+
+# outputs that cannot be stored, and other failures
+sub odd_outcomes
+{
+	sql(q{SELECT sas.create_workflow('odd', '{"steps": {"work": {"agent": "work", "task": {}, "recovery": {"max_failures": 1}, "retry": {"max_attempts": 1}}}}')});
+	start_worker('odd');
+	foreach my $do (qw(nan zero fail))
+	{
+		my $run = sql(qq{SELECT run_id FROM sas.submit('odd', '{"do": "$do", "n": 1007}')});
+		ok(wait_for($node, "SELECT state = 'failed' FROM sas.steps WHERE run_id = $run"), "$do: a failure that is told");
+	}
+	my $run = submit('echo', 1008);
+	ok(wait_for($node, "SELECT output ->> 'n' FROM sas.steps WHERE run_id = $run", '1008'), 'and the worker goes on');
+	SasTest::stop_program($pid{odd});
+	return;
+}
+
+1;
