@@ -7,7 +7,8 @@ RETURNS TABLE (run_id bigint, step text, changed boolean, state text, result tex
 LANGUAGE C AS 'MODULE_PATHNAME', 'sas_api_verb';
 COMMENT ON FUNCTION sas.pause_runs(
                                    bigint[]) IS 'Pauses runs and those below: calls on their way are '
-                                                'finished, nothing new begins. Returns each run with what was done, or why not.';
+                                                'finished, nothing new begins. Returns each run with what '
+                                                'was done, or why not.';
 
 CREATE FUNCTION sas.pause(run_id bigint)
 RETURNS TABLE (run_id bigint, step text, changed boolean, state text, result text, refused text)
