@@ -262,6 +262,8 @@ BEGIN
             USING ERRCODE = 'invalid_parameter_value', DETAIL = 'At /progress.',
             HINT = 'Progress is the fraction that is done.';
     END IF;
+    PERFORM _sas.check_bytes(pg_column_size(checkpoint), _sas.max_input_size(), '/checkpoint',
+                             'the checkpoint');
     c := _sas.lock_claim(caller, request_id, false);
     p := c.p;
     IF p.request_id IS NULL THEN

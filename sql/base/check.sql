@@ -26,6 +26,18 @@ LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
     SELECT format('At %s.', coalesce(nullif(pointer, ''), 'the top level'))
 $$;
 
+-- _sas.check_bytes(bytes, most, pointer, what): raises when a value that is stored has more bytes than that.
+-- One that goes with each of many runs is stored as often.
+CREATE FUNCTION _sas.check_bytes(bytes int, most int, pointer text, what text) RETURNS void
+LANGUAGE plpgsql AS $$
+BEGIN
+    IF bytes > most THEN
+        RAISE EXCEPTION '% has more than % bytes', what, most
+            USING ERRCODE = 'program_limit_exceeded', DETAIL = _sas.at(pointer),
+            HINT = 'Store it in a table of yours, and name it here.';
+    END IF;
+END $$;
+
 -- _sas.check_name(name, path): agents, workflows, steps and queues have plain names.
 CREATE FUNCTION _sas.check_name(name text, path text) RETURNS SETOF _sas.problem
 LANGUAGE sql STABLE AS $$

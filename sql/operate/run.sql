@@ -90,6 +90,12 @@ LANGUAGE sql STABLE AS $$
                             OR NOT everybody AND _sas.trusts(r.owner::oid, caller) AS give) may
 $$;
 
+-- _sas.check_reason(reason): raises when it is longer than a reason is.
+CREATE FUNCTION _sas.check_reason(reason text) RETURNS void
+LANGUAGE sql AS $$
+    SELECT _sas.check_bytes(octet_length(reason), 10000, '/reason', 'the reason')
+$$;
+
 -- _sas.reason(reason): as the detail of an act; null when none was given.
 CREATE FUNCTION _sas.reason(reason text) RETURNS jsonb
 LANGUAGE sql IMMUTABLE AS $$ SELECT CASE

@@ -17,6 +17,7 @@ DECLARE
     ids bigint[] := ARRAY(SELECT n.run_id FROM unnest(named) n WHERE n.refused IS NULL
                           AND n.state <> 'stopped' AND n.abandon_as IS NULL);
 BEGIN
+    PERFORM _sas.check_reason(reason);
     IF ids <> '{}' THEN
         PERFORM _sas.abandon(ids, array_fill('cancel'::text, ARRAY[cardinality(ids)]),
                           ARRAY(SELECT _sas.problem_object('cancelled', 'the run was cancelled', reason,
@@ -38,6 +39,7 @@ DECLARE
     ids bigint[] := ARRAY(SELECT n.run_id FROM unnest(named) n WHERE n.refused IS NULL
                           AND n.state <> 'stopped');
 BEGIN
+    PERFORM _sas.check_reason(reason);
     IF ids <> '{}' THEN
         PERFORM _sas.halt_now(ids, ARRAY(SELECT _sas.problem_object('halted', 'the run was halted', reason,
                             NULL, u.id, NULL) FROM unnest(ids) WITH ORDINALITY AS u (id, n) ORDER BY u.n));
@@ -103,6 +105,7 @@ DECLARE
     open bigint[];
     over bigint[];
 BEGIN
+    PERFORM _sas.check_reason(reason);
     named := ARRAY(SELECT _sas.make_named(
                               run_id => n.run_id, state => n.state, result => n.result,
                               abandon_as => n.abandon_as, paused_by => n.paused_by,

@@ -18,6 +18,7 @@ LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     s _sas.schedule := _sas.own_schedule(caller, name);
 BEGIN
+    PERFORM _sas.check_bytes(octet_length(reason), 10000, '/reason', 'the reason');
     IF s.state <> 'active' THEN
         RETURN false;
     END IF;

@@ -68,6 +68,7 @@ DECLARE
     id bigint;
     o _sas.node;
 BEGIN
+    PERFORM _sas.check_bytes(octet_length($5), 200, '/version', 'the version');
     PERFORM _sas.commit_durably();
     PERFORM _sas.wake_on_abort();
     PERFORM _sas.lock('node ' || $2);
@@ -266,6 +267,7 @@ BEGIN
             USING ERRCODE = 'program_limit_exceeded', DETAIL = 'At /items.',
             HINT = 'Append them in several calls.';
     END IF;
+    PERFORM _sas.check_bytes(pg_column_size(cursor), _sas.max_input_size(), '/cursor', 'the cursor');
     IF node IS NULL THEN
         RETURN 'lost';
     END IF;

@@ -38,6 +38,7 @@ PG_FUNCTION_INFO_V1(sas_api_announce_workflows);
 
 /* SQL refuses more, see _sas.check_submit. */
 #define MAX_LABELS 64
+#define MAX_LABELS_SIZE 16384
 
 /* The parameters of both, in their order; of sas.submit_batch INPUT and KEY are arrays. */
 enum
@@ -116,7 +117,8 @@ api_submit_is_plain(FunctionCallInfo fcinfo)
 		if (!PG_ARGISNULL(unwanted[i]))
 			return false;
 	return PG_GETARG_INT32(PRIORITY) >= -1000 && PG_GETARG_INT32(PRIORITY) <= 1000 &&
-		api_submit_fits(PG_GETARG_DATUM(LABELS), false) && JB_ROOT_COUNT(PG_GETARG_JSONB_P(LABELS)) <= MAX_LABELS &&
+		api_submit_fits(PG_GETARG_DATUM(LABELS), false) && toast_datum_size(PG_GETARG_DATUM(LABELS)) <= MAX_LABELS_SIZE &&
+		JB_ROOT_COUNT(PG_GETARG_JSONB_P(LABELS)) <= MAX_LABELS &&
 		(PG_ARGISNULL(AFTER_RESULT) || api_submit_is_default_result(PG_GETARG_DATUM(AFTER_RESULT))) &&
 		(PG_ARGISNULL(DEADLINE) || api_submit_is_deadline(PG_GETARG_DATUM(DEADLINE)));
 }

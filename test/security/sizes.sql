@@ -1,0 +1,58 @@
+-- SPDX-License-Identifier: PostgreSQL
+--
+-- Sizes: what a role gives along with a call, and what is stored with each run that the call is about, has a limit. So
+-- no statement fills the disk by itself, and no view of others is slow by it.
+\set QUIET on
+\pset format unaligned
+\pset tuples_only on
+\pset pager off
+SELECT no_plan();
+
+CREATE ROLE si_ann; CREATE ROLE si_wren;
+SELECT sas.create_agent('si_away', kind => 'external') \g /dev/null
+SELECT sas.grant_usage('si_ann', 'user'), sas.grant_usage('si_wren', 'worker', 'si_away'), sas.grant_agent('si_away', 'si_ann') \g /dev/null
+CREATE FUNCTION pg_temp.refusal(statement text) RETURNS text LANGUAGE plpgsql AS $$
+DECLARE
+    place text;
+BEGIN
+    EXECUTE replace(replace(statement, 'JSON', 'to_jsonb(repeat(''x'', 2000000))'), 'TEXT', 'repeat(''x'', 2000000)');
+    RETURN 'done';
+EXCEPTION WHEN OTHERS THEN
+    GET STACKED DIAGNOSTICS place = PG_EXCEPTION_DETAIL;
+    RETURN SQLSTATE || ' ' || place;
+END $$;
+-- no worker sees it
+BEGIN;
+SET ROLE si_ann;
+SELECT sas.create_workflow('si_w', '{"steps": {"t": {"agent": "si_away", "task": {}}}}'), sas.schedule('si_s', 'every 1 h', 'si_w'),
+       sas.create_watcher('si_f', '{"agent": "si_away", "external": {}, "items": {"workflow": "si_w"}}') \g /dev/null
+SELECT run_id AS run FROM sas.submit('si_w') \gset
+SELECT sas.watch('si_f', 'k') \g /dev/null
+SELECT is(pg_temp.refusal(s), '54000 At ' || place || '.', 'a user does not: ' || s)
+FROM (VALUES ($$SELECT sas.submit('si_w', labels => jsonb_build_object('a', JSON))$$, '/labels'),
+             ($$SELECT sas.submit('si_w', labels => jsonb_build_object(TEXT, 1), key => 'x')$$, '/labels'),
+             ($$SELECT sas.submit_batch('si_w', '{"{}","{}"}', labels => jsonb_build_object('a', JSON))$$, '/labels'),
+             ($$SELECT sas.schedule('si_s2', 'every 1 h', 'si_w', labels => jsonb_build_object('a', JSON))$$, '/labels'),
+             ($$SELECT sas.schedule('si_s2', 'every 1 h', 'si_w', input => jsonb_build_object('a', JSON))$$, '/input'),
+             ($$SELECT sas.submit('si_w', jsonb_build_object('a', JSON))$$, '/input'),
+             ($$SELECT sas.watch('si_f', 'k2', jsonb_build_object('a', JSON))$$, '/input'),
+             ($$SELECT sas.pause_schedule('si_s', TEXT)$$, '/reason'),
+             (format($$SELECT sas.cancel(%s, TEXT)$$, :run), '/reason'),
+             (format($$SELECT sas.cancel_runs(ARRAY[%s], TEXT)$$, :run), '/reason'),
+             (format($$SELECT sas.halt(%s, TEXT)$$, :run), '/reason'),
+             (format($$SELECT sas.compensate(%s, TEXT)$$, :run), '/reason'),
+             (format($$SELECT sas.set_input(%s, 't', JSON)$$, :run), '/input')) v (s, place);
+SELECT is(pg_temp.refusal($$SELECT sas.submit('si_w', labels => jsonb_build_object('a', repeat('x', 16000)))$$), 'done', 'labels of 16 kB are taken');
+RESET ROLE;
+SET ROLE si_wren;
+SELECT request_id AS request FROM sas.claim('si_away', 'w') \gset
+SELECT sas.register_node('si n', 10, '{si_away}', by_connection => false) AS node \gset
+SELECT watch_id AS watch, epoch FROM sas.claim_watchers(:node, 1) \gset
+SELECT is(pg_temp.refusal(s), '54000 At ' || place || '.', 'an outside worker does not: ' || s)
+FROM (VALUES (format($$SELECT sas.heartbeat(%L, 0.5, JSON)$$, :'request'), '/checkpoint'),
+             (format($$SELECT sas.append_items(%s, %s, '[]', JSON)$$, :watch, :epoch), '/cursor'),
+             ($$SELECT sas.register_node('si m', 10, '{si_away}', TEXT)$$, '/version')) v (s, place);
+SELECT is(pg_temp.refusal(format($$SELECT sas.heartbeat(%L, 0.5, to_jsonb(repeat('x', 100000)))$$, :'request')), 'done', 'a checkpoint of 100 kB is taken');
+
+SELECT * FROM finish();
+ROLLBACK;
