@@ -29,8 +29,8 @@ BEGIN
            THEN format(E'\nand of %s other objects', cardinality(lines) - 100) ELSE '' END;
 END $$;
 
--- _sas.kept_grants(from_role, to_role): a line for each grant of an agent or workflow that the one has and the
--- other has not. They are rights: an admin gives them, and nobody who is a member of both roles.
+-- _sas.kept_grants(from_role, to_role): a line for each grant of an agent or workflow that the one has and
+-- the other has not. They are rights: an admin gives them, and nobody who is a member of both roles.
 CREATE FUNCTION _sas.kept_grants(from_role oid, to_role oid) RETURNS text
 LANGUAGE sql STABLE AS $$
     SELECT string_agg(x.what, E'\n' ORDER BY x.kind, x.what COLLATE "C")
