@@ -13,7 +13,7 @@ use PostgreSQL::Test::Utils;
 use Test::More;
 use Time::HiRes qw(sleep time);
 
-our @EXPORT = qw(prepare_clients start_worker worker_log worker_says worker_ends open_gate check_worker);
+our @EXPORT = qw(prepare_clients start_worker worker_log worker_says worker_ends open_gate check_worker node_home);
 
 our ($node, $dir, @command, %pid);
 
@@ -39,6 +39,29 @@ sub with_server
 	local %ENV = (%ENV, PGHOST => $node->host, PGPORT => $node->port, PGDATABASE => 'postgres', %more);
 	delete $ENV{PGUSER};
 	return $run->();
+}
+
+# node_home(): a folder with test/lib/clients, in which sas-worker is installed, and pg: that of Debian, or what npm gets.
+# Undefined: there is none.
+sub node_home
+{
+	my $home = PostgreSQL::Test::Utils::tempdir();
+	my $clients = "$SasTest::tree/clients/typescript";
+	system("cp '$SasTest::tree'/test/lib/clients/*.mjs '$home'") == 0 or die;
+	local $ENV{HOME} = $home;
+	my $try = sub { return IPC::Run::run([ 'sh', '-c', "cd '$home' && $_[0]" ], '>', \my $out, '2>', \my $err, IPC::Run::timeout(300)) };
+	return unless $try->('command -v node');
+	if (-e '/usr/share/nodejs/pg')
+	{
+		$ENV{NODE_PATH} = '/usr/share/nodejs';
+		$try->("mkdir -p node_modules && ln -s /usr/share/nodejs/pg node_modules/pg && cp -r '$clients' node_modules/sas-worker");
+	}
+	else
+	{
+		my $npm = 'npm install --no-audit --no-fund --ignore-scripts --install-links';
+		$try->("$npm pg") && ok($try->("$npm '$clients'"), 'npm installs from the folder');
+	}
+	return $try->("node -e 'import(\"sas-worker\").then(() => process.exit(0), () => process.exit(1))'") ? $home : undef;
 }
 
 # start_worker(name, concurrency => 4, lease => 30, grace => 30, env => {...})
