@@ -43,6 +43,7 @@ FROM (VALUES
         sas.halt_runs(bigint[], text); sas.compensate(bigint, text); sas.compensate_runs(bigint[], text);
         sas.rerun(bigint); sas.rerun_runs(bigint[]); sas.set_priority(bigint, int);
         sas.set_priority_runs(bigint[], int);
+        sas.set_start_at(bigint, timestamptz); sas.set_start_at_runs(bigint[], timestamptz);
         sas.set_version(bigint, int); sas.set_version_runs(bigint[], int);
         sas.pause_workflow(text); sas.resume_workflow(text);
         sas.unschedule(text); sas.pause_schedule(text, text); sas.resume_schedule(text);

@@ -160,6 +160,20 @@ RETURNS TABLE (run_id bigint, step text, changed boolean, state text, result tex
 LANGUAGE sql BEGIN ATOMIC SELECT * FROM sas.set_priority_runs(ARRAY[$1], $2); END;
 COMMENT ON FUNCTION sas.set_priority(bigint, int) IS 'Gives one open run another priority.';
 
+CREATE FUNCTION sas.set_start_at_runs(run_ids bigint[], start_at timestamptz)
+RETURNS TABLE (run_id bigint, step text, changed boolean, state text, result text, refused text)
+LANGUAGE C AS 'MODULE_PATHNAME', 'sas_api_verb';
+COMMENT ON FUNCTION sas.set_start_at_runs(bigint[],
+                                          timestamptz) IS 'Gives runs that have not begun another start_at; '
+                                                          'null: they wait for no time. Their deadlines move '
+                                                          'by as much.';
+
+CREATE FUNCTION sas.set_start_at(run_id bigint, start_at timestamptz)
+RETURNS TABLE (run_id bigint, step text, changed boolean, state text, result text, refused text)
+LANGUAGE sql BEGIN ATOMIC SELECT * FROM sas.set_start_at_runs(ARRAY[$1], $2); END;
+COMMENT ON FUNCTION sas.set_start_at(bigint,
+                                     timestamptz) IS 'Gives one run that has not begun another start_at.';
+
 CREATE FUNCTION sas.acknowledge_alerts(alert_ids bigint[])
 RETURNS TABLE (run_id bigint, step text, changed boolean, state text, result text, refused text)
 LANGUAGE C AS 'MODULE_PATHNAME', 'sas_api_verb';

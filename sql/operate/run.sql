@@ -132,6 +132,8 @@ LANGUAGE sql IMMUTABLE AS $$
                                         THEN 'it has been undone already'
                                     ELSE 'it has done nothing that can be undone' END
         WHEN 'set_priority' THEN 'only an open run can be given another priority; sas.rerun runs it again'
+        WHEN 'set_start_at' THEN CASE n.state WHEN 'stopped' THEN 'sas.rerun runs it again'
+            ELSE 'only a run that has not begun can begin at another time' END
         WHEN 'set_version' THEN 'only an open run can go on with another version; sas.rerun runs it again'
         WHEN 'rerun' THEN CASE WHEN n.abandon_as IS NULL
             THEN 'only a run that has stopped can be run again; sas.cancel or sas.halt ends it'

@@ -116,7 +116,7 @@ CREATE TEMP TABLE apart AS SELECT x.name, x.why FROM (VALUES
     ('set_version', 'rows of the run: regress set_version'),
     ('set_secret_file', 'TAP 421: it needs a directory'),
     ('wait metrics metrics_text calendar health next_times now chunks', 'reads'),
-    ('pause_runs resume_runs retry_runs skip_runs force_complete_runs set_input_runs cancel_runs halt_runs compensate_runs rerun_runs set_priority_runs set_version_runs acknowledge_alerts trigger_schedule backfill_schedule', 'rows of runs: regress verbs, alerts and schedule')) AS l (names, why)
+    ('pause_runs resume_runs retry_runs skip_runs force_complete_runs set_input_runs cancel_runs halt_runs compensate_runs rerun_runs set_priority_runs set_start_at_runs set_version_runs acknowledge_alerts trigger_schedule backfill_schedule', 'rows of runs: regress verbs, alerts and schedule')) AS l (names, why)
     CROSS JOIN LATERAL unnest(string_to_array(l.names, ' ')) AS x0 (name) CROSS JOIN LATERAL (SELECT x0.name, l.why) x;
 SELECT is((SELECT array_agg(DISTINCT p.proname::text) FROM pg_proc p
            WHERE p.pronamespace = 'sas'::regnamespace AND p.provolatile = 'v' AND p.prolang = (SELECT l.oid FROM pg_language l WHERE l.lanname = 'c') AND p.prosrc IN ('sas_api_verb', 'sas_api_worker_restart')

@@ -111,7 +111,7 @@ INSERT INTO wanted
 SELECT v.name || s.form, subject || v.more, 'TABLE(run_id bigint, step text, changed boolean, state text, result text, refused text)'
 FROM (VALUES ('pause', ''), ('resume', ''), ('retry', ', step text DEFAULT NULL::text, new_key boolean DEFAULT false'), ('cancel', ', reason text DEFAULT NULL::text'),
              ('skip', ', step text, output jsonb DEFAULT NULL::jsonb'), ('force_complete', ', step text, output jsonb DEFAULT NULL::jsonb'), ('set_input', ', step text, input jsonb'),
-             ('halt', ', reason text DEFAULT NULL::text'), ('compensate', ', reason text DEFAULT NULL::text'), ('set_priority', ', priority integer'), ('set_version', ', version integer DEFAULT NULL::integer')) AS v (name, more),
+             ('halt', ', reason text DEFAULT NULL::text'), ('compensate', ', reason text DEFAULT NULL::text'), ('set_priority', ', priority integer'), ('set_start_at', ', start_at timestamp with time zone'), ('set_version', ', version integer DEFAULT NULL::integer')) AS v (name, more),
      (VALUES ('', 'run_id bigint'), ('_runs', 'run_ids bigint[]')) AS s (form, subject);
 INSERT INTO wanted
 SELECT 'rerun' || s.form, s.subject, 'TABLE(run_id bigint, step text, changed boolean, state text, result text, refused text, new_run_id bigint)'

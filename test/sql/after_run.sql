@@ -114,3 +114,33 @@ SELECT run_id FROM sas.submit('later', after_runs => '{99}');
 SELECT run_id FROM sas.submit('later', after_runs => '{1,null}');
 SELECT run_id FROM sas.submit('later', after_runs => ARRAY(SELECT 1 FROM generate_series(1, 1001)));
 SELECT count(*) FROM sas.runs;
+\echo another time for a run that has not begun
+SELECT t.clean() \g /dev/null
+SELECT t.workflow('timed', '{"a": {"agent": "inventory", "call": {}}}', '{"deadline": "2 hours"}') \g /dev/null
+SELECT run_id FROM sas.submit('timed', start_at => sas.now() + interval '1 h', start_before => sas.now() + interval '5 h') \gset
+SELECT t.settle() \g /dev/null
+SELECT changed, state, refused FROM sas.set_start_at(:run_id, sas.now() + interval '3 h');
+SELECT t.at(start_at), t.at(deadline), waits_for FROM sas.runs WHERE run_id = :run_id;
+SELECT t.later('1 h'); SELECT t.settle(), t.claim();
+\echo it comes earlier; never at or after start_before
+SELECT changed, state, replace(refused, 'run ' || :run_id, 'the run') AS refused FROM sas.set_start_at(:run_id, sas.now() + interval '4 h');
+SELECT changed, state FROM sas.set_start_at(:run_id, sas.now() + interval '10 min');
+SELECT t.later('10 min'); SELECT t.work();
+SELECT result FROM sas.runs WHERE run_id = :run_id;
+SELECT changed, replace(refused, 'run ' || :run_id, 'the run') AS refused FROM sas.set_start_at(:run_id, sas.now());
+SELECT * FROM t.left_over();
+\echo at once; while it is paused; what else it waits for stays
+SELECT run_id FROM sas.submit('timed', start_at => sas.now() + interval '1 day') \gset
+SELECT run_id AS follows FROM sas.submit('timed', after_run => :run_id, start_at => sas.now() + interval '2 days') \gset
+SELECT t.settle() \g /dev/null
+SELECT changed FROM sas.pause(:run_id);
+SELECT run_id = :run_id AS first, changed, state, refused FROM sas.set_start_at_runs(ARRAY[:run_id, :follows], NULL) ORDER BY run_id;
+SELECT t.settle(), t.claim();
+SELECT t.at(start_at), t.at(deadline), waits_for FROM sas.runs WHERE run_id = :follows;
+SELECT changed FROM sas.resume(:run_id);
+SELECT t.work();
+SELECT state, result FROM sas.runs WHERE run_id IN (:run_id, :follows);
+SELECT sas.set_start_at(1, 'infinity');
+SELECT count(*), min(detail ->> 'start_at') AS no_time FROM sas.history WHERE act = 'set_start_at' AND run_id = :follows;
+SELECT * FROM t.left_over();
+SELECT t.clean(), sas.drop_workflow('timed') \g /dev/null
