@@ -26,6 +26,13 @@ LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
     SELECT format('At %s.', coalesce(nullif(pointer, ''), 'the top level'))
 $$;
 
+-- _sas.numbered(array): with its elements numbered from 1 on, whatever dimensions and bounds it was given.
+CREATE FUNCTION _sas.numbered(given anyarray) RETURNS anyarray
+LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
+    SELECT CASE WHEN array_ndims(given) = 1 AND array_lower(given, 1) = 1 OR given IS NULL THEN given
+                ELSE ARRAY(SELECT u.e FROM unnest(given) WITH ORDINALITY AS u (e, n) ORDER BY u.n) END
+$$;
+
 -- _sas.check_bytes(bytes, most, pointer, what): raises when a value that is stored has more bytes than that.
 -- One that goes with each of many runs is stored as often.
 CREATE FUNCTION _sas.check_bytes(bytes int, most int, pointer text, what text) RETURNS void

@@ -336,7 +336,8 @@ AS $$
 BEGIN
     PERFORM _sas.check_submit_rate(caller, coalesce(cardinality(inputs), 0));
     PERFORM _sas.check_own_keys(keys) WHERE keys IS NOT NULL;
-    RETURN QUERY SELECT * FROM _sas.submit_runs(caller, workflow, inputs, keys, priority, start_at,
+    RETURN QUERY SELECT * FROM _sas.submit_runs(caller, workflow, _sas.numbered(inputs),
+                                                _sas.numbered(keys), priority, start_at,
                                                 start_before, deadline,
                                                 _sas.earlier_runs(after_run, after_runs), reply_to, labels,
                                                 after_result => coalesce(after_result,

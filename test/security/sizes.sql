@@ -43,6 +43,9 @@ FROM (VALUES ($$SELECT sas.submit('si_w', labels => jsonb_build_object('a', JSON
              (format($$SELECT sas.compensate(%s, TEXT)$$, :run), '/reason'),
              (format($$SELECT sas.set_input(%s, 't', JSON)$$, :run), '/input')) v (s, place);
 SELECT is(pg_temp.refusal($$SELECT sas.submit('si_w', labels => jsonb_build_object('a', repeat('x', 16000)))$$), 'done', 'labels of 16 kB are taken');
+-- the shape of an array is the caller's, too
+SELECT is((SELECT array_agg(b.created) FROM sas.submit_batch('si_w', inputs, keys) b), fresh, 'a batch of ' || inputs::text || ' with keys ' || keys::text)
+FROM (VALUES (1, '[5:6]={"{}","{}"}'::jsonb[], '[9:10]={a,b}'::text[], '{t,t}'::boolean[]), (2, '{{"{}"},{"{}"}}', '{{b,c}}', '{f,t}'), (3, '{"{}","{}"}', '[0:1]={c,d}', '{f,t}')) v (n, inputs, keys, fresh) ORDER BY n;
 RESET ROLE;
 SET ROLE si_wren;
 SELECT request_id AS request FROM sas.claim('si_away', 'w') \gset
