@@ -13,7 +13,7 @@ use PostgreSQL::Test::Utils;
 use Test::More;
 use Time::HiRes qw(sleep time);
 
-our @EXPORT = qw(prepare_clients start_worker worker_log worker_says worker_ends open_gate check_worker node_home);
+our @EXPORT = qw(prepare_clients start_worker worker_log worker_says worker_ends open_gate check_worker node_home driver_calls prepared);
 
 our ($node, $dir, @command, %pid);
 
@@ -266,6 +266,41 @@ sub odd_outcomes
 	ok(wait_for($node, "SELECT output ->> 'n' FROM sas.steps WHERE run_id = $run", '1008'), 'and the worker goes on');
 	SasTest::stop_program($pid{odd});
 	return;
+}
+
+# -- drivers ------------------------------------------------------------------------
+
+# "any" has no type to infer: what sas.sequence and sas.concurrence take are results of other builders
+our $functions = q{
+	SELECT p.oid, p.proname, p.proargnames AS names, p.pronargs::int AS most, (p.pronargs - p.pronargdefaults)::int AS least,
+		p.provariadic <> 0 AS many,
+		ARRAY(SELECT format_type(CASE WHEN p.provariadic <> 0 AND n = p.pronargs THEN p.provariadic ELSE t END, NULL) FROM unnest(p.proargtypes) WITH ORDINALITY x (t, n) ORDER BY n) AS types
+	FROM pg_proc p
+	WHERE p.pronamespace = 'sas'::regnamespace AND p.prokind = 'f' AND p.prorettype <> 'trigger'::regtype
+		AND NOT '"any"'::regtype = ANY (p.proargtypes)};
+sub driver_calls
+{
+	return sql(qq{
+	WITH f AS ($functions), positional AS (
+		SELECT format('SELECT * FROM sas.%I(%s)', proname, (SELECT string_agg('\$' || i, ', ' ORDER BY i) FROM generate_series(1, k) i)) AS sql, types[:k] AS types
+		FROM f, generate_series(least, most) k),
+	named AS (
+		SELECT format('SELECT * FROM sas.%I(%s)', proname, (SELECT string_agg(quote_ident(names[i]) || ' => \$' || i, ', ' ORDER BY i) FROM generate_series(1, most) i)), types
+		FROM f WHERE most > 0 AND NOT many)
+	SELECT json_agg(json_build_array(sql, coalesce(types, '{}'))) FROM (SELECT * FROM positional UNION ALL SELECT * FROM named) x});
+}
+
+# prepared(program ...): what a driver says to all calls
+sub prepared
+{
+	my (@program) = @_;
+	my $calls = driver_calls();
+	return with_server(
+		sub {
+			my ($out, $err);
+			IPC::Run::run(\@program, '<', \$calls, '>', \$out, '2>', \$err);
+			return $out . $err;
+		});
 }
 
 1;
