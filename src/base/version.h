@@ -5,7 +5,7 @@
  * A release works with its own schema and, unchanged, with that of the
  * release before: a server is restarted with the new library, or a standby
  * that has it is promoted, and ALTER EXTENSION sas UPDATE follows when it
- * pleases.  See docs/operating/upgrade.md; sql/upgrade/README.md says what
+ * pleases.  See docs/operating/upgrade.md; docs/explanation/upgrades.md says what
  * this asks of a change.  tools/check_versions compares the places that name
  * the version.
  */
