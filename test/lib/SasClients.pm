@@ -36,7 +36,8 @@ sub prepare_clients
 sub with_server
 {
 	my ($run, %more) = @_;
-	local %ENV = (%ENV, PGHOST => $node->host, PGPORT => $node->port, PGDATABASE => 'postgres', %more);
+	# not the private python of a root; initdb and its kind come from the server that is tested
+	local %ENV = (%ENV, PATH => "/usr/local/bin:/usr/bin:/bin:$ENV{PATH}", PGHOST => $node->host, PGPORT => $node->port, PGDATABASE => 'postgres', %more);
 	delete $ENV{PGUSER};
 	return $run->();
 }

@@ -11,14 +11,12 @@ use SasClients;
 use PostgreSQL::Test::Utils;
 use Test::More;
 
-$ENV{PATH} = "/usr/local/bin:/usr/bin:/bin:$ENV{PATH}";
 my $site = PostgreSQL::Test::Utils::tempdir();
-command_ok(
-	[
-		'python3', '-m', 'pip', 'install', '-q', '--no-index', '--no-deps', '--no-build-isolation', '--disable-pip-version-check',
-		'--target', $site, "$SasTest::tree/clients/python"
-	],
-	'pip installs from the folder');
+my @pip = qw(python3 -m pip install -q --no-index --no-deps --no-build-isolation --disable-pip-version-check --target);
+{
+	local $ENV{PATH} = "/usr/local/bin:/usr/bin:/bin:$ENV{PATH}";
+	command_ok([ @pip, $site, "$SasTest::tree/clients/python" ], 'pip installs from the folder');
+}
 $ENV{PYTHONPATH} = $site;
 
 my $node = new_node('main');

@@ -10,7 +10,6 @@ use SasTest;
 use SasClients;
 use Test::More;
 
-$ENV{PATH} = "/usr/local/bin:/usr/bin:/bin:$ENV{PATH}";
 my $node = new_node('main');
 prepare_clients($node);
 is( $node->safe_psql('postgres', qq{
