@@ -187,6 +187,7 @@ BEGIN
     FOR p IN SELECT * FROM _sas.check_agent(a) LOOP
         PERFORM _sas.raise(p);
     END LOOP;
+    PERFORM _sas.check_agent_files(caller, before.options, a.options);
     IF EXISTS (SELECT FROM _sas.agent x WHERE x.agent_id = old AND x.kind <> kind) THEN
         RAISE EXCEPTION 'the kind of agent "%" cannot be changed', name
             USING ERRCODE = 'invalid_parameter_value', DETAIL = 'At /kind.',
@@ -279,6 +280,8 @@ BEGIN
     FOR p IN SELECT * FROM _sas.check_agent(a) LOOP
         PERFORM _sas.raise(p);
     END LOOP;
+    PERFORM _sas.check_agent_files(caller, (SELECT x.options FROM _sas.agent x WHERE x.agent_id = a.agent_id),
+                                   a.options);
     PERFORM _sas.write_agent(a);
     PERFORM _sas.furnish(a.agent_id, a.max_in_flight) WHERE a.kind = 'external';
     PERFORM _sas.publish_agent(a.agent_id);

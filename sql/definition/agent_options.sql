@@ -35,6 +35,25 @@ LANGUAGE sql STABLE AS $$
     UNION ALL SELECT p.* FROM _sas.check_keep(options -> 'keep') p WHERE options ? 'keep'
 $$;
 
+-- _sas.check_agent_files(caller, old, options): raises when this role names a file of the server that it may
+-- not read: workers read it as the user of the server. Below sas.secret_directory every admin may.
+CREATE FUNCTION _sas.check_agent_files(caller oid, old jsonb, options jsonb) RETURNS void
+LANGUAGE plpgsql STABLE AS $$
+DECLARE
+    folder text := rtrim(current_setting('sas.secret_directory'), '/') || '/';
+    k text;
+BEGIN
+    FOREACH k IN ARRAY '{ca_file,cert}'::text[] LOOP
+        CONTINUE WHEN options ->> k IS NULL OR options ->> k = old ->> k
+            OR pg_has_role(caller, 'pg_read_server_files', 'MEMBER')
+            OR folder <> '/' AND starts_with(options ->> k, folder) AND options ->> k !~ E'(^|/)\\.\\.(/|$)';
+        RAISE EXCEPTION 'permission denied to name file "%" of the server', left(options ->> k, 200)
+            USING ERRCODE = 'insufficient_privilege', DETAIL = _sas.at('/options/' || k),
+                HINT = 'Name a file below sas.secret_directory, or ask a superuser, or a member of '
+                       'pg_read_server_files.';
+    END LOOP;
+END $$;
+
 -- _sas.check_keep(keep): what is wrong with the option that says which parts of answers are stored.
 CREATE FUNCTION _sas.check_keep(keep jsonb) RETURNS SETOF _sas.problem
 LANGUAGE sql IMMUTABLE AS $$
