@@ -13,7 +13,7 @@ use PostgreSQL::Test::Utils;
 use Test::More;
 use Time::HiRes qw(sleep time);
 
-our @EXPORT = qw(prepare_clients start_worker worker_log worker_says worker_ends open_gate check_worker node_home driver_calls prepared);
+our @EXPORT = qw(prepare_clients start_worker worker_log worker_says worker_ends open_gate check_worker node_home driver_calls prepared prepare_calls said example_packs);
 
 our ($node, $dir, @command, %pid);
 
@@ -48,7 +48,7 @@ sub node_home
 {
 	my $home = PostgreSQL::Test::Utils::tempdir();
 	my $clients = "$SasTest::tree/clients/typescript";
-	system("cp '$SasTest::tree'/test/lib/clients/*.mjs '$home'") == 0 or die;
+	system("cp '$SasTest::tree'/test/lib/clients/*.mjs '$SasTest::tree'/examples/outside/*.mjs '$home'") == 0 or die;
 	local $ENV{HOME} = $home;
 	my $try = sub { return IPC::Run::run([ 'sh', '-c', "cd '$home' && $_[0]" ], '>', \my $out, '2>', \my $err, IPC::Run::timeout(300)) };
 	return unless $try->('command -v node');
@@ -266,6 +266,43 @@ sub odd_outcomes
 	my $run = submit('echo', 1008);
 	ok(wait_for($node, "SELECT output ->> 'n' FROM sas.steps WHERE run_id = $run", '1008'), 'and the worker goes on');
 	SasTest::stop_program($pid{odd});
+	return;
+}
+
+# -- calls of an application, examples ---------------------------------------------------
+
+sub prepare_calls
+{
+	sql(q{SELECT sas.create_workflow('asks', '{"steps": {"go": {"wait": {"signal": "go"}}}, "output": "{{steps.go.output}}"}')});
+	return;
+}
+
+# said(program ...): what it prints
+sub said
+{
+	my (@program) = @_;
+	return with_server(
+		sub {
+			my ($out, $err);
+			IPC::Run::run(\@program, '<', \'', '>', \$out, '2>', \$err);
+			return $out . $err;
+		});
+}
+
+# example_packs(program ...): two of the example work through some orders, and one is killed
+sub example_packs
+{
+	my (@program) = @_;
+	sql(q{
+		SELECT sas.create_agent('packer', kind => 'external');
+		CREATE TABLE packed (order_id bigint PRIMARY KEY, worker text, pages int);
+		SELECT sas.create_workflow('pack', '{"steps": {"pack": {"agent": "packer", "task": {}, "recovery": {"initial": "100 ms"}}}}');
+		SELECT count(*) FROM generate_series(1, 30) n, sas.submit('pack', jsonb_build_object('order', n, 'pages', 3))});
+	my @pids = map { my $name = $_; with_server(sub { SasTest::start_program("$dir/$name.log", @program, $name, 0.1) }) } qw(p q);
+	wait_for($node, q{SELECT count(*) >= 4 FROM packed WHERE worker = 'p'});
+	SasTest::stop_program($pids[0], 'KILL');
+	ok(wait_for($node, q{SELECT count(*) FROM sas.runs WHERE workflow = 'pack' AND result IS DISTINCT FROM 'success'}, '0'), 'the example packs all orders');
+	is(sql('SELECT count(*) FROM packed'), 30, 'each once');
 	return;
 }
 
