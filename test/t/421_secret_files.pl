@@ -157,8 +157,7 @@ is(sent(), 'plain-again ', 'sas.set_secret puts a value in the place of a file')
 # other files of agents: an admin names what is below the directory, too
 my $as_admin = sub { refused(qq{SET ROLE files_admin; SELECT sas.create_agent('files', 'https://127.0.0.1:1', options => '{"ca_file": "$_[0]"}')}) };
 $node->safe_psql('postgres', q{CREATE ROLE files_admin; SELECT sas.grant_usage('files_admin', 'admin')});
-$node->append_conf('postgresql.conf', "sas.secret_directory = '$mount'\n");
-$node->reload;
+$node->safe_psql('postgres', $_) foreach "ALTER SYSTEM SET sas.secret_directory = '$mount'", 'SELECT pg_reload_conf()';
 wait_for($node, 'SHOW sas.secret_directory', $mount);
 is($as_admin->("$mount/ca.pem"), '', 'an admin names a ca_file below the directory of secrets');
 like($as_admin->($_), qr/^42501/, "and not $_") foreach "$mount/../ca.pem", "${mount}_beside/ca.pem", "$base/ca.pem", 'ca.pem';
