@@ -37,7 +37,8 @@ LANGUAGE sql STABLE AS $$
                                        OR r.start_before > $2 THEN n
         ELSE _sas.make_named(n.run_id, n.state, n.result, n.abandon_as, n.paused_by,
                              format('run %s must begin before %s; name an earlier time', n.run_id,
-                                    _sas.instant(r.start_before, sas.now()))) END ORDER BY n.run_id), '{}')
+                                    to_char(r.start_before AT TIME ZONE 'UTC',
+                                            'YYYY-MM-DD HH24:MI:SS" UTC"'))) END ORDER BY n.run_id), '{}')
     FROM unnest(named) n LEFT JOIN _sas.run r ON r.run_id = n.run_id
 $$;
 
