@@ -164,6 +164,7 @@ my @user = (
 	sub { 'sas.' . one(qw(skip force_complete set_input signal)) . '(' . $run->() . ', ' . $step->() . ', ' . jsonb(value(1)) . ')' },
 	sub { 'sas.' . one(qw(retry chunks)) . '(' . $run->() . ', ' . $step->() . ')' },
 	sub { 'sas.set_version(' . $run->() . ', ' . $number->() . ')' },
+	sub { 'sas.' . one('set_start_at(' . $run->() . ', ' . $at->() . ')', 'set_priority(' . $run->() . ', ' . $number->() . ')', 'set_start_at_runs(ARRAY[' . $run->() . ', NULL], ' . $at->() . ')') },
 	sub { 'sas.' . one(qw(signal_key)) . '(' . $name->() . ', ' . literal('k' . int rand 9) . ', ' . literal(one('x', 'y', text())) . ', ' . jsonb(value(1)) . ')' },
 	sub { 'sas.signal_token(' . literal(text()) . ", '{}')" },
 	sub { 'sas.graph_workflow(' . $name->() . ', ' . literal(one('mermaid', 'dot', 'svg', text())) . ')' },
