@@ -15,7 +15,7 @@ my $node = new_node('main', 'sas.agents' => 1);
 my $service = SasService->new;
 $service->script(large => [ { json => [ map { { id => $_, name => "customer number $_" } } 1 .. 40000 ] } ]);
 make_agent($node, 'remote', $service, request_timeout => '5 min');
-define($node, 'large', { steps => { it => { agent => 'remote', complete_in => '4 s', call => { path => '/large' } } } });
+define($node, 'large', { steps => { it => { agent => 'remote', complete_in => '15 s', call => { path => '/large' } } } });
 
 my $session = SasSession->new($node);
 $node->safe_psql('postgres', q{SELECT count(s.run_id) FROM generate_series(1, 10) g, sas.submit('large', jsonb_build_object('n', g)) s});
