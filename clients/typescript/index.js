@@ -56,8 +56,8 @@ const SAY = `
   FROM bound, unnest($1::uuid[], $2::text[], $3::jsonb[], $4::text[], $5::float8[])
        WITH ORDINALITY AS report (id, verb, value, error, progress, n) ORDER BY n`;
 
-const TELL = 5; // seconds to say the last things after the grace period
-const ANSWER = 10; // seconds until a statement, or an attempt to connect, has failed
+// seconds to say the last things after the grace period; until a statement, or an attempt to connect, has failed
+const [TELL, ANSWER] = [5, 10];
 const refused = (error) => /^(0A|22|23|42|54)/.test(error.code); // the same statement would get it again
 const now = () => performance.now() / 1000;
 
@@ -101,8 +101,7 @@ export class Worker {
   #batch = 1000; // reports in one statement; one after an error
   #more = true; // there may be tasks to claim
   #pause = 0.1; // seconds between claims that find nothing; grows
-  #claimAt = 0;
-  #beatAt = 0;
+  #claimAt = 0; #beatAt = 0;
   #againAt = Infinity; // what failed for a moment is said again
   #known = false; // the agent was found
   #graceEnd = Infinity;
@@ -121,8 +120,11 @@ export class Worker {
     const stop = () => this.stop();
     for (const name of ["SIGTERM", "SIGINT"]) process.on(name, stop);
     try {
-      // #serve ends when all is said, and #watch when the time for that is over, whatever the server does
-      await Promise.race([this.#serve(), this.#listen(), this.#watch()]);
+      // #work ends when all is said, and #watch when the time for that is over, whatever the server does
+      const { connection, listenConnection } = this.#options;
+      const jobs = [this.#watch(), this.#through(connection, (client) => this.#work(client))];
+      if (listenConnection !== undefined) jobs.push(this.#through(listenConnection, (client) => this.#listen(client)));
+      await Promise.race(jobs);
       if (this.#held.size) this.#log(`ends and holds ${this.#held.size} tasks: their leases will end`);
     } finally {
       this.#over.abort();
@@ -256,8 +258,8 @@ export class Worker {
   }
 
   /** Through as many connections as it takes. */
-  async #through(connection, live, message) {
-    for (let pause = 0.1; !this.#over.signal.aborted; pause = Math.min(2 * pause, 5)) {
+  async #through(connection, live) {
+    for (let pause = 0.1; !this.#stopping.signal.aborted || this.#held.size; pause = Math.min(2 * pause, 5)) {
       let client;
       try {
         client = await this.#connect(connection);
@@ -265,29 +267,19 @@ export class Worker {
         return await live(client);
       } catch (error) {
         if (!(error instanceof NoServer)) throw error;
-        this.#log(`${message}: ${error.message}`);
+        this.#log(`has no server: ${error.message}`);
       } finally {
         const ended = client?.end().catch(() => {});
         if (client) await Promise.race([ended, sleep(1000, null, { ref: false })]).then(() => client.connection.stream.destroy());
       }
-      if (this.#stopping.signal.aborted && !this.#held.size) return;
       await sleep(pause * (500 + 500 * Math.random()), null, { signal: this.#over.signal });
     }
   }
 
-  #serve() {
-    return this.#through(this.#options.connection, (client) => this.#work(client), "has no server");
-  }
-
-  async #listen() {
-    const { listenConnection, agent } = this.#options;
-    const hear = async (client) => {
-      await this.#query(client, `LISTEN "sas_agent_${agent}"`, []);
-      this.#heard();
-      await client.gone;
-    };
-    if (listenConnection !== undefined) await this.#through(listenConnection, hear, "does not hear");
-    await new Promise(() => {});
+  async #listen(client) {
+    await this.#query(client, `LISTEN "sas_agent_${this.#options.agent}"`, []);
+    this.#heard();
+    await client.gone;
   }
 
   #heard() {
@@ -297,8 +289,7 @@ export class Worker {
   }
 
   async #work(client) {
-    if (this.#options.listenConnection === undefined)
-      await this.#query(client, `LISTEN "sas_agent_${this.#options.agent}"`, []);
+    if (this.#options.listenConnection === undefined) await this.#query(client, `LISTEN "sas_agent_${this.#options.agent}"`, []);
     this.#heard();
     while (!this.#over.signal.aborted) {
       this.#awake = false;

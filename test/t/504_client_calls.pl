@@ -21,7 +21,7 @@ local $ENV{PGCLIENTENCODING} = 'UTF8';	# the server has none, and psycopg tells 
 is(said('python3', "$SasTest::tree/test/lib/clients/calls.py"), q{rolled back: 0
 before commit: 0 True
 again: True False
-waits: running
+waits: True
 ended: stopped success {'answer': 42} None
 async: stopped success [1, None] None
 }, 'submit, wait and signal');

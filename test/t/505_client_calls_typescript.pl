@@ -20,7 +20,7 @@ prepare_calls();
 is(said('node', "$home/calls.mjs"), q{rolled back: 0
 before commit: 0 true
 again: true false
-waits: running
+waits: true
 ended: stopped success 42
 }, 'submit, wait and signal');
 

@@ -13,47 +13,25 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
 
-class Submitted(NamedTuple):
-    run_id: int
-    created: bool           # false: the key had been submitted before, with the same input
-
-
-class Run(NamedTuple):
-    state: str              # "stopped" or "paused"; another one when the time was up
-    result: Optional[str]
-    output: Any
-    error: Any
-
-
-class Options(TypedDict, total=False):
-    """What sas.submit takes besides the workflow and the input."""
-    key: Optional[str]
-    priority: int
-    start_at: Optional[datetime]
-    start_before: Optional[datetime]
-    deadline: Optional[timedelta]
-    after_run: Optional[int]
-    after_runs: Optional[List[int]]
-    after_result: Optional[List[str]]
-    reply_to: Optional[str]
-    labels: Mapping[str, Any]
-    version: Optional[int]
+# created is false if the key had been submitted before, with the same input
+Submitted = NamedTuple("Submitted", [("run_id", int), ("created", bool)])
+# state is "stopped" or "paused"; another one when the time was up
+Run = NamedTuple("Run", [("state", str), ("result", Optional[str]), ("output", Any), ("error", Any)])
+# what sas.submit takes besides the workflow and the input
+Options = TypedDict("Options", {
+    "key": Optional[str], "priority": int, "start_at": Optional[datetime], "start_before": Optional[datetime],
+    "deadline": Optional[timedelta], "after_runs": Optional[List[int]], "after_result": Optional[List[str]],
+    "reply_to": Optional[str], "labels": Mapping[str, Any], "version": Optional[int]}, total=False)
 
 
 def _call(conn: Any, row: Any, function: str, *values: Any, **named: Any) -> Any:
     places = ["%s"] * len(values) + [f"{name} => %s" for name in named]
     given = [Jsonb(value) if isinstance(value, Mapping) else value for value in (*values, *named.values())]
-    cursor, sql = conn.cursor(row_factory=class_row(row)), f"SELECT * FROM sas.{function}({', '.join(places)})"
+    cursor, sql = conn.cursor(row_factory=row), f"SELECT * FROM sas.{function}({', '.join(places)})"
 
     async def later() -> Any:
-        async with cursor:
-            await cursor.execute(sql, given)
-            return await cursor.fetchone() if row is not dict else None
-    if isinstance(conn, AsyncConnection):
-        return later()
-    with cursor:
-        cursor.execute(sql, given)
-        return cursor.fetchone() if row is not dict else None
+        return await (await cursor.execute(sql, given)).fetchone()
+    return later() if isinstance(conn, AsyncConnection) else cursor.execute(sql, given).fetchone()
 
 
 @overload
@@ -63,7 +41,7 @@ def submit(conn: AsyncConnection[Any], workflow: str, input: Mapping[str, Any] =
            **options: Unpack[Options]) -> Awaitable[Submitted]: ...
 def submit(conn: Any, workflow: str, input: Mapping[str, Any] = {}, **options: Any) -> Any:
     """Submits a run. It begins when the transaction is committed; rolled back, it never was."""
-    return _call(conn, Submitted, "submit", workflow, input, **options)
+    return _call(conn, class_row(Submitted), "submit", workflow, input, **options)
 
 
 @overload
@@ -72,7 +50,7 @@ def wait(conn: Connection[Any], run_id: int, timeout: float = ...) -> Run: ...
 def wait(conn: AsyncConnection[Any], run_id: int, timeout: float = ...) -> Awaitable[Run]: ...
 def wait(conn: Any, run_id: int, timeout: float = 60) -> Any:
     """Waits until the run has stopped or is paused, at most timeout seconds. Not in a transaction that wrote."""
-    return _call(conn, Run, "wait", run_id, timedelta(seconds=timeout))
+    return _call(conn, class_row(Run), "wait", run_id, timedelta(seconds=timeout))
 
 
 @overload
@@ -81,4 +59,4 @@ def signal(conn: Connection[Any], run_id: int, name: str, payload: Any = ...) ->
 def signal(conn: AsyncConnection[Any], run_id: int, name: str, payload: Any = ...) -> Awaitable[None]: ...
 def signal(conn: Any, run_id: int, name: str, payload: Any = {}) -> Any:
     """Sends a named message to a run."""
-    return _call(conn, dict, "signal", run_id, name, Jsonb(payload))
+    return _call(conn, lambda _: lambda _: None, "signal", run_id, name, Jsonb(payload))

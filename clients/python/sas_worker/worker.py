@@ -2,8 +2,8 @@
 """A worker for the tasks of one external agent.
 
 One connection claims, reports and extends leases, for all tasks at once. It is made again when it is lost, while the
-handlers go on. Handlers have threads of their own (def), or share a loop in one thread (async def): none keeps the
-worker from extending leases. A claimed task is in _held until the server has answered to its last report, or it is
+handlers go on. Handlers have threads of their own, and those that are async share a loop in another thread: none keeps
+the worker from extending leases. A claimed task is in _held until the server has answered to its last report, or it is
 given up; what is to be said is in _reports until then.
 """
 from __future__ import annotations
@@ -92,18 +92,19 @@ class Worker:
         self._again_at = float("inf")       # what failed for a moment is said again
         self._known = False                 # the agent was found
         self._grace_end = float("inf")
-        self._loop: Optional[asyncio.AbstractEventLoop] = None
-        self._handler_loop: Optional[asyncio.AbstractEventLoop] = None
+        self._loop, self._handlers, self._wake = asyncio.new_event_loop(), asyncio.new_event_loop(), asyncio.Event()
 
     def run(self) -> None:
         """Returns when all is reported, at the latest grace and some seconds after stop()."""
-        asyncio.run(self._main())
+        threading.Thread(target=self._handlers.run_forever, daemon=True).start()
+        try:
+            self._loop.run_until_complete(self._main())
+        finally:
+            self._loop.close()
 
     def stop(self) -> None:
         """Claims no more. A second time: without a grace period. May be called from any thread."""
-        self.stopping.set()
-        if self._loop:
-            self._loop.call_soon_threadsafe(self._stop)
+        self._later(self._stop)
 
     def _stop(self) -> None:
         self.stopping.set()
@@ -111,17 +112,18 @@ class Worker:
         self._wake.set()
 
     async def _main(self) -> None:
-        self._loop, self._wake = asyncio.get_running_loop(), asyncio.Event()
         if threading.current_thread() is threading.main_thread():
             for number in (signal.SIGTERM, signal.SIGINT):
                 self._loop.add_signal_handler(number, self._stop)
-        if self.stopping.is_set():
-            self._stop()
-        # _serve ends when all is said, and _watch when the time for that is over, whatever the server does
-        jobs = [asyncio.ensure_future(job) for job in (self._serve(), self._listen(), self._watch())]
+        # _work ends when all is said, and _watch when the time for that is over, whatever the server does
+        coroutines = [self._watch(), self._through(self.conninfo, self._work)]
+        if self.listen_conninfo is not None:
+            coroutines.append(self._through(self.listen_conninfo, self._listen))
+        jobs = [self._loop.create_task(coroutine) for coroutine in coroutines]
         done, others = await asyncio.wait(jobs, return_when=asyncio.FIRST_COMPLETED)
         for job in others:
             job.cancel()
+        await asyncio.gather(*others, return_exceptions=True)
         if self._held:
             log.warning("%s ends and holds %d tasks: their leases will end", self.name, len(self._held))
         for job in done:
@@ -129,31 +131,18 @@ class Worker:
 
     # -- handlers ------------------------------------------------------------------------------------------------
 
-    def _begin(self, task: Task) -> None:
-        if inspect.iscoroutinefunction(self.handler):
-            if self._handler_loop is None:
-                self._handler_loop = asyncio.new_event_loop()
-                threading.Thread(target=self._handler_loop.run_forever, daemon=True).start()
-            task._future = asyncio.run_coroutine_threadsafe(self._handle_async(task), self._handler_loop)
-        else:
-            threading.Thread(target=self._handle, args=(task,), daemon=True).start()
-
     def _handle(self, task: Task) -> None:
+        report: Optional[Report] = None
         try:
-            report = self._success(task, self.handler(task))
+            output = self.handler(task)
+            if inspect.iscoroutine(output):
+                task._future = asyncio.run_coroutine_threadsafe(output, self._handlers)
+                output = task._future.result()
+            if not task._settled:
+                report = Report(task, "complete", json.dumps(output, allow_nan=False))
         except BaseException as error:
             report = self._failure(task, error)
         self._later(self._ended, task, report)
-
-    async def _handle_async(self, task: Task) -> None:
-        try:
-            report = self._success(task, await self.handler(task))
-        except BaseException as error:
-            report = self._failure(task, error)
-        self._later(self._ended, task, report)
-
-    def _success(self, task: Task, output: Any) -> Optional[Report]:
-        return None if task._settled else Report(task, "complete", json.dumps(output, allow_nan=False))
 
     def _failure(self, task: Task, error: BaseException) -> Optional[Report]:
         """After a cancel, an exception leaves open what was done: nothing is reported."""
@@ -167,7 +156,7 @@ class Worker:
 
     def _later(self, function: Callable[..., None], *values: Any) -> None:
         try:
-            self._loop.call_soon_threadsafe(function, *values)      # type: ignore[union-attr]
+            self._loop.call_soon_threadsafe(function, *values)
         except RuntimeError:
             pass                            # the worker has ended
 
@@ -246,32 +235,25 @@ class Worker:
                 raise OSError(str(error)) from error
             raise
 
-    async def _serve(self) -> None:
+    async def _through(self, conninfo: str, live: Callable[[psycopg.AsyncConnection[Any]], Any]) -> None:
+        """As many connections as it takes, one after the other."""
         pause = 0.1
-        while True:
+        while not self.stopping.is_set() or self._held:
             try:
-                async with await self._connect(self.conninfo) as conn:
+                async with await self._connect(conninfo) as conn:
                     pause = 0.1
-                    return await self._work(conn)
+                    return await live(conn)     # type: ignore[no-any-return]
             except NO_SERVER as error:
                 log.warning("%s has no server: %s", self.name, str(error).strip() or "no answer")
-            if self.stopping.is_set() and not self._held:
-                return
             await asyncio.sleep(pause * random.uniform(0.5, 1))
             pause = min(2 * pause, 5)
 
-    async def _listen(self) -> None:
-        while self.listen_conninfo is not None:
-            try:
-                async with await self._connect(self.listen_conninfo) as conn:
-                    await conn.execute(f'LISTEN "sas_agent_{self.agent}"')
-                    self._heard()
-                    async for _ in conn.notifies():
-                        self._heard()
-            except NO_SERVER as error:
-                log.warning("%s does not hear: %s", self.name, str(error).strip() or "no answer")
-            await asyncio.sleep(1)
-        await asyncio.Event().wait()
+    async def _listen(self, conn: psycopg.AsyncConnection[Any]) -> None:
+        await conn.execute(f'LISTEN "sas_agent_{self.agent}"')
+        self._heard()
+        async for _ in conn.notifies():
+            self._heard()
+        raise OSError("the connection has ended")
 
     def _heard(self, _: Any = None) -> None:
         self._more, self._pause = True, 0.1
@@ -295,13 +277,13 @@ class Worker:
         until = [self._again_at, self._beat_at if self._held else float("inf")]
         if len(self._held) < self.concurrency and not self.stopping.is_set():
             until.append(self._claim_at)
-        timer = self._loop.call_later(min(max(0, min(until) - time.monotonic()), 3600), self._wake.set)     # type: ignore
-        self._loop.add_reader(conn.fileno(), self._wake.set)        # type: ignore[union-attr]
+        timer = self._loop.call_later(min(max(0, min(until) - time.monotonic()), 3600), self._wake.set)
+        self._loop.add_reader(conn.fileno(), self._wake.set)
         try:
             await self._wake.wait()
         finally:
             timer.cancel()
-            self._loop.remove_reader(conn.fileno())                 # type: ignore[union-attr]
+            self._loop.remove_reader(conn.fileno())
         conn.pgconn.consume_input()
         while conn.pgconn.notifies():
             self._heard()
@@ -325,13 +307,13 @@ class Worker:
             self._beat_at = sent + self.lease / 3
         for *columns, _, left in rows:
             until = sent + (min(left, self.lease) if left > 0 else self.lease)
-            task = Task(*columns, stopping=self.stopping, _save=self._save, _until=until)
+            task = Task(*columns[:7], self.stopping, self._save, until)     # type: ignore[call-arg]
             self._held[task.request_id] = task
             if self.stopping.is_set():
                 self._reports.append(Report(task, "hand back"))
                 self._wake.set()
             else:
-                self._begin(task)
+                threading.Thread(target=self._handle, args=(task,), daemon=True).start()
 
     async def _say(self, conn: psycopg.AsyncConnection[Any]) -> None:
         """All reports, in the order of their runs. After an error each goes alone."""

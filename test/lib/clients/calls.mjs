@@ -21,7 +21,7 @@ console.log("before commit:", (await runs()) - before, run.created);
 await client.query("COMMIT");
 const again = await submit(client, "asks", { n: 2 }, { key: "js" });
 console.log("again:", again.runId === run.runId, again.created);
-console.log("waits:", (await wait(look, run.runId, 0.2)).state);
+console.log("waits:", (await wait(look, run.runId, 0.2)).state !== "stopped");
 await signal(client, run.runId, "go", { answer: 42 });
 const { state, result, output } = await wait(look, run.runId);
 console.log("ended:", state, result, output.answer);

@@ -21,7 +21,7 @@ with psycopg.connect("") as conn, psycopg.connect("", autocommit=True) as look:
     again = sas_worker.submit(conn, "asks", {"n": 2}, key="python")
     conn.commit()
     print("again:", again.run_id == run.run_id, again.created)
-    print("waits:", sas_worker.wait(look, run.run_id, timeout=0.2).state)
+    print("waits:", sas_worker.wait(look, run.run_id, timeout=0.2).state != "stopped")
     sas_worker.signal(conn, run.run_id, "go", {"answer": 42})
     conn.commit()
     print("ended:", *sas_worker.wait(look, run.run_id))
