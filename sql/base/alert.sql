@@ -77,7 +77,7 @@ CREATE FUNCTION _sas.announce_alert(kind text, alert_id bigint) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
     PERFORM _sas.count_metric('alert', 0, 0, $1, 1);
-    PERFORM pg_notify('sas_alert', jsonb_build_object('alert_id', $2, 'kind', $1, 'run_id', (
+    PERFORM _sas.notify('sas_alert', jsonb_build_object('alert_id', $2, 'kind', $1, 'run_id', (
                                        SELECT l.run_id FROM _sas.alert l WHERE l.alert_id = $2))::text);
     INSERT INTO _sas.message (actor, due_at, run_id, kind, alert_id)
     SELECT 'v', _sas.due_by(sas.now()), 0, 'alert_hook', $2

@@ -7,6 +7,14 @@
 CREATE FUNCTION _sas.refuse(sqlstate text, message text, detail text, hint text) RETURNS void
 LANGUAGE C VOLATILE PARALLEL SAFE AS 'MODULE_PATHNAME', 'sas_api_refuse';
 
+-- _sas.notify(channel, payload): as pg_notify; but nothing while the queue of notifications is almost full.
+-- Any role can fill it, by listening in a transaction that it leaves open; and the commit of who notifies
+-- then would fail. Who listens for sas looks from time to time, too.
+CREATE FUNCTION _sas.notify(channel text, payload text) RETURNS void
+LANGUAGE sql AS $$
+    SELECT pg_notify(channel, payload) WHERE pg_notification_queue_usage() < 0.9
+$$;
+
 -- _sas.lock(name), _sas.try_lock(name): a lock of that name to the end of the transaction. No function of
 -- PostgreSQL can hold it, as any role could an advisory lock.
 CREATE FUNCTION _sas.lock(name text) RETURNS void

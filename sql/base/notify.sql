@@ -9,7 +9,7 @@ DECLARE
     told int[];
 BEGIN
     SELECT array_agg(a.agent_id) INTO told
-    FROM (SELECT o.agent_id, pg_notify('sas_agent_' || o.name, '')
+    FROM (SELECT o.agent_id, _sas.notify('sas_agent_' || o.name, '')
           FROM _sas.agent o WHERE o.agent_id = ANY (lanes) AND o.kind = 'external' AND o.enabled) a;
     IF told IS NULL THEN
         RETURN lanes;
@@ -22,7 +22,7 @@ END $$;
 CREATE FUNCTION _sas.notify_lanes(lanes int[]) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
-    PERFORM pg_notify('sas_watch_' || a.name, 'start') FROM _sas.agent a WHERE a.agent_id = ANY (lanes)
+    PERFORM _sas.notify('sas_watch_' || a.name, 'start') FROM _sas.agent a WHERE a.agent_id = ANY (lanes)
         AND a.kind = 'external';
     PERFORM _sas.wake_watches();
 END $$;

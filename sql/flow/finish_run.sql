@@ -123,7 +123,7 @@ BEGIN
     JOIN _sas.workflow_version v USING (version_id)
     JOIN _sas.workflow w USING (workflow_id)
     WHERE r.run_id = ANY (run_ids);
-    PERFORM pg_notify('sas_reply', q.reply_to)
+    PERFORM _sas.notify('sas_reply', q.reply_to)
     FROM (SELECT DISTINCT r.reply_to FROM _sas.run r WHERE r.run_id = ANY (run_ids)) q;
 END $$;
 

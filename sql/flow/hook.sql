@@ -67,7 +67,7 @@ CREATE FUNCTION _sas.notify_hooks(run_ids bigint[]) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
     -- nothing longer than a notification may be; only a key can make it so
-    PERFORM pg_notify(h.channel, CASE WHEN octet_length(e.event::text) < 8000 THEN e.event
+    PERFORM _sas.notify(h.channel, CASE WHEN octet_length(e.event::text) < 8000 THEN e.event
                                      ELSE e.event - 'key' END::text)
     FROM _sas.run r
     JOIN _sas.workflow_hook h ON h.version_id = r.version_id

@@ -254,7 +254,7 @@ BEGIN
     IF $10 IS NOT NULL THEN
         INSERT INTO _sas.reply (queue, owner, event, run_id, workflow, key, created_at)
         SELECT $10, $4, 'accepted', r.run_id, $5, r.key, now FROM _sas.run r WHERE r.run_id = ANY (run_ids);
-        PERFORM pg_notify('sas_reply', $10);
+        PERFORM _sas.notify('sas_reply', $10);
     END IF;
     IF EXISTS (SELECT FROM _sas.workflow_hook) THEN
         PERFORM _sas.fire_hooks(run_ids);

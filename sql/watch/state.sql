@@ -104,7 +104,7 @@ BEGIN
     IF lanes IS NULL THEN
         RETURN;
     END IF;
-    PERFORM pg_notify('sas_watch_' || a.name, 'news') FROM _sas.agent a WHERE a.agent_id = ANY (lanes)
+    PERFORM _sas.notify('sas_watch_' || a.name, 'news') FROM _sas.agent a WHERE a.agent_id = ANY (lanes)
         AND a.kind = 'external';
     PERFORM _sas.wake_watches();
     PERFORM _sas.due_by(sas.now() + interval '5 s');

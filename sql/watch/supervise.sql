@@ -212,7 +212,7 @@ BEGIN
         RETURNING due.lane)
     SELECT count(*), array_agg(DISTINCT a.lane) INTO n, lanes FROM again a;
     IF n > 0 THEN
-        PERFORM pg_notify('sas_watch_' || a.name, 'news') FROM _sas.agent a WHERE a.agent_id = ANY (lanes)
+        PERFORM _sas.notify('sas_watch_' || a.name, 'news') FROM _sas.agent a WHERE a.agent_id = ANY (lanes)
             AND a.kind = 'external';
         PERFORM _sas.wake_watches();
     END IF;

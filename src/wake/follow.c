@@ -12,6 +12,7 @@
 #include "access/xact.h"
 #include "commands/async.h"
 #include "miscadmin.h"
+#include "utils/fmgroids.h"
 #include "utils/timestamp.h"
 
 #include "wake/wakeup_shmem.h"
@@ -89,5 +90,9 @@ sas_wake_tell_followers(bool wakes)
 	if (sas_wake_shmem == NULL || pg_atomic_read_u32(&sas_wake_shmem->any_followed) == 0)
 		return;
 	if ((wakes || MyBackendType == B_BG_WORKER) && TransactionIdIsValid(GetTopTransactionIdIfAny()) && follow_is_due())
-		Async_Notify("sas_change", "");
+	{
+		/* a full queue, which any role can make, would fail the commit; see _sas.notify */
+		if (DatumGetFloat8(OidFunctionCall0(F_PG_NOTIFICATION_QUEUE_USAGE)) < 0.9)
+			Async_Notify("sas_change", "");
+	}
 }
