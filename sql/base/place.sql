@@ -49,7 +49,8 @@ END $$;
 
 -- _sas.at_home(): may workers run? The launcher's probe asks it before the first of them starts. What it
 -- finds out is stored, so that neither a crash nor a promotion changes it. Its transaction need not reach a
--- standby: a standby finds out the same.
+-- standby: a standby finds out the same. A session that releases the data just now is not waited for: at its
+-- commit the launcher looks again.
 --   writes  home, alert
 CREATE FUNCTION _sas.at_home() RETURNS boolean
 LANGUAGE plpgsql AS $$
@@ -57,6 +58,14 @@ DECLARE
     reason text := _sas.quarantined_for();
 BEGIN
     SET LOCAL synchronous_commit = local;
+    IF reason IS NOT NULL THEN
+        PERFORM FROM _sas.home FOR NO KEY UPDATE SKIP LOCKED;
+        IF NOT FOUND THEN
+            RETURN false;
+        END IF;
+        -- it may have been released before it was locked
+        reason := _sas.quarantined_for();
+    END IF;
     IF reason IS NULL THEN
         PERFORM _sas.note_home()
         WHERE NOT EXISTS (SELECT FROM _sas.home)
