@@ -247,7 +247,18 @@ sub lost_is_told
 	open_gate(1006);
 	ok(worker_says('sleeper', 'lost 1006 lost (?i:true) lost'), 'a checkpoint after the end of the lease is refused');
 	is(sql("SELECT count(*) FROM sas.steps WHERE run_id = $run AND state = 'succeeded'"), 0, 'and so is the result');
+	sql("SELECT * FROM sas.cancel($run)");
+	# the server alone knows it: somebody else has handed the task back
+	sql(q{SELECT sas.alter_agent('work', enabled => true)});
+	$run = submit('lost', 1009);
 	SasTest::stop_program($pid{sleeper});
+	start_worker('wakeful', lease => 600);
+	worker_says('wakeful', 'lost 1009 begins');
+	sql(q{SELECT sas.alter_agent('work', enabled => false)});
+	sql("SELECT sas.hand_back(request_id) FROM _sas.external_slot WHERE run_id = $run");
+	open_gate(1009);
+	ok(worker_says('wakeful', 'lost 1009 lost (?i:true) lost'), 'and after the end of the claim, which the server tells');
+	SasTest::stop_program($pid{wakeful});
 	sql("SELECT * FROM sas.cancel($run)");
 	sql(q{SELECT sas.alter_agent('work', enabled => true)});
 	return;
