@@ -44,7 +44,7 @@ export PG_CONFIG
 
 # These bring along what they need, the server's headers included, so they
 # must run where PGXS is not there yet.
-TASKS = check check-long check-all check-packages dist torture fuzz dev dev-stop test ack demo bench format setup
+TASKS = check check-long check-all check-packages dist torture fuzz dev dev-stop test ack demo bench format setup screenshots
 
 ifneq ($(filter $(TASKS),$(MAKECMDGOALS)),)
 
@@ -68,6 +68,11 @@ dist:
 torture:
 	@tools/setup build check
 	@LAYERS=tap TESTS=444_torture tools/check
+# The browser's test makes the pictures of the docs: as user postgres, so by way of a directory of its own.
+screenshots:
+	@tools/setup build check
+	@d=$$(mktemp -d) && chmod 777 $$d && LAYERS=tap TESTS=447_console_browser SCREENSHOTS=$$d tools/check && \
+		mkdir -p docs/images && cp $$d/*.png docs/images/ && rm -r $$d
 fuzz:
 	@tools/setup build check
 	@MINUTES=$(or $(MINUTES),10) FOUND=$${FOUND:-test/fuzz/found} tools/check_fuzz

@@ -29,8 +29,9 @@ BEGIN ATOMIC
             _sas.html_escape(a.message), a.occurrences::text, _sas.html_time(a.created_at, $1.now),
             _sas.html_time(a.last_at, $1.now),
             CASE WHEN a.closed_at IS NOT NULL THEN 'over' WHEN a.acknowledged_at IS NOT NULL THEN 'seen'
-            ELSE 'new' END || coalesce(' <span class="dim">by ' || _sas.html_escape(a.acknowledged_by)
-                                       || '</span>', '')
+            ELSE 'new' END || CASE WHEN a.acknowledged_by IS NULL THEN ''
+                           ELSE format(' <span class="dim">by %s</span>',
+                                       _sas.html_escape(a.acknowledged_by)) END
             || CASE WHEN a.acknowledged_at IS NULL AND a.closed_at IS NULL
                THEN _sas.console_act($1, 'acknowledge', 'Acknowledge',
                                      jsonb_build_object('alert_id', a.alert_id)) ELSE '' END]

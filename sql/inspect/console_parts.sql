@@ -33,7 +33,8 @@ END;
 CREATE FUNCTION _sas.console_top(look _sas.look, here text, html text) RETURNS text
 LANGUAGE sql STABLE
 BEGIN ATOMIC
-    SELECT CASE WHEN look.root IS NULL THEN '' ELSE '<nav aria-label="pages">' || (
+    SELECT CASE WHEN look.root IS NULL THEN '' ELSE '<a class="skip" href="#top">To the content</a>'
+                                                  '<nav aria-label="pages">' || (
                SELECT string_agg(format('<a href="%s" accesskey="%s"%s>%s</a>',
                                         _sas.html_escape(look.root || p.path), p.letter,
                                         CASE WHEN p.path = here THEN ' aria-current="page"' END, p.title),
@@ -47,7 +48,8 @@ BEGIN ATOMIC
                   ELSE format('<form method="post" action="%s/logout"><input type="hidden" name="token" '
                               'value="%s"/><button>Log out</button></form>', _sas.html_escape(look.root),
                               _sas.html_escape(look.token)) END || E'</nav>\n' END
-           || format(E'<header>%s<span class="dim">%s, %s, as %s</span></header>\n', html,
+           || format(E'<header id="top" tabindex="-1">%s<span class="dim">%s, %s, as %s</span></header>\n',
+                     html,
                      _sas.html_escape(current_database()), to_char(look.now, 'YYYY-MM-DD HH24:MI:SS TZ'),
                      _sas.html_escape(current_user::text));
 END;

@@ -254,12 +254,14 @@ BEGIN ATOMIC
                       CASE WHEN s.in_doubt THEN 'in doubt' END,
                       CASE WHEN s.state = 'failed' THEN s.error ->> 'title' END)))
            || '<div class="in">' || _sas.html_facts(
-                  '{began,ended,took,attempts,index,windows that failed,held by,complete by,waits for,until,'
+                  '{began,ended,took,attempts,windows that failed,held by,complete by,waits for,until,'
                   'idempotency key}', ARRAY[
                   _sas.html_time(s.started_at, look.now), _sas.html_time(s.finished_at, look.now),
                   CASE WHEN s.state IN ('succeeded', 'failed')
                   THEN _sas.html_took(1000 * extract(epoch FROM s.finished_at - s.started_at)::float8) END,
-                  s.attempt::text, (s.element - 1)::text, nullif(s.failure_count, 0)::text,
+                  -- attempts to undo a step count on from those to do it: the summary tells them apart
+                  CASE WHEN s.state NOT IN ('compensating', 'compensated') THEN s.attempt::text END,
+                  nullif(s.failure_count, 0)::text,
                   _sas.html_escape(s.locked_by), _sas.html_time(s.complete_by, look.now),
                   _sas.html_escape(concat_ws(' ', replace(s.waiting_kind, '_', ' '), s.waiting_on)),
                   _sas.html_time(s.waiting_until, look.now), _sas.html_escape(s.idempotency_key)])

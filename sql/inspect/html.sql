@@ -205,8 +205,12 @@ svg rect { fill: var(--f, var(--grey-bg)); stroke: var(--c, var(--grey)); stroke
   overflow: hidden; margin-right: 7px; vertical-align: 1px; }
   .meter i { display: block; height: 100%; background: var(--blue); }
 a { color: var(--link); text-decoration: none; } a:hover { text-decoration: underline; }
-  a.tile { color: inherit; } :focus-visible { outline: 2px solid var(--link); outline-offset: 1px; }
-nav { display: flex; flex-wrap: wrap; gap: 4px 16px; margin: 0 2px 14px; }
+  .tiles a { color: inherit; } .tiles a:hover { text-decoration: none; }
+  :focus-visible { outline: 2px solid var(--link); outline-offset: 1px; }
+.skip { position: absolute; left: -999px; } .skip:focus { left: 12px; top: 6px; padding: 4px 10px;
+  background: var(--card); border: 1px solid var(--link); border-radius: 6px; z-index: 1; }
+nav { display: flex; flex-wrap: wrap; align-items: center; gap: 4px 16px;
+  margin: 0 2px 14px; } nav form { margin-left: auto; } nav button { padding: 2px 10px; font-size: 12.5px; }
   nav a[aria-current] { color: var(--ink); font-weight: 600; }
 .notice { border-left: 4px solid var(--blue); white-space: pre-wrap; overflow-wrap: anywhere; }
 form { display: flex; flex-wrap: wrap; gap: 8px 12px; align-items: end; margin: 0; }
@@ -226,6 +230,7 @@ input, select, button, textarea { font: inherit; color: var(--ink); background: 
   padding: 1px 0; text-align: left; max-width: none; white-space: normal; overflow-wrap: anywhere; }
   .scroll td:empty { display: none; } .scroll td > * { justify-self: start; }
   .scroll td::before { content: attr(data-l); color: var(--dim); font-size: 12px; }
+  dl { grid-template-columns: repeat(auto-fill, minmax(130px, 1fr)); }
   .tl { grid-template-columns: minmax(70px, 110px) 1fr 56px; } form label, form input { width: 100%; }
   form label.yes input { width: auto; } }
 @media print { body { background: none; } section { break-inside: avoid; } }
@@ -244,7 +249,9 @@ BEGIN ATOMIC
                      ELSE 'style-src ''unsafe-inline''; script-src ''self''; connect-src ''self''; '
                           'form-action ''self''; base-uri ''none''' END)
            || '<meta name="viewport" content="width=device-width, initial-scale=1">'
-           || E'<meta name="referrer" content="no-referrer">\n'
+           -- without any referrer a browser sends a form with the origin "null", which the server refuses
+           || format(E'<meta name="referrer" content="%s">\n',
+                     CASE WHEN (look).root IS NULL THEN 'no-referrer' ELSE 'same-origin' END)
            || format(E'<title>%s</title>\n<style>\n%s</style>%s</head>\n<body>\n%s%s</body></html>\n',
                      _sas.html_escape(title), _sas.html_style(),
                      CASE WHEN (look).root IS NOT NULL
