@@ -66,8 +66,9 @@ sub press
 	$browser->go("$site$page");
 	# the part of the page that holds the form may be closed
 	$browser->run('for (const d of document.querySelectorAll("section details:not(.act)")) d.open = true');
-	my $form = delete $fields{form} // qq{form[action\$="/do/$verb"]};
-	$browser->click("details.act:has($form) > summary");
+	my $act = qq{details.act:has(form[action\$="/do/$verb"] } . (delete $fields{beside} // 'button') . ')';
+	my $form = "$act form";
+	$browser->click("$act > summary");
 	$browser->type("$form [name=$_]", $fields{$_}) foreach sort keys %fields;
 	$browser->type("$form [name=reason]", "because of $verb");
 	$browser->click("$form [name=confirm]");
@@ -178,9 +179,9 @@ ok(SasTest::wait_until(sub { $browser->text =~ /\bsuccess\b/ }, 60), 'it shows t
 ok($browser->run('return window.same === true'), 'without a reload');
 
 log_in('opa');
-press('/agents', 'pause_agent', form => 'form[action$="/do/pause_agent"]:has([value=payments])');
-press('/agents', 'resume_agent', form => 'form[action$="/do/resume_agent"]:has([value=payments])');
-press('/agents', 'reset_agent', form => 'form[action$="/do/reset_agent"]:has([value=payments])');
+press('/agents', 'pause_agent', beside => '[value=payments]');
+press('/agents', 'resume_agent', beside => '[value=payments]');
+press('/agents', 'reset_agent', beside => '[value=payments]');
 press('/queues', 'pause_queue');
 press('/queues', 'resume_queue');
 press('/alerts', 'acknowledge');
