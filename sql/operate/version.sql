@@ -195,12 +195,15 @@ BEGIN
         LEFT JOIN _sas.workflow_step n ON n.version_id = m.version_id AND n.name = o.name AND NOT n.undo)
     SELECT array_agg(x.run_id) FILTER (WHERE x.forgotten) AS run_ids,
            array_agg(x.step_no) FILTER (WHERE x.forgotten) AS step_nos,
+           array_agg(x.run_id) FILTER (WHERE x.new_no IS NULL) AS left_ids,
+           array_agg(x.step_no) FILTER (WHERE x.new_no IS NULL) AS left_nos,
            array_agg(x.run_id) FILTER (WHERE x.new_no IS NOT NULL) AS kept_ids,
            array_agg(x.step_no) FILTER (WHERE x.new_no IS NOT NULL) AS kept_nos,
            array_agg(x.new_no) FILTER (WHERE x.new_no IS NOT NULL) AS new_nos
     INTO gone FROM old x;
     PERFORM _sas.close_forgotten(gone.run_ids, gone.step_nos);
     PERFORM _sas.forget_steps(gone.run_ids, gone.step_nos);
+    PERFORM _sas.leave_steps(gone.left_ids, gone.left_nos);
     PERFORM _sas.renumber_steps(gone.kept_ids, gone.kept_nos, gone.new_nos);
     DELETE FROM _sas.undo_order l WHERE l.run_id = ANY (move_to_versions.run_ids);
     INSERT INTO _sas.idle_version SELECT DISTINCT r.version_id FROM _sas.run r

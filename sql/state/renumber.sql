@@ -78,3 +78,14 @@ BEGIN
     DELETE FROM _sas.message d USING unnest(run_ids, step_nos) AS u (run_id, step_no)
     WHERE d.run_id = u.run_id AND d.step_no = u.step_no;
 END $$;
+
+-- _sas.leave_steps(run_ids, step_nos): these steps, which have not begun, are no longer there: what they were
+-- to be given goes with them, for another step may get their numbers.
+CREATE FUNCTION _sas.leave_steps(run_ids bigint[], step_nos int[]) RETURNS void
+LANGUAGE plpgsql AS $$
+BEGIN
+    DELETE FROM _sas.override d USING unnest(run_ids, step_nos) AS u (run_id, step_no)
+    WHERE d.run_id = u.run_id AND d.step_no = u.step_no;
+    DELETE FROM _sas.signal d USING unnest(run_ids, step_nos) AS u (run_id, step_no)
+    WHERE d.run_id = u.run_id AND d.step_no = u.step_no;
+END $$;

@@ -68,6 +68,19 @@ SELECT sas.signal_token(:'token', '{"ok": true}');
 SELECT t.work();
 SELECT result FROM sas.runs WHERE run_id = :run_id;
 SELECT * FROM t.left_over();
+\echo what a step was given goes with it when the new version lacks it, and stays where it does not
+SELECT t.workflow('sv_given', '{"a": {"agent": "inventory", "call": {"body": "{{input}}"}}, "b": {"function": "t.echo"}, "z": {"wait": {"signal": "go"}}, "y": {"wait": {"signal": "on"}, "after": ["z"]}}') \g /dev/null
+SELECT run_id FROM sas.submit('sv_given') \gset
+SELECT t.settle() \g /dev/null
+SELECT changed, refused FROM sas.set_input(:run_id, 'a', '{"for": "a"}');
+SELECT changed, refused FROM sas.set_input(:run_id, 'b', '{"for": "b"}');
+SELECT FROM _sas.run r, _sas.workflow_step w, sas.signal_token(_sas.token(r.run_id, r.trace, w.name), '{"for": "y"}') s WHERE r.run_id = :run_id AND w.version_id = r.version_id AND w.name = 'y';
+SELECT t.workflow('sv_given', '{"b": {"function": "t.echo"}, "c": {"function": "t.echo", "input": {"for": "c"}}, "x": {"wait": {"signal": "on"}, "after": ["z"]}, "z": {"wait": {"signal": "go"}}}') \g /dev/null
+SELECT changed, refused FROM sas.set_version(:run_id);
+SELECT sas.signal(:run_id, 'go'); SELECT t.work();
+SELECT step, state, output FROM sas.steps WHERE run_id = :run_id AND step IN ('b', 'c', 'x') ORDER BY step;
+SELECT sas.signal(:run_id, 'on'); SELECT t.work();
+SELECT * FROM t.left_over();
 \echo a failure that is mended: another expect, and the run continues
 SELECT t.clean() \g /dev/null
 SELECT t.workflow('sv_mend', '{"a": {"agent": "inventory", "call": {}}, "b": {"function": "t.echo", "input": {"n": 1}, "expect": "$.output.n == 2", "after": ["a"], "on_failure": "pause"}}') \g /dev/null
