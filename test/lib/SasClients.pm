@@ -13,7 +13,7 @@ use PostgreSQL::Test::Utils;
 use Test::More;
 use Time::HiRes qw(sleep time);
 
-our @EXPORT = qw(prepare_clients start_worker worker_log worker_says worker_ends open_gate check_worker node_home driver_calls prepared prepare_calls said example_packs);
+our @EXPORT = qw(prepare_clients start_worker worker_log worker_says worker_ends open_gate check_worker node_home driver_calls prepared prepare_calls said example_packs page_packs);
 
 our ($node, $dir, @command, %pid);
 
@@ -314,6 +314,27 @@ sub example_packs
 	SasTest::stop_program($pids[0], 'KILL');
 	ok(wait_for($node, q{SELECT count(*) FROM sas.runs WHERE workflow = 'pack' AND result IS DISTINCT FROM 'success'}, '0'), 'the example packs all orders');
 	is(sql('SELECT count(*) FROM packed'), 30, 'each once');
+	SasTest::stop_program($pids[1]);
+	return;
+}
+
+# page_packs(block, before, file, program ...): what the page of the guide shows packs an order, as it stands there but for
+# where the database is. block: a pattern that captures it; before: what it takes for granted.
+sub page_packs
+{
+	my ($block, $before, $file, @program) = @_;
+	my ($shown) = slurp_file("$SasTest::tree/docs/how-to/outside-agents.md") =~ $block or die "the page has no $block";
+	my $place = 'host=' . $node->host . '&port=' . $node->port;
+	$shown =~ s{postgres:///shop}{postgres:///postgres?$place} or $shown =~ s{dbname=shop}{dbname=postgres} or die 'no database';
+	open my $out, '>', $file or die "$file: $!";
+	print $out "$before\n$shown";
+	close $out;
+	my $run = sql(q{SELECT run_id FROM sas.submit('pack', '{"order": 0, "pages": 3}')});
+	my $pid = with_server(sub { SasTest::start_program("$dir/page.log", @program, $file) });
+	ok(wait_for($node, "SELECT result FROM sas.runs WHERE run_id = $run", 'success'), 'the program of the page packs an order');
+	is(sql("SELECT output->>'box' FROM sas.steps WHERE run_id = $run"), 7, 'and returns its box');
+	SasTest::stop_program($pid);
+	is(slurp_file("$dir/page.log") =~ s/ \S+$//mgr, "page 0\npage 1\npage 2\n", 'each page once');
 	return;
 }
 

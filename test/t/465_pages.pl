@@ -14,7 +14,11 @@ use SasTest;
 use SasService;
 use Test::More;
 
-my %run_elsewhere = ('sql check' => '307_housekeeping', 'sql archive' => '307_housekeeping');
+my %run_elsewhere = (
+	'sql check' => '307_housekeeping',
+	'sql archive' => '307_housekeeping',
+	python => '504_client_calls',
+	js => '505_client_calls_typescript');
 
 # what a page of reference takes for granted
 my $shop = join ';', 'CREATE SCHEMA shop', (map { "SELECT sas.create_agent('$_', 'http://127.0.0.1:1')" } qw(inventory payments mailer)),

@@ -44,4 +44,5 @@ ok(wait_for($node, "SELECT state FROM sas.steps WHERE run_id = $run", 'ready'), 
 # -- the example --------------------------------------------------------------------------------------
 
 example_packs('python3', "$SasTest::tree/examples/outside/packer.py");
+page_packs(qr/```python\n(.*?)```/s, 'def print_page(page, key): print("page", page, key, flush=True)', "$dir/page.py", 'python3');
 done_testing();

@@ -32,4 +32,5 @@ ok(wait_for($node, "SELECT result FROM sas.runs WHERE run_id = $run", 'success')
 SasTest::stop_program($SasClients::pid{co});
 
 example_packs('node', "$home/packer.mjs");
+page_packs(qr/```js\n(.*?)```/s, 'const printPage = async (page, key) => console.log("page", page, key);', "$home/page.mjs", 'node');
 done_testing();
