@@ -21,6 +21,7 @@ AS $$
 DECLARE
     at record;
     c record;
+    emitted int;
 BEGIN
     PERFORM _sas.check_chunk(chunk);
     IF request_id IS NULL THEN
@@ -38,15 +39,17 @@ BEGIN
         END IF;
         at := c.p;
     END IF;
-    IF (SELECT count(*) >= 10000
-        FROM (SELECT FROM _sas.chunk k WHERE k.run_id = at.run_id AND k.step_no = at.step_no
-              AND k.element = at.element LIMIT 10000) x) THEN
+    -- only who has the claim emits, so the last chunk says how many there are
+    SELECT k.ordinal INTO emitted FROM _sas.chunk k
+    WHERE k.run_id = at.run_id AND k.step_no = at.step_no AND k.element = at.element
+    ORDER BY k.chunk_id DESC LIMIT 1;
+    IF emitted >= 10000 THEN
         RAISE EXCEPTION 'a step can emit at most 10000 chunks'
             USING ERRCODE = 'program_limit_exceeded', DETAIL = 'At /chunk.',
                 HINT = 'Emit larger chunks, or write to a table of your own.';
     END IF;
-    INSERT INTO _sas.chunk (run_id, step_no, element, attempt, undo, chunk, emitted_at)
-    SELECT at.run_id, at.step_no, at.element, s.attempt + 1, s.state = 'compensating', chunk, sas.now()
+    INSERT INTO _sas.chunk (run_id, step_no, element, ordinal, attempt, undo, chunk, emitted_at)
+    SELECT at.run_id, at.step_no, at.element, coalesce(emitted, 0) + 1, s.attempt + 1, s.state = 'compensating', chunk, sas.now()
     FROM _sas.step s WHERE s.run_id = at.run_id AND s.step_no = at.step_no AND s.element = at.element;
     RETURN true;
 END $$;

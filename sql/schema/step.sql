@@ -53,12 +53,13 @@ COMMENT ON TABLE _sas.override IS 'What an operator has given a step: another Id
                                   'for '
                               'its undo, another input; null: its own.';
 
--- chunk_id grows from chunk to chunk, also over attempts.
+-- chunk_id grows from chunk to chunk, also over attempts; ordinal counts the chunks of a step.
 CREATE TABLE _sas.chunk (
     run_id bigint NOT NULL,
     step_no int NOT NULL,
     element int NOT NULL,
     chunk_id bigint GENERATED ALWAYS AS IDENTITY,
+    ordinal int NOT NULL,
     attempt int NOT NULL,
     undo boolean NOT NULL,
     chunk jsonb NOT NULL,

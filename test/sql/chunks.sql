@@ -69,7 +69,7 @@ SELECT run_id FROM sas.submit('pack') \gset
 SELECT t.settle() \g /dev/null
 SELECT request_id FROM sas.claim('chunker', 'w') \gset
 SELECT sas.emit('"one"', :'request_id');
-INSERT INTO _sas.chunk (run_id, step_no, element, attempt, undo, chunk, emitted_at) SELECT c.run_id, c.step_no, c.element, 1, false, to_jsonb(n), c.emitted_at FROM _sas.chunk c CROSS JOIN generate_series(1, 9999) n WHERE c.run_id = :run_id;
+INSERT INTO _sas.chunk (run_id, step_no, element, ordinal, attempt, undo, chunk, emitted_at) SELECT c.run_id, c.step_no, c.element, c.ordinal + n, 1, false, to_jsonb(n), c.emitted_at FROM _sas.chunk c CROSS JOIN generate_series(1, 9999) n WHERE c.run_id = :run_id;
 SELECT sas.emit('"more"', :'request_id');
 SELECT sas.complete(:'request_id', '{}');
 SELECT t.work() \g /dev/null
