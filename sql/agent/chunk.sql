@@ -49,7 +49,8 @@ BEGIN
                 HINT = 'Emit larger chunks, or write to a table of your own.';
     END IF;
     INSERT INTO _sas.chunk (run_id, step_no, element, ordinal, attempt, undo, chunk, emitted_at)
-    SELECT at.run_id, at.step_no, at.element, coalesce(emitted, 0) + 1, s.attempt + 1, s.state = 'compensating', chunk, sas.now()
+    SELECT at.run_id, at.step_no, at.element, coalesce(emitted, 0) + 1, s.attempt + 1,
+           s.state = 'compensating', chunk, sas.now()
     FROM _sas.step s WHERE s.run_id = at.run_id AND s.step_no = at.step_no AND s.element = at.element;
     RETURN true;
 END $$;

@@ -86,24 +86,24 @@ SELECT * FROM t.left_over();
 -- many: never two of a key at once, and all in the end
 SELECT t.clean() \g /dev/null
 SELECT t.workflow('many', '{"m": {"function": "t.echo", "input": "{{item}}", "each": "{{input.items}}", "concurrency": {"limit": 40, "key": "{{item.k}}", "per_key": 1}}}') \g /dev/null
-SELECT run_id FROM sas.submit('many', jsonb_build_object('items', (SELECT jsonb_agg(jsonb_build_object('k', CASE WHEN g <= 1500 THEN 0 ELSE g % 37 END) ORDER BY g) FROM generate_series(1, 3000) g)));
-CREATE FUNCTION t.drain(OUT rounds int, OUT most int, OUT most_of_key int) LANGUAGE plpgsql AS $$
+SELECT run_id FROM sas.submit('many', jsonb_build_object('items', (SELECT jsonb_agg(jsonb_build_object('k', CASE WHEN g <= 450 THEN 0 ELSE g % 37 END) ORDER BY g) FROM generate_series(1, 900) g)));
+CREATE PROCEDURE t.drain(OUT most int, OUT most_of_key int) LANGUAGE plpgsql AS $$
 DECLARE
     n int;
 BEGIN
-    SELECT 0, 0, 0 INTO rounds, most, most_of_key;
+    SELECT 0, 0 INTO most, most_of_key;
     LOOP
         PERFORM t.settle();
         SELECT count(*), greatest(max(x.n), most_of_key) INTO n, most_of_key
         FROM (SELECT count(*) OVER (PARTITION BY i.key_no) AS n FROM _sas.ready q JOIN _sas.item i USING (run_id, step_no, element)) x;
         EXIT WHEN n = 0;
-        rounds := rounds + 1;
         most := greatest(most, n);
         PERFORM _sas.write_replies(array_agg(ROW(c.run_id, c.step_no, c.element, c.request_id, 'done', 1, c.input, NULL, false, NULL, NULL)::_sas.call_reply), array_agg(DISTINCT c.lease_id))
         FROM _sas.claim_functions(100, 1, t.worker('w'), 'w') c;
+        COMMIT;
     END LOOP;
 END $$;
-SELECT most, most_of_key FROM t.drain();
+CALL t.drain(NULL, NULL);
 SELECT state, result, (SELECT count(*) FROM _sas.step WHERE state = 'succeeded' AND element > 0) AS succeeded FROM sas.runs;
 SELECT * FROM t.left_over();
 

@@ -102,7 +102,7 @@ define($node, 'silent', { steps => { it => { agent => 'row', call => { path => '
 	recovery => { max_failures => 100, initial => '20 ms', max => '20 ms' } });
 my $silent = submit($node, 'silent', {});
 ok(wait_for($node, q{SELECT breaker FROM sas.agents WHERE name = 'row'}, 'open'), 'a service that never answers within complete-by does open it');
-is($node->safe_psql('postgres', "SELECT failure_count FROM sas.steps WHERE run_id = $silent"), '3', 'after three windows');
+ok(wait_for($node, "SELECT failure_count FROM sas.steps WHERE run_id = $silent", '3'), 'after three windows');
 $node->safe_psql('postgres', "SELECT sas.cancel($silent, 'enough')");
 ok(wait_for($node, "SELECT state || ' ' || result FROM sas.runs WHERE run_id = $silent", 'stopped cancelled'),
 	'a run that waits before an open breaker can be cancelled');
