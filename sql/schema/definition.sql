@@ -1,6 +1,6 @@
 -- SPDX-License-Identifier: PostgreSQL
 --
--- Tables of what is defined, agents and workflows: all private.
+-- Tables of what users define: agents and workflows. All of them are private.
 
 -- agents ------------------------------------------------------------------------
 CREATE TABLE _sas.agent (
@@ -22,11 +22,12 @@ CREATE TABLE _sas.agent (
     secrets text[] NOT NULL
 );
 CREATE UNIQUE INDEX agent_name ON _sas.agent (name) WHERE dropped_at IS NULL;
-COMMENT ON TABLE _sas.agent IS 'Guarded ways to reach remote services. agent_id is also the lane of the '
-                               'ready queue, secrets the names of those that headers and options refer to.';
+COMMENT ON TABLE _sas.agent IS
+    'Guarded ways to reach remote services. agent_id is also the agent''s lane in the ready queue. secrets '
+    'lists the secrets that headers and options refer to.';
 
--- What the workers found out about an agent. The breaker lives in shared
--- memory; this row is what survives a restart.
+-- What workers have found out about an agent. The breaker lives in shared memory; this row survives a
+-- restart.
 CREATE TABLE _sas.agent_health (
     agent_id int PRIMARY KEY REFERENCES _sas.agent ON DELETE CASCADE,
     breaker text NOT NULL DEFAULT 'closed' CHECK (breaker IN ('closed', 'open', 'half-open')),
@@ -35,11 +36,11 @@ CREATE TABLE _sas.agent_health (
     last_error_at timestamptz,
     stale_replies bigint NOT NULL DEFAULT 0
 ) WITH (fillfactor = 50);
-COMMENT ON TABLE _sas.agent_health IS 'Breaker state and last error of each agent, as last written by a '
-                                      'worker.';
+COMMENT ON TABLE _sas.agent_health IS
+    'Breaker state and last error of each agent, as a worker last wrote them.';
 
--- The places of external agents: one for each task that may be held at once.
--- A claim by an outside program fills one; it is found by its request_id.
+-- The slots of external agents: one for each task that may be held at the same time. A claim by an outside
+-- program fills a slot; request_id finds it.
 CREATE TABLE _sas.external_slot (
     agent_id int NOT NULL REFERENCES _sas.agent ON DELETE CASCADE,
     place int NOT NULL,
@@ -58,10 +59,11 @@ CREATE TABLE _sas.external_slot (
     PRIMARY KEY (agent_id, place)
 ) WITH (fillfactor = 50);
 CREATE INDEX external_slot_request ON _sas.external_slot (request_id);
-COMMENT ON TABLE _sas.external_slot IS 'What outside programs hold: request_id is null when the place is '
-                                       'free, last_by is how far heartbeats may extend the lease, '
-                                       'extended_by how far one has while somebody held the run, settles a '
-                                       'claim made to learn the outcome of one in doubt.';
+COMMENT ON TABLE _sas.external_slot IS
+    'What outside programs hold. request_id is null while the slot is free. last_by is the latest instant '
+    'to which heartbeats may extend the lease. extended_by is the instant to which a heartbeat has extended '
+    'it while a session held the lock of the run. settles is true for a claim that repeats a task in doubt '
+    'to learn its outcome.';
 
 CREATE TABLE _sas.worker_grant (
     agent_id int NOT NULL REFERENCES _sas.agent ON DELETE CASCADE,
@@ -70,7 +72,7 @@ CREATE TABLE _sas.worker_grant (
     granted_at timestamptz NOT NULL,
     PRIMARY KEY (agent_id, role)
 );
-COMMENT ON TABLE _sas.worker_grant IS 'Roles that have level worker for one external agent only.';
+COMMENT ON TABLE _sas.worker_grant IS 'Roles that have the level worker for one external agent only.';
 
 CREATE TABLE _sas.agent_grant (
     agent_id int NOT NULL REFERENCES _sas.agent ON DELETE CASCADE,
@@ -81,8 +83,9 @@ CREATE TABLE _sas.agent_grant (
     granted_at timestamptz NOT NULL,
     PRIMARY KEY (agent_id, role)
 );
-COMMENT ON TABLE _sas.agent_grant IS 'Roles whose runs may use an agent: these methods, and paths from these '
-                                     'on; null: all. Superusers and admins need none.';
+COMMENT ON TABLE _sas.agent_grant IS
+    'Roles whose runs may use an agent: with these methods, and with paths that begin with one of these. '
+    'Null allows all. Superusers and admins need no grant.';
 
 CREATE TABLE _sas.secret (
     name text PRIMARY KEY,
@@ -91,9 +94,9 @@ CREATE TABLE _sas.secret (
     changed_at timestamptz NOT NULL,
     CHECK (num_nonnulls(value, file) = 1)
 );
-COMMENT ON TABLE _sas.secret IS 'Values for {{secret.NAME}} in agents, or the files below '
-                                'sas.secret_directory that workers read them from. Only superusers can read '
-                                'it; it is left out of dumps.';
+COMMENT ON TABLE _sas.secret IS
+    'Values for {{secret.NAME}} in agents, or the names of the files below sas.secret_directory from which '
+    'workers read them. Only superusers can read this table, and dumps leave it out.';
 
 CREATE TABLE _sas.former_secret (
     name text NOT NULL REFERENCES _sas.secret ON DELETE CASCADE,
@@ -101,9 +104,9 @@ CREATE TABLE _sas.former_secret (
     changed_at timestamptz NOT NULL,
     PRIMARY KEY (name, value)
 );
-COMMENT ON TABLE _sas.former_secret IS 'Values that secrets had: they are masked as long as a run that had '
-                                       'begun before the change is open. Only superusers can read it; it is '
-                                       'left out of dumps.';
+COMMENT ON TABLE _sas.former_secret IS
+    'Earlier values of secrets. They are masked as long as a run is open that began before the change. Only '
+    'superusers can read this table, and dumps leave it out.';
 
 -- workflows -----------------------------------------------------------------------
 CREATE TABLE _sas.workflow (
@@ -116,7 +119,7 @@ CREATE TABLE _sas.workflow (
     dropped_at timestamptz
 );
 CREATE UNIQUE INDEX workflow_name ON _sas.workflow (name) WHERE dropped_at IS NULL;
-COMMENT ON TABLE _sas.workflow IS 'Workflows by name; version is the one that new runs get.';
+COMMENT ON TABLE _sas.workflow IS 'Workflows by name. version is the version that new runs get.';
 
 CREATE TABLE _sas.workflow_grant (
     workflow_id int NOT NULL REFERENCES _sas.workflow ON DELETE CASCADE,
@@ -127,8 +130,9 @@ CREATE TABLE _sas.workflow_grant (
     granted_at timestamptz NOT NULL,
     PRIMARY KEY (workflow_id, role, version)
 );
-COMMENT ON TABLE _sas.workflow_grant IS 'Roles that may submit a version of a workflow of somebody else; '
-                                        'future: and all later ones.';
+COMMENT ON TABLE _sas.workflow_grant IS
+    'Roles that may submit a version of another role''s workflow. future: they may submit all later '
+    'versions, too.';
 
 CREATE TABLE _sas.level_grant (
     role regrole NOT NULL,
@@ -137,10 +141,11 @@ CREATE TABLE _sas.level_grant (
     granted_at timestamptz NOT NULL,
     PRIMARY KEY (role, level)
 );
-COMMENT ON TABLE _sas.level_grant IS 'Who gave a role a level, and when. What the role has is said by the '
-                                     'rights on the functions _sas.level_<level> alone.';
+COMMENT ON TABLE _sas.level_grant IS
+    'Who gave a role a level, and when. Whether a role has a level is decided by the privileges on the '
+    'functions _sas.level_<level>, not by this table.';
 
--- what a version says of its concurrency, rule by rule; path: where, in its definition
+-- The concurrency rules of a version, one each. path: where the rule is in the definition.
 CREATE TYPE _sas.concurrency_rule AS (
     rule_no int,
     path text,
@@ -179,23 +184,24 @@ CREATE TABLE _sas.workflow_version (
     created_at timestamptz NOT NULL,
     UNIQUE (workflow_id, version)
 );
-COMMENT ON TABLE _sas.workflow_version IS 'Definitions as they were written, and what holds for the run as a '
-                                          'whole.';
-COMMENT ON COLUMN _sas.workflow_version.uses IS 'What its runs ask of agents, for which their owner needs a '
-                                                'grant: see _sas.agent_uses.';
-COMMENT ON COLUMN _sas.workflow_version.mask IS 'Paths to values that are shown as *** to all but the owner '
-                                                'of the run: see _sas.masked.';
-COMMENT ON COLUMN _sas.workflow_version.root_nos IS 'Of a version whose runs can begin with the claim of '
-                                                    'these steps and need nothing else at submit; else null. '
-                                                    'root_lanes, root_priorities: theirs.';
-COMMENT ON COLUMN _sas.workflow_version.planned IS 'What is run is known with the input of the run only: see '
-                                                   '_sas.planned.';
-COMMENT ON COLUMN _sas.workflow_version.of_version IS 'Null for what was written. Else it was made for that '
-                                                      'version, its own number is negative, and the views '
-                                                      'leave it out.';
+COMMENT ON TABLE _sas.workflow_version IS
+    'Definitions as they were written, and what applies to the run as a whole.';
+COMMENT ON COLUMN _sas.workflow_version.uses IS
+    'What its runs ask of agents; their owner needs a grant for each. See _sas.agent_uses.';
+COMMENT ON COLUMN _sas.workflow_version.mask IS
+    'Paths to values that only the owner of the run sees; others see ***. See _sas.masked.';
+COMMENT ON COLUMN _sas.workflow_version.root_nos IS
+    'Root steps, if runs of this version qualify for the fast submit path: their root steps can be claimed '
+    'at once, and a submit writes nothing else. Null otherwise. root_lanes and root_priorities are parallel '
+    'arrays.';
+COMMENT ON COLUMN _sas.workflow_version.planned IS
+    'The steps of a run depend on its input; they are planned at submit. See _sas.planned.';
+COMMENT ON COLUMN _sas.workflow_version.of_version IS
+    'Null for a version that a user wrote. A version that sas made names here the version that it was made '
+    'from; its own number is negative, and views leave it out.';
 
--- A step of a version, compiled. Its undo, if any, is a row of its own with
--- the same number and undo = true.
+-- A compiled step of a version. The undo of a step is a row of its own with the same number and undo =
+-- true.
 CREATE TABLE _sas.workflow_step (
     version_id int NOT NULL REFERENCES _sas.workflow_version ON DELETE CASCADE,
     step_no int NOT NULL,
@@ -236,28 +242,34 @@ CREATE TABLE _sas.workflow_step (
     PRIMARY KEY (version_id, step_no, undo)
 );
 CREATE INDEX workflow_step_bound ON _sas.workflow_step (bound_id) WHERE bound_id IS NOT NULL;
-COMMENT ON COLUMN _sas.workflow_step.bound_id IS 'The workflow of its child runs, or that was included: it '
-                                                 'is this one, and no later one of its name.';
-COMMENT ON COLUMN _sas.workflow_step.enter_reads IS 'Further steps whose results are looked at once, as it '
-                                                    'begins: by "each" and "when".';
-COMMENT ON COLUMN _sas.workflow_step.input_reads IS 'The members of the input of the run that its templates '
-                                                    'use; null: the input as a whole.';
-COMMENT ON COLUMN _sas.workflow_step.shape IS 'What makes a step more than one call: when, each, repeat, '
-                                              'wait, workflow, poll.';
-COMMENT ON COLUMN _sas.workflow_step.finalizer IS 'The function that the last step of the run calls for this '
-                                                  'step; finalize_rank keeps to the order of the steps.';
-COMMENT ON COLUMN _sas.workflow_step.enters IS 'The scheduler looks at this step before it begins.';
-COMMENT ON TABLE _sas.workflow_step IS 'Compiled steps: lane 0 is a function, any other the agent; reads '
-                                       'names the steps whose results its templates use.';
-COMMENT ON COLUMN _sas.workflow_step.local_name IS 'Its name inside its scope: of "x.a" in an included '
-                                                   'workflow, "a".';
-COMMENT ON COLUMN _sas.workflow_step.position IS 'Its place among the steps that views show; see sas.steps.';
-COMMENT ON COLUMN _sas.workflow_step.scope_no IS 'The step whose result is the input that its templates see: '
-                                                 'the open end of an include; null: the run''s.';
-COMMENT ON COLUMN _sas.workflow_step.hidden IS 'Made by sas, and bears no name that can be referred to; its '
-                                               'number is behind that of finalize.';
-COMMENT ON COLUMN _sas.workflow_step.covers IS 'Of the open end of an include: all that is inside, the close '
-                                               'end last.';
+COMMENT ON COLUMN _sas.workflow_step.bound_id IS
+    'The workflow of its child runs, or the workflow that was included. A workflow that is created later '
+    'under the same name is another one.';
+COMMENT ON COLUMN _sas.workflow_step.enter_reads IS
+    'Further steps whose results are read when the step begins, by "each" and "when".';
+COMMENT ON COLUMN _sas.workflow_step.input_reads IS
+    'The members of the run''s input that the templates of the step use. Null: the whole input.';
+COMMENT ON COLUMN _sas.workflow_step.shape IS
+    'What makes a step more than one call: when, each, repeat, wait, workflow, poll.';
+COMMENT ON COLUMN _sas.workflow_step.finalizer IS
+    'The function that the last step of the run calls for this step. finalize_rank keeps the order of the '
+    'steps.';
+COMMENT ON COLUMN _sas.workflow_step.enters IS
+    'The scheduler begins this step: it evaluates conditions and starts maps, waits and child runs.';
+COMMENT ON TABLE _sas.workflow_step IS
+    'Compiled steps. lane is 0 for a function, else the agent. reads lists the steps whose results its '
+    'templates use.';
+COMMENT ON COLUMN _sas.workflow_step.local_name IS
+    'The name inside its scope: "a" for step "x.a" of an included workflow.';
+COMMENT ON COLUMN _sas.workflow_step.position IS
+    'The position among the steps that views show. See sas.steps.';
+COMMENT ON COLUMN _sas.workflow_step.scope_no IS
+    'The step whose output its templates see as the input: the opening step of an include. Null: the '
+    'templates see the input of the run.';
+COMMENT ON COLUMN _sas.workflow_step.hidden IS
+    'Generated by sas; definitions cannot refer to it. Its step_no is greater than finalize_no.';
+COMMENT ON COLUMN _sas.workflow_step.covers IS
+    'For the opening step of an include: all steps inside it. The closing step is the last one.';
 
 CREATE TABLE _sas.workflow_edge (
     version_id int NOT NULL REFERENCES _sas.workflow_version ON DELETE CASCADE,
@@ -266,11 +278,12 @@ CREATE TABLE _sas.workflow_edge (
     PRIMARY KEY (version_id, from_no, to_no)
 );
 CREATE INDEX workflow_edge_to ON _sas.workflow_edge (version_id, to_no, from_no);
-COMMENT ON TABLE _sas.workflow_edge IS 'Which step comes before which, from after, flow, references and the '
-                                       'ends of an include.';
+COMMENT ON TABLE _sas.workflow_edge IS
+    'Which step must end before which. Edges come from after, flow, references, and the opening and closing '
+    'steps of includes.';
 
--- What a version wants to be told. hook_version_id: a hidden version with one
--- step, beside a channel null, and the other way round.
+-- The hooks of a version. Either channel or hook_version_id is set: hook_version_id is a hidden version
+-- with one step.
 CREATE TABLE _sas.workflow_hook (
     version_id int NOT NULL REFERENCES _sas.workflow_version ON DELETE CASCADE,
     hook_no int NOT NULL,
@@ -280,8 +293,8 @@ CREATE TABLE _sas.workflow_hook (
     PRIMARY KEY (version_id, hook_no)
 );
 CREATE INDEX workflow_hook_version ON _sas.workflow_hook (hook_version_id);
-COMMENT ON TABLE _sas.workflow_hook IS 'Hooks of a version: the states and results that they are told of, '
-                                       'and how.';
+COMMENT ON TABLE _sas.workflow_hook IS
+    'Hooks of a version: which states and results trigger them, and what they do.';
 
 CREATE TABLE _sas.middleware (
     middleware_id int GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
@@ -298,8 +311,9 @@ CREATE TABLE _sas.middleware (
     created_at timestamptz NOT NULL,
     UNIQUE (phase, name)
 );
-COMMENT ON TABLE _sas.middleware IS 'Functions around the phases of runs. place: the outermost of a phase is '
-                                    '1; one that replaces another has its place.';
+COMMENT ON TABLE _sas.middleware IS
+    'Functions around the phases of runs. place: the outermost middleware of a phase has 1. A middleware '
+    'that replaces another one takes its place.';
 
 CREATE TABLE _sas.subscription (
     to_workflow_id int NOT NULL REFERENCES _sas.workflow ON DELETE CASCADE,
@@ -309,8 +323,8 @@ CREATE TABLE _sas.subscription (
     created_at timestamptz NOT NULL,
     PRIMARY KEY (to_workflow_id, workflow_id)
 );
-COMMENT ON TABLE _sas.subscription IS 'Which workflow is planned along with which, and the template of its '
-                                      'input.';
+COMMENT ON TABLE _sas.subscription IS
+    'Which workflow is planned along with which other workflow, and the template of its input.';
 
 CREATE TABLE _sas.composition (
     version_id int PRIMARY KEY REFERENCES _sas.workflow_version ON DELETE CASCADE,
@@ -319,8 +333,8 @@ CREATE TABLE _sas.composition (
     current boolean NOT NULL
 );
 CREATE UNIQUE INDEX composition_current ON _sas.composition (workflow_id, of_version) WHERE current;
-COMMENT ON TABLE _sas.composition IS 'Versions that were made of a version of a workflow and its '
-                                     'subscribers; new runs get the current one.';
+COMMENT ON TABLE _sas.composition IS
+    'Versions that combine a version of a workflow with its subscribers. New runs get the current one.';
 
 CREATE TABLE _sas.planned (
     workflow_id int NOT NULL,
@@ -330,4 +344,6 @@ CREATE TABLE _sas.planned (
     PRIMARY KEY (workflow_id, version, digest)
 );
 CREATE INDEX planned_version ON _sas.planned (version_id);
-COMMENT ON TABLE _sas.planned IS 'Versions that came out of planning, by a digest of what they say.';
+COMMENT ON TABLE _sas.planned IS
+    'Versions that planning has produced, by a digest of their definition. Runs with the same plan share '
+    'one.';

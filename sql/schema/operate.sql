@@ -1,16 +1,17 @@
 -- SPDX-License-Identifier: PostgreSQL
 --
--- Tables for operators: what they did, alerts, replies, and what conditions are compared with.
+-- Tables for operators: their actions, alerts, replies, and what conditions are compared with.
 
--- Filled by sql/api/grants.sql, as what a level may do is the extension's to say.
+-- The extension decides what a level may do; sql/api/grants.sql fills this table.
 CREATE TABLE _sas.privilege (
     level text NOT NULL,
     signature text NOT NULL,
     part text NOT NULL CHECK (part IN ('verb', 'builder', 'look', 'level')),
     PRIMARY KEY (level, signature)
 );
-COMMENT ON TABLE _sas.privilege IS 'What each level may execute. builder: a piece of a definition; look: '
-                                   'reads views; level: tells that a role has the level.';
+COMMENT ON TABLE _sas.privilege IS
+    'What each level may execute. part: verb; builder, a function that builds a piece of a definition; '
+    'look, read access to views; level, the function that marks a role as having the level.';
 
 CREATE TABLE _sas.operator_action (
     run_id bigint,
@@ -25,8 +26,8 @@ CREATE TABLE _sas.operator_action (
     reason text DEFAULT nullif(left(current_setting('sas.reason', true), 1000), '')
 );
 CREATE INDEX operator_action_run ON _sas.operator_action (run_id);
-COMMENT ON TABLE _sas.operator_action IS 'A row per act of an operator; run_id is null when it was about '
-                                         'something else.';
+COMMENT ON TABLE _sas.operator_action IS
+    'One row per action of an operator. run_id is null if the action was not about a run.';
 
 CREATE TABLE _sas.role_limit (
     role regrole,
@@ -35,8 +36,8 @@ CREATE TABLE _sas.role_limit (
 );
 CREATE UNIQUE INDEX role_limit_role ON _sas.role_limit (role, name) WHERE role IS NOT NULL;
 CREATE UNIQUE INDEX role_limit_default ON _sas.role_limit (name) WHERE role IS NULL;
-COMMENT ON TABLE _sas.role_limit IS 'What a role may have open; role null: each role without a limit of its '
-                                    'own.';
+COMMENT ON TABLE _sas.role_limit IS
+    'How much a role may have open. role null: the limit of each role that has none of its own.';
 
 CREATE TABLE _sas.alert (
     alert_id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
@@ -60,12 +61,14 @@ CREATE TABLE _sas.alert (
 CREATE UNIQUE INDEX alert_cause ON _sas.alert (cause) WHERE closed_at IS NULL;
 CREATE INDEX alert_latest ON _sas.alert (run_id) WHERE run_id IS NOT NULL;
 CREATE INDEX alert_closed ON _sas.alert (closed_at) WHERE closed_at IS NOT NULL;
-COMMENT ON COLUMN _sas.alert.run_ids IS 'The latest ten runs, the newest occurrence first; run_id is the '
-                                       'first of them, and step_no a step of that run.';
-COMMENT ON COLUMN _sas.alert.private_message IS 'The message with the whole cause, for roles that may see '
-                                               'payloads; null: the same';
-COMMENT ON TABLE _sas.alert IS 'What an operator should see; one row per cause until that has ended or, '
-                               'where nobody can see its end, until it is acknowledged.';
+COMMENT ON COLUMN _sas.alert.run_ids IS
+    'The latest ten runs, the newest occurrence first. run_id is the first of them, and step_no a step of '
+    'that run.';
+COMMENT ON COLUMN _sas.alert.private_message IS
+    'The message with the whole cause, for roles that may see payloads. Null: message has the whole cause.';
+COMMENT ON TABLE _sas.alert IS
+    'What an operator should see: one row per cause. It is closed when the cause has ended or, if the end '
+    'of the cause cannot be detected, when it is acknowledged.';
 
 CREATE TABLE _sas.alert_run (
     run_id bigint NOT NULL,
@@ -74,7 +77,8 @@ CREATE TABLE _sas.alert_run (
     PRIMARY KEY (run_id, cause)
 );
 CREATE INDEX alert_run_alert ON _sas.alert_run (alert_id);
-COMMENT ON TABLE _sas.alert_run IS 'Runs for which an alert is open; it closes with the last of them.';
+COMMENT ON TABLE _sas.alert_run IS
+    'Runs for which an alert is open. The alert is closed with the last of them.';
 
 CREATE TABLE _sas.reply (
     reply_id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
@@ -91,8 +95,8 @@ CREATE TABLE _sas.reply (
 );
 CREATE INDEX reply_queue ON _sas.reply (queue, owner, reply_id);
 CREATE INDEX reply_run ON _sas.reply (run_id);
-COMMENT ON TABLE _sas.reply IS 'Messages for the applications that submitted runs with reply_to, until they '
-                               'are read.';
+COMMENT ON TABLE _sas.reply IS
+    'Messages for the applications that submitted runs with reply_to, until they are read.';
 
 -- the hook ------------------------------------------------------------------------
 CREATE TABLE _sas.alert_hook (
@@ -101,26 +105,29 @@ CREATE TABLE _sas.alert_hook (
     function text NOT NULL,
     owner regrole NOT NULL
 );
-COMMENT ON TABLE _sas.alert_hook IS 'The function that is told of new alerts. It is a run of its own, as the '
-                                    'hooks of runs are, of a version that nobody sees.';
+COMMENT ON TABLE _sas.alert_hook IS
+    'The function that is called for new alerts. The call is a run of its own, like the hooks of runs, of a '
+    'version that no view shows.';
 
--- What a session has purged the runs of. Only the supervisor purges versions: the lock on one would be waited
--- for by whoever plans another run with it, the scheduler included.
+-- Versions whose runs a session has purged. Only the supervisor purges versions: the lock on a version
+-- would block every session that plans another run with it, the scheduler included.
 CREATE TABLE _sas.idle_version (
     version_id int NOT NULL
 );
-COMMENT ON TABLE _sas.idle_version IS 'Versions that nobody has written and that may have no run any more, '
-                                      'for the supervisor to look at.';
+COMMENT ON TABLE _sas.idle_version IS
+    'Generated versions that may have no run any more, for the supervisor to check.';
 
--- Starts of the server, as the supervisor has seen them.
+-- Starts of the server that the supervisor has noticed.
 CREATE TABLE _sas.boot (
     boot bigint PRIMARY KEY,
     at timestamptz NOT NULL
 );
-COMMENT ON TABLE _sas.boot IS 'When shared memory began anew, for as long as that matters: many starts in a '
-                              'short time are a crash loop.';
+COMMENT ON TABLE _sas.boot IS
+    'When shared memory was created, for as long as that matters: many starts in a short time are a crash '
+    'loop.';
 
--- Where the data was alive: see sql/base/place.sql. No key: a dump may bring a row that is there already.
+-- The place where the data was in use: see sql/base/place.sql. There is no key, because a dump may restore
+-- a row that already exists.
 CREATE TABLE _sas.home (
     system_identifier bigint NOT NULL,
     database oid NOT NULL,
@@ -128,7 +135,9 @@ CREATE TABLE _sas.home (
     backup text NOT NULL,
     quarantined_for text
 );
-COMMENT ON TABLE _sas.home IS 'Where the data was alive. A row of another place: it is a copy, and calls '
-                              'nobody until an admin releases it.';
-COMMENT ON COLUMN _sas.home.backup IS 'The base backup that the server was started from; empty: none';
-COMMENT ON COLUMN _sas.home.quarantined_for IS 'Found to be a copy, and why; null: not found yet, or at home';
+COMMENT ON TABLE _sas.home IS
+    'The place where the data was in use. If a row names another place than this one, the data is a copy, '
+    'and calls nothing until an admin releases it.';
+COMMENT ON COLUMN _sas.home.backup IS 'The base backup that the server was started from. Empty: none.';
+COMMENT ON COLUMN _sas.home.quarantined_for IS
+    'Why the data was found to be a copy. Null: it was not found to be one.';

@@ -1,9 +1,8 @@
 -- SPDX-License-Identifier: PostgreSQL
 --
--- Tables of what is run, and of what runs leave behind: all private. Run data
--- leads with run_id; what relates runs (keys) is in a table of its own. No
--- column that changes with the state of a step or run is in an index, so that
--- those updates stay HOT.
+-- Tables of runs, and of what runs leave behind. All of them are private. Run data begins with run_id; what
+-- relates runs to each other (keys) is in tables of its own. No column that changes with the state of a
+-- step or run is in an index, so that those updates stay HOT.
 
 -- runs --------------------------------------------------------------------------
 CREATE TABLE _sas.run (
@@ -44,45 +43,49 @@ CREATE TABLE _sas.run (
 ) WITH (fillfactor = 70);
 CREATE INDEX run_child ON _sas.run (parent_run_id, parent_step_no, parent_element)
     WHERE parent_run_id IS NOT NULL;
--- A hash: whoever may ask for one key may learn that it is there, but cannot narrow others down by ranges.
+-- A hash index: a role that may ask for one key can learn that it exists, but cannot find other keys by
+-- ranges.
 CREATE INDEX run_by_key ON _sas.run USING hash (key) WHERE key IS NOT NULL;
--- The version of a run never changes, its owner by REASSIGN OWNED only. What one owner has, and what there
--- is of a workflow.
+-- Finds the runs of an owner, or of a workflow. The version of a run never changes, and its owner only by
+-- REASSIGN OWNED.
 CREATE INDEX run_by_owner ON _sas.run (owner, version_id, run_id);
 CREATE INDEX run_hook ON _sas.run (hook_of) WHERE hook_of IS NOT NULL;
 CREATE INDEX run_own_version ON _sas.run (version_id) WHERE own_version;
-COMMENT ON TABLE _sas.run IS 'Runs. abandon_as is set once a run cannot go on: compensate, cancel or fail. '
-                             'open_steps counts steps that are ready, running, suspended or failed and '
-                             'undecided.';
-COMMENT ON COLUMN _sas.run.parent_element IS 'The element of the step of its parent that it is for; -1 - n: '
-                                             'it undoes element n.';
-COMMENT ON COLUMN _sas.run.hook_of IS 'The run that this one tells somebody of; 0: it tells of an alert.';
-COMMENT ON COLUMN _sas.run.overdue IS 'It was decided what becomes of it since its deadline has passed; '
-                                      'null: that was not, or the run went on after that.';
-COMMENT ON COLUMN _sas.run.own_version IS 'Its version was made for runs like this one, and goes with the '
-                                          'last of them.';
-COMMENT ON COLUMN _sas.run.schedule IS 'The name of the schedule that submitted it; that may be gone.';
-COMMENT ON COLUMN _sas.run.trace IS 'Random; idempotency keys and the trace id are made from it.';
+COMMENT ON TABLE _sas.run IS
+    'Runs. abandon_as is set when a run cannot go on: compensate, cancel or fail. open_steps counts the '
+    'steps that are ready, running or suspended, or have failed and wait for a decision.';
+COMMENT ON COLUMN _sas.run.parent_element IS
+    'The element of the parent''s step that this run works on. -1 - n: this run undoes element n.';
+COMMENT ON COLUMN _sas.run.hook_of IS
+    'For a run of a hook: the run that triggered it. 0: an alert triggered it.';
+COMMENT ON COLUMN _sas.run.overdue IS
+    'True once the passed deadline was handled. Null before that, and again after a resume.';
+COMMENT ON COLUMN _sas.run.own_version IS
+    'Its version was made for runs like this one; it is purged with the last of them.';
+COMMENT ON COLUMN _sas.run.schedule IS
+    'The name of the schedule that submitted it. That schedule may have been dropped.';
+COMMENT ON COLUMN _sas.run.trace IS 'A random number, from which idempotency keys and the trace id are made.';
 
--- What has ended, in the order of its end, for the purge: so _sas.run needs no index on a column that
--- changes. A row per commit and result; children and hooks go with the run that they belong to.
+-- Runs that have ended, in the order of their end, for the purge; so _sas.run needs no index on a column
+-- that changes. One row per commit and result. Child runs and hook runs are purged with the run that they
+-- belong to.
 CREATE TABLE _sas.finished_run (
     result text NOT NULL,
     ended_at timestamptz NOT NULL,
     run_ids bigint[] NOT NULL
 );
 CREATE INDEX finished_run_next ON _sas.finished_run (result, ended_at);
-COMMENT ON TABLE _sas.finished_run IS 'Runs that have ended and are kept until their time is over.';
+COMMENT ON TABLE _sas.finished_run IS 'Runs that have ended and are kept until their retention time is over.';
 
--- A row per label of a run: so a label finds its newest runs. A number for name and value: labels may be
--- long.
+-- One row per label of a run, so that a search by label finds the newest runs first. The label is stored as
+-- a hash of name and value, because labels may be long.
 CREATE TABLE _sas.run_label (
     label bigint NOT NULL,
     owner regrole NOT NULL,
     run_id bigint NOT NULL,
     PRIMARY KEY (label, owner, run_id)
 );
-COMMENT ON TABLE _sas.run_label IS 'The labels of runs: label is _sas.label_hash(name, value).';
+COMMENT ON TABLE _sas.run_label IS 'The labels of runs. label is _sas.label_hash(name, value).';
 
 -- what a run waits for before it begins ------------------------------------------
 CREATE TABLE _sas.run_dependency (
@@ -92,8 +95,8 @@ CREATE TABLE _sas.run_dependency (
     PRIMARY KEY (run_id, after_run)
 );
 CREATE INDEX run_dependency_earlier ON _sas.run_dependency (after_run);
-COMMENT ON TABLE _sas.run_dependency IS 'Runs that begin once others have stopped, and with which results of '
-                                        'them.';
+COMMENT ON TABLE _sas.run_dependency IS
+    'Runs that begin only after other runs have stopped, and the results that those must have.';
 
 CREATE TABLE _sas.concurrency_slot (
     run_id bigint NOT NULL,
@@ -116,16 +119,19 @@ CREATE INDEX concurrency_slot_waits ON _sas.concurrency_slot (owner, workflow_id
 CREATE INDEX concurrency_slot_told ON _sas.concurrency_slot (parent_run_id, parent_step_no) WHERE told;
 CREATE INDEX concurrency_slot_holds ON _sas.concurrency_slot (owner, workflow_id, key) WHERE state = 'holds';
 CREATE INDEX concurrency_slot_met ON _sas.concurrency_slot (owner, workflow_id, key) WHERE overlap <> 'wait';
-COMMENT ON TABLE _sas.concurrency_slot IS 'Places under concurrency keys that runs need, one for each key: '
-                                          'the run is away from the line (something else keeps it), waits '
-                                          'in it by run_id, holds the place, or has left it, since it '
-                                          'stopped.';
-COMMENT ON COLUMN _sas.concurrency_slot.owner IS 'Whose runs share the key; 0: those of all.';
-COMMENT ON COLUMN _sas.concurrency_slot.workflow_id IS 'Whose runs share the key; 0: those of all workflows.';
-COMMENT ON COLUMN _sas.concurrency_slot.places IS 'The limit of the version of the run.';
-COMMENT ON COLUMN _sas.concurrency_slot.since IS 'Since when it holds or waits.';
-COMMENT ON COLUMN _sas.concurrency_slot.told IS 'A child that waits, and its parent knows: so it takes no '
-                                                'place of its map.';
+COMMENT ON TABLE _sas.concurrency_slot IS
+    'Slots under concurrency keys, one row for each key that a run needs. state: away (something else keeps '
+    'the run from waiting in line), waits (in line, by run_id), holds (it has the slot), left (it has '
+    'stopped).';
+COMMENT ON COLUMN _sas.concurrency_slot.owner IS
+    'The role whose runs share the key. 0: the runs of all roles share it.';
+COMMENT ON COLUMN _sas.concurrency_slot.workflow_id IS
+    'The workflow whose runs share the key. 0: the runs of all workflows share it.';
+COMMENT ON COLUMN _sas.concurrency_slot.places IS 'The limit of the key in the version of this run.';
+COMMENT ON COLUMN _sas.concurrency_slot.since IS 'Since when the run holds the slot or waits for it.';
+COMMENT ON COLUMN _sas.concurrency_slot.told IS
+    'True while a child run waits and its parent knows that. Such a child does not count against the limit '
+    'of its map.';
 
 CREATE TABLE _sas.concurrency_key (
     owner oid NOT NULL,
@@ -134,8 +140,9 @@ CREATE TABLE _sas.concurrency_key (
     submits bigint NOT NULL DEFAULT 1,
     PRIMARY KEY (owner, workflow_id, key)
 ) WITH (fillfactor = 50);
-COMMENT ON TABLE _sas.concurrency_key IS 'Concurrency keys under which a submit looks for room: whoever does '
-                                         'takes the row, so that one comes after the other.';
+COMMENT ON TABLE _sas.concurrency_key IS
+    'Concurrency keys under which a submit checks for room. The submit locks the row, so that submits check '
+    'one after another.';
 
 CREATE TABLE _sas.deferred_run (
     run_id bigint PRIMARY KEY,
@@ -154,8 +161,8 @@ CREATE TABLE _sas.queue (
     dropped_at timestamptz
 );
 CREATE UNIQUE INDEX queue_name ON _sas.queue (name) WHERE dropped_at IS NULL;
-COMMENT ON TABLE _sas.queue IS 'Named queues. Steps that wait in one stand in _sas.ready with the lane '
-                               '-queue_id.';
+COMMENT ON TABLE _sas.queue IS
+    'Named queues. Steps that wait in a queue are in _sas.ready with the lane -queue_id.';
 
 CREATE TABLE _sas.queue_slot (
     run_id bigint NOT NULL,
@@ -165,15 +172,17 @@ CREATE TABLE _sas.queue_slot (
     PRIMARY KEY (run_id, step_no, element)
 );
 CREATE INDEX queue_slot_queue ON _sas.queue_slot (queue_id);
-COMMENT ON TABLE _sas.queue_slot IS 'Steps that were let out of their queue and have not ended yet.';
+COMMENT ON TABLE _sas.queue_slot IS 'Steps that were let out of their queue and have not ended.';
 
--- Only schedulers lock these rows, each for one short transaction: what is
--- counted under them cannot change meanwhile.
+-- Only schedulers lock these rows, each for one short transaction. What is counted under the lock cannot
+-- change meanwhile.
 CREATE TABLE _sas.lock_row (
     what text PRIMARY KEY
 );
 INSERT INTO _sas.lock_row VALUES ('places'), ('queues');
-COMMENT ON TABLE _sas.lock_row IS 'Whose turn it is to give out places: one scheduler at a time.';
+COMMENT ON TABLE _sas.lock_row IS
+    'Mutexes: only one scheduler at a time gives out slots of concurrency keys (places) or of queues '
+    '(queues).';
 
 CREATE TABLE _sas.run_key (
     owner regrole NOT NULL,

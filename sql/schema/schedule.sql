@@ -1,6 +1,6 @@
 -- SPDX-License-Identifier: PostgreSQL
 --
--- Table of schedules: a row for each, none for an instant. What an instant leaves behind is its run.
+-- Tables of schedules: one row per schedule, none per instant. An instant leaves only its run behind.
 
 CREATE TABLE _sas.schedule (
     schedule_id int GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
@@ -37,18 +37,21 @@ CREATE TABLE _sas.schedule (
 ) WITH (fillfactor = 70);
 CREATE INDEX schedule_due ON _sas.schedule (due_at) WHERE due_at IS NOT NULL;
 CREATE INDEX schedule_owner_due ON _sas.schedule (owner, due_at) WHERE due_at IS NOT NULL;
-COMMENT ON COLUMN _sas.schedule.workflow_owner IS 'Whose workflow it was when it was scheduled. Nobody else '
-                                                  'puts another one under its name.';
+COMMENT ON COLUMN _sas.schedule.workflow_owner IS
+    'The owner of the workflow when the schedule was created. A workflow of the same name that belongs to '
+    'another role is not submitted.';
 COMMENT ON TABLE _sas.schedule IS 'Rules that submit a run at each of their instants.';
-COMMENT ON COLUMN _sas.schedule.due_at IS 'When the scheduler looks at it next: its next instant and its '
-                                          'jitter; null: never.';
-COMMENT ON COLUMN _sas.schedule.last_scheduled_at IS 'Every instant up to this one is decided, and none of '
-                                                     'them fires again. It moves in the commit that submits.';
-COMMENT ON COLUMN _sas.schedule.open_run_ids IS 'Its last runs that had not stopped when it fired last, at '
-                                                'most a thousand, in the order of their instants.';
+COMMENT ON COLUMN _sas.schedule.due_at IS
+    'When the scheduler has to process it next: its next instant plus jitter. Null: never.';
+COMMENT ON COLUMN _sas.schedule.last_scheduled_at IS
+    'Every instant up to this one is decided and never fires again. It advances in the commit that submits '
+    'the run.';
+COMMENT ON COLUMN _sas.schedule.open_run_ids IS
+    'Its last runs that had not stopped when it fired last, at most a thousand, in the order of their '
+    'instants.';
 COMMENT ON COLUMN _sas.schedule.failures IS 'How many instants in a row could not be submitted.';
 
--- One instant of a schedule on its way: what is asked, then what became of it.
+-- One instant of a schedule: first what is to be submitted, then what happened.
 CREATE TYPE _sas.schedule_instant AS (
     schedule_id int,
     scheduled_at timestamptz,
@@ -63,7 +66,7 @@ CREATE TYPE _sas.schedule_instant AS (
 -- A row of the calendar.
 CREATE TYPE _sas.calendar_entry AS (schedule_id int, name text, run_at timestamptz, scheduled_at timestamptz);
 
--- _sas.make_instant(...): an instant of a schedule, by the names of its columns.
+-- _sas.make_instant(...): builds an instant of a schedule from named columns.
 CREATE FUNCTION _sas.make_instant(schedule_id int, scheduled_at timestamptz, missed bigint DEFAULT 0,
                                   outcome text DEFAULT NULL) RETURNS _sas.schedule_instant
 LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
@@ -82,6 +85,8 @@ CREATE TABLE _sas.schedule_plan (
     tries int NOT NULL DEFAULT 0
 ) WITH (fillfactor = 50);
 CREATE INDEX schedule_plan_turn ON _sas.schedule_plan (owner, due_at) WHERE offered AND worker_id IS NULL;
-COMMENT ON TABLE _sas.schedule_plan IS 'Instants that function workers submit, since functions of users plan '
-                                       'their runs; a worker with a request_id is at it.';
-COMMENT ON COLUMN _sas.schedule_plan.due_at IS 'When the scheduler offers it again, if nothing came of it.';
+COMMENT ON TABLE _sas.schedule_plan IS
+    'Instants whose runs are planned by functions of users, so that function workers submit them. '
+    'request_id: the claim of a worker that works on it.';
+COMMENT ON COLUMN _sas.schedule_plan.due_at IS
+    'When the scheduler offers it again if no worker has submitted it.';

@@ -1,8 +1,10 @@
 -- SPDX-License-Identifier: PostgreSQL
 --
--- Tables of steps: their rows, what is ready, leases, messages, maps, undo, signals, attempts, tasks, phases.
+-- Tables of steps: their state, the ready queue, leases, messages, maps, undo, signals, attempts, tasks,
+-- phases.
 
--- A step has no row until it is claimed, deferred or waits for one of several.
+-- A step has no row until it is claimed or deferred, or until the first of several steps that it waits for
+-- has ended.
 CREATE TABLE _sas.step (
     run_id bigint NOT NULL,
     step_no int NOT NULL,
@@ -31,15 +33,16 @@ CREATE TABLE _sas.step (
     progress float8,
     PRIMARY KEY (run_id, step_no, element)
 ) WITH (fillfactor = 60);
-COMMENT ON COLUMN _sas.step.asks IS 'Of a poll: how often it was answered that it is not over; not null '
-                                    'since its call has succeeded: then it counts as done for the undo.';
-COMMENT ON COLUMN _sas.step.ask_until IS 'Of a poll with a timeout: when it has failed if it is not over.';
-COMMENT ON TABLE _sas.step IS 'Steps that were claimed, deferred or are waiting for several. completion '
-                              'orders '
-                              'the undo.';
+COMMENT ON COLUMN _sas.step.asks IS
+    'For a poll: how often the service has answered "not finished yet". Null until the initial call '
+    'succeeds. Not null means that the step has to be undone.';
+COMMENT ON COLUMN _sas.step.ask_until IS 'For a poll with a timeout: when it fails if it has not finished.';
+COMMENT ON TABLE _sas.step IS
+    'Steps that were claimed or deferred, or that wait for several others. completion gives the order of '
+    'the undo.';
 
--- What operators have put in the place of a step's own. Mostly empty: whoever
--- claims a step looks here, too.
+-- Values that operators have set for a step, used instead of its own. The table is mostly empty; each claim
+-- looks here.
 CREATE TABLE _sas.override (
     run_id bigint NOT NULL,
     step_no int NOT NULL,
@@ -49,11 +52,11 @@ CREATE TABLE _sas.override (
     input jsonb,
     PRIMARY KEY (run_id, step_no, element)
 );
-COMMENT ON TABLE _sas.override IS 'What an operator has given a step: another Idempotency-Key, another one '
-                                  'for '
-                              'its undo, another input; null: its own.';
+COMMENT ON TABLE _sas.override IS
+    'What an operator has set for a step: another Idempotency-Key, another one for its undo, another input. '
+    'Null: the step keeps its own.';
 
--- chunk_id grows from chunk to chunk, also over attempts; ordinal counts the chunks of a step.
+-- chunk_id grows from chunk to chunk, across attempts as well. ordinal numbers the chunks of one step.
 CREATE TABLE _sas.chunk (
     run_id bigint NOT NULL,
     step_no int NOT NULL,
@@ -66,12 +69,12 @@ CREATE TABLE _sas.chunk (
     emitted_at timestamptz NOT NULL,
     PRIMARY KEY (run_id, step_no, element, chunk_id)
 );
-COMMENT ON TABLE _sas.chunk IS 'What steps have told while they were carried out: sas.emit.';
+COMMENT ON TABLE _sas.chunk IS 'What steps have emitted while they ran: sas.emit.';
 
 CREATE SEQUENCE _sas.completion_seq;
 
--- The hot queue. Whoever takes a run off its way takes its rows here first,
--- under the lock of the run: so a claim needs no lock on the run.
+-- The hot queue. A transaction that pauses or ends a run first deletes the run's rows here, under the lock
+-- of the run; therefore a claim needs no lock on the run.
 CREATE TABLE _sas.ready (
     run_id bigint NOT NULL,
     step_no int NOT NULL,
@@ -85,11 +88,11 @@ CREATE TABLE _sas.ready (
     PRIMARY KEY (run_id, step_no, element)
 );
 CREATE INDEX ready_claim ON _sas.ready (lane, owner, rank, run_id);
-COMMENT ON TABLE _sas.ready IS 'Steps that may be claimed now, by lane, owner and rank; those of a '
-                              'negative lane wait in a queue.';
+COMMENT ON TABLE _sas.ready IS
+    'Steps that may be claimed now, by lane, owner and rank. Steps in a negative lane wait in a queue.';
 
--- One row per claimed batch, deleted by the worker with its last reply, or by
--- the supervisor when its worker is gone or its time is over.
+-- One row per claimed batch. The worker deletes it with its last reply. The supervisor deletes it when the
+-- worker is gone or the time is over.
 CREATE TABLE _sas.lease (
     lease_id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     boot bigint NOT NULL,
@@ -101,11 +104,12 @@ CREATE TABLE _sas.lease (
     elements int[] NOT NULL
 );
 CREATE INDEX lease_next ON _sas.lease (next_by);
-COMMENT ON TABLE _sas.lease IS 'Who holds which steps, and when the supervisor looks at them next.';
+COMMENT ON TABLE _sas.lease IS
+    'Which worker holds which steps, and when the supervisor must check them next.';
 
--- What came back for a claimed step whose run somebody held. The claim is over with it: nobody takes the step
--- back or revokes it, and it is applied when the run is free (sql/agent/answer.sql). Columns as in
--- _sas.call_reply.
+-- The reply to a claimed step whose run another session had locked. It ends the claim: nothing takes the
+-- step back or revokes the claim any more. The reply is applied when the run is free
+-- (sql/agent/answer.sql). Columns as in _sas.call_reply.
 CREATE TABLE _sas.answer (
     run_id bigint NOT NULL,
     step_no int NOT NULL,
@@ -120,13 +124,16 @@ CREATE TABLE _sas.answer (
     arrived_at timestamptz NOT NULL,
     PRIMARY KEY (run_id, step_no, element, request_id)
 );
-COMMENT ON TABLE _sas.answer IS 'Replies that arrived while somebody held their run, and are applied when '
-                                'it is free.';
+COMMENT ON TABLE _sas.answer IS
+    'Replies that arrived while a session held the lock of their run. They are applied when the run is '
+    'free.';
 
--- What is to be checked when: for the scheduler (actor s) start, leave, ended,
--- late, ready, undo, enter, timer, turn, room, signal, child, cancel, abort, fail, halt, reverse, held and
--- revoke, and (actor a) answer; for the supervisor (actor v) failed, deadline, reminder, young and
--- alert_hook, which is about an alert, and no run.
+-- What has to be done, and when.
+--   actor s, the scheduler: start, leave, ended, late, ready, undo, enter, timer, turn, room, signal, child,
+--   cancel, abort, fail, halt, reverse, replace, held and revoke (sql/scheduler/tick.sql)
+--   actor a, the scheduler: answer (sql/agent/answer.sql)
+--   actor v, the supervisor: failed, deadline, reminder, young and alert_hook (sql/supervisor/decide.sql);
+--   alert_hook is about an alert, the others are about a run
 CREATE TABLE _sas.message (
     actor "char" NOT NULL,
     due_at timestamptz NOT NULL,
@@ -141,34 +148,36 @@ CREATE TABLE _sas.message (
 CREATE INDEX message_next ON _sas.message (actor, due_at, run_id);
 CREATE INDEX message_turn ON _sas.message (actor, owner, due_at, run_id, step_no, element);
 CREATE INDEX message_urgent ON _sas.message (actor, owner, due_at) WHERE urgent;
-COMMENT ON TABLE _sas.message IS 'Timers and messages to the scheduler (s) and the supervisor (v).';
-COMMENT ON COLUMN _sas.message.owner IS 'Of the run. Whoever writes a message leaves it out: a trigger knows '
-                                        'it.';
-COMMENT ON COLUMN _sas.message.urgent IS 'Somebody waits for it: it comes before the other messages of its '
-                                         'owner. Null: no. A trigger sets it for the kinds that always are.';
+COMMENT ON TABLE _sas.message IS 'Timers and messages to the scheduler (s, a) and the supervisor (v).';
+COMMENT ON COLUMN _sas.message.owner IS
+    'The owner of the run. A trigger fills it in; an INSERT leaves it out.';
+COMMENT ON COLUMN _sas.message.urgent IS
+    'True: something waits for this message, so it comes before the other messages of its owner. Null: it '
+    'does not. A trigger sets it for kinds that are always urgent.';
 
--- What a tick could not carry out, and leaves out until then: see sql/base/apart.sql.
+-- Work that raised an error in a tick. Ticks leave it out until then. See sql/base/apart.sql.
 CREATE TABLE _sas.deferred_work (
     kind text NOT NULL,
     id bigint NOT NULL,
     until timestamptz NOT NULL,
     PRIMARY KEY (kind, id)
 );
-COMMENT ON TABLE _sas.deferred_work IS 'What raised in a tick, and is tried again later: a lease, a step of '
-                                       'a queue or a fallback by its run, the items of an infinite task.';
+COMMENT ON TABLE _sas.deferred_work IS
+    'Work that raised an error in a tick and is tried again later: a lease; a step of a queue or a '
+    'fallback, by its run; the items of an infinite task.';
 
--- How far the timers of deadlines have been set, as it holds after a crash: see _sas.set_timers.
+-- How far the sweep that sets deadline timers has come. This row survives a crash. See _sas.set_timers.
 CREATE TABLE _sas.deadline_sweep (
     one boolean PRIMARY KEY DEFAULT true CHECK (one),
     upto bigint NOT NULL,
     next_upto bigint NOT NULL,
     until_xid xid8
 );
-COMMENT ON TABLE _sas.deadline_sweep IS 'Every open run before upto has the timer of its deadline. Once '
-                                        'until_xid and '
-                               'what is older is over, all runs before next_upto can be seen.';
+COMMENT ON TABLE _sas.deadline_sweep IS
+    'Every open run with run_id < upto has a deadline timer. upto may advance to next_upto once all '
+    'transactions up to until_xid have ended, because every run before next_upto is visible then.';
 
--- Elements of a map: what the step goes over, taken once, when it begins.
+-- The elements of a map. They are stored once, when the step begins.
 CREATE TABLE _sas.item (
     run_id bigint NOT NULL,
     step_no int NOT NULL,
@@ -179,11 +188,12 @@ CREATE TABLE _sas.item (
     PRIMARY KEY (run_id, step_no, element)
 );
 CREATE INDEX item_key ON _sas.item (run_id, step_no, key_no, nth) WHERE key_no IS NOT NULL;
-COMMENT ON TABLE _sas.item IS 'What the elements of a map are about. Under a key: the number of the key, and '
-                              'which of its elements this is.';
+COMMENT ON TABLE _sas.item IS
+    'The array entries that the elements of a map work on. key_no: the number of the element''s key. nth: '
+    'the element''s position among the elements of that key.';
 
--- Maps with a limit per key. An element may begin when its nth is at most ended + per_key; those up to begun
--- have. So whose turn is next is known by the key alone.
+-- Keys of maps that have a limit per key. An element may begin when nth <= ended + per_key; the elements
+-- with nth <= begun have begun. So the key row alone says which element is next.
 CREATE TABLE _sas.map_key (
     run_id bigint NOT NULL,
     step_no int NOT NULL,
@@ -192,13 +202,14 @@ CREATE TABLE _sas.map_key (
     ended int NOT NULL,
     PRIMARY KEY (run_id, step_no, key_no)
 ) WITH (fillfactor = 50);
-COMMENT ON TABLE _sas.map_key IS 'Keys of maps that limit how many elements of a key are on their way: how '
-                                 'many have begun, and ended.';
+COMMENT ON TABLE _sas.map_key IS
+    'Keys of maps that limit how many elements of one key are in progress: how many have begun, and how '
+    'many have ended.';
 
--- How far a map, or a step that repeats, is. Elements 1 to fed have been made
--- ready; remaining counts those that have not ended, or have not been fed. open is not null in a map whose
--- elements begin in another order, since they have keys or only some of them are tried again: so many are on
--- their way, and fed is how far it was looked for others.
+-- Progress of a map, or of a step that repeats. Elements 1 to fed were made ready. remaining counts the
+-- elements that have not ended, begun or not. open is null in a map whose elements begin in order.
+-- Otherwise (the elements have keys, or only failed elements are tried again) open counts the elements in
+-- progress, and fed is how far the scan for elements has come.
 CREATE TABLE _sas.map_progress (
     run_id bigint NOT NULL,
     step_no int NOT NULL,
@@ -209,11 +220,11 @@ CREATE TABLE _sas.map_progress (
     open int,
     PRIMARY KEY (run_id, step_no)
 ) WITH (fillfactor = 50);
-COMMENT ON TABLE _sas.map_progress IS 'Maps and repeating steps that have begun: how many elements there '
-                                      'are, were '
-                             'begun, remain, and failed.';
+COMMENT ON TABLE _sas.map_progress IS
+    'Maps and repeating steps that have begun: how many elements there are, have begun, remain, and have '
+    'failed.';
 
--- What is still to be undone of runs with many steps or elements, the next one first.
+-- What remains to be undone in runs with many steps or elements, the next one first.
 CREATE TABLE _sas.undo_order (
     run_id bigint NOT NULL,
     place bigint NOT NULL,
@@ -221,11 +232,12 @@ CREATE TABLE _sas.undo_order (
     element int NOT NULL,
     PRIMARY KEY (run_id, place)
 );
-COMMENT ON TABLE _sas.undo_order IS 'The order in which a run with many steps is undone, without looking '
-                                   'through them all each time.';
+COMMENT ON TABLE _sas.undo_order IS
+    'The order in which a run with many steps is undone. It saves a scan of all its steps for each undo.';
 
--- What a rule has ended, as it was before: a pause that comes before anything is undone takes that back.
--- undo_no to undo_from: the step whose undo is next, and what it was; null: the scheduler has not come to it.
+-- Runs that a rule has abandoned, as they were before that. A pause that comes before the first undo begins
+-- restores them from here. undo_no, undo_element: the step that is undone first. undo_from: the state that
+-- it had. They are null until the scheduler has chosen it.
 CREATE TABLE _sas.abandoned_run (
     run_id bigint PRIMARY KEY,
     for_parent boolean NOT NULL,
@@ -236,10 +248,11 @@ CREATE TABLE _sas.abandoned_run (
     undo_element int,
     undo_from text
 );
-COMMENT ON TABLE _sas.abandoned_run IS 'Runs that a rule has ended, or the end of their parent, and of which '
-                                       'nothing is undone yet: what was open in them.';
+COMMENT ON TABLE _sas.abandoned_run IS
+    'Runs that a rule, or the end of their parent, has abandoned, and in which nothing is undone yet: what '
+    'was open in them.';
 
--- Signals that nobody has taken yet. step_no: for that step only.
+-- Signals that no step has taken. step_no: only this step may take it.
 CREATE TABLE _sas.signal (
     signal_id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     run_id bigint NOT NULL,
@@ -252,14 +265,15 @@ CREATE TABLE _sas.signal (
 );
 CREATE INDEX signal_run ON _sas.signal (run_id, signal_id);
 CREATE UNIQUE INDEX signal_token ON _sas.signal (run_id, step_no, element) WHERE step_no IS NOT NULL;
-COMMENT ON TABLE _sas.signal IS 'Messages to runs that no step has taken yet, in the order of their sending.';
+COMMENT ON TABLE _sas.signal IS
+    'Messages to runs that no step has taken yet, in the order in which they were sent.';
 
--- What tokens are made with; made itself when the first definition hands one out.
+-- The secret that tokens are made with. It is generated when the first workflow with a token is stored.
 CREATE TABLE _sas.token_key (
     one boolean PRIMARY KEY DEFAULT true CHECK (one),
     value uuid NOT NULL
 );
-COMMENT ON TABLE _sas.token_key IS 'The secret in the tokens that let somebody end a wait from outside.';
+COMMENT ON TABLE _sas.token_key IS 'The secret behind the tokens with which an outside party ends a wait.';
 
 CREATE TABLE _sas.attempt (
     run_id bigint NOT NULL,
@@ -276,10 +290,11 @@ CREATE TABLE _sas.attempt (
     finished_at timestamptz
 );
 CREATE INDEX attempt_run ON _sas.attempt (run_id);
-COMMENT ON TABLE _sas.attempt IS 'A row per failed or further attempt; a first attempt that succeeded is '
-                                 'told by its step, until that is to be undone.';
+COMMENT ON TABLE _sas.attempt IS
+    'One row per failed or further attempt. A first attempt that succeeded is only in the row of its step, '
+    'until the step is to be undone.';
 
--- What outside programs leave about a task for the next one that claims it.
+-- What outside programs leave about a task for the next program that claims it.
 CREATE TABLE _sas.task (
     run_id bigint NOT NULL,
     step_no int NOT NULL,
@@ -292,8 +307,9 @@ CREATE TABLE _sas.task (
     PRIMARY KEY (run_id, step_no, element, undo)
 );
 CREATE INDEX task_lapsed ON _sas.task (lapsed) WHERE lapsed IS NOT NULL;
-COMMENT ON TABLE _sas.task IS 'Checkpoint and progress of tasks that have not succeeded, attempts of this '
-                              'series, and the request_id of the last claim that lapsed.';
+COMMENT ON TABLE _sas.task IS
+    'Checkpoint and progress of tasks that have not succeeded, the attempts of the current series, and the '
+    'request_id of the last claim that expired.';
 
 CREATE TABLE _sas.phase (
     run_id bigint NOT NULL,
@@ -305,5 +321,6 @@ CREATE TABLE _sas.phase (
     response jsonb,
     PRIMARY KEY (run_id, step_no, element, undo)
 );
-COMMENT ON TABLE _sas.phase IS 'Where steps stand that go through functions before or after what they are; '
-                               'gone when they are over.';
+COMMENT ON TABLE _sas.phase IS
+    'Current phase of each step that is wrapped by middleware or planned by a function. The row is deleted '
+    'when the step ends.';

@@ -1,6 +1,6 @@
 -- SPDX-License-Identifier: PostgreSQL
 --
--- Tables of the testing aids; rows live only within a transaction that is rolled back.
+-- Tables of the testing aids. Their rows exist only within a transaction that is rolled back.
 
 CREATE TABLE _sas.stub (
     stub_id int GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
@@ -15,8 +15,9 @@ CREATE TABLE _sas.stub (
     for_ever boolean NOT NULL,
     used int NOT NULL DEFAULT 0
 );
-COMMENT ON TABLE _sas.stub IS 'Answers in place of agents, in the transaction of a test. Null matches '
-                              'anything; the last one that matches and is not used up answers.';
+COMMENT ON TABLE _sas.stub IS
+    'Answers in place of agents, in the transaction of a test. Null matches anything. The last stub that '
+    'matches and is not used up answers.';
 
 CREATE TABLE _sas.stub_signal (
     stub_signal_id int GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
@@ -42,10 +43,10 @@ CREATE TABLE _sas.stubbed_call (
     request jsonb NOT NULL,
     answer jsonb NOT NULL
 );
-COMMENT ON TABLE _sas.stubbed_call IS 'What stubbed agents were asked, and what they answered, in the '
-                                      'transaction of a test.';
+COMMENT ON TABLE _sas.stubbed_call IS
+    'Calls to stubbed agents, with their answers, in the transaction of a test.';
 
--- A call or task on its way, or at rest between two attempts (answer null).
+-- A call or task in progress, or waiting between two attempts (answer null).
 CREATE TABLE _sas.stub_flight (
     run_id bigint NOT NULL,
     step_no int NOT NULL,
@@ -71,5 +72,5 @@ CREATE TABLE _sas.stub_flight (
     answer jsonb,
     PRIMARY KEY (run_id, step_no, element)
 );
-COMMENT ON TABLE _sas.stub_flight IS 'Claimed calls and tasks of a run in a test: at is when something '
-                                     'happens to them next.';
+COMMENT ON TABLE _sas.stub_flight IS
+    'Claimed calls and tasks of a run in a test. at: when each has to be processed next.';

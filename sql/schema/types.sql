@@ -1,10 +1,10 @@
 -- SPDX-License-Identifier: PostgreSQL
 --
--- Types: the messages that the functions of the machine hand to each other.
+-- Types: the rows that functions of different rooms hand to each other, and the functions that build them
+-- by column name.
 
--- A change of one step, for _sas.move_steps. from_state 'none' inserts the
--- row. Columns from "lease_id" to "waiting_until" are written as given; the
--- others leave the stored value when they are null.
+-- A change of one step, for _sas.move_steps. from_state 'none' inserts the row. The columns from "lease_id"
+-- to "waiting_until" are written as given. In the other columns, null keeps the stored value.
 CREATE TYPE _sas.step_change AS (
     run_id bigint,
     step_no int,
@@ -30,8 +30,8 @@ CREATE TYPE _sas.step_change AS (
     waiting_until timestamptz
 );
 
--- _sas.make_step_change(...): a change of one step, by the names of its columns; what is left out is null.
--- Nothing else makes such a row. The planner inlines it.
+-- _sas.make_step_change(...): builds the change of one step from named columns; a column that is left out
+-- is null. Nothing else builds such a row. The planner inlines it.
 CREATE FUNCTION _sas.make_step_change(run_id bigint, step_no int, element int, from_state text, to_state text,
     attempt int DEFAULT NULL, failure_count int DEFAULT NULL, in_doubt boolean DEFAULT NULL,
     transient boolean DEFAULT NULL, alone boolean DEFAULT NULL, needs_left int DEFAULT NULL,
@@ -45,8 +45,8 @@ LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
                $22)::_sas.step_change
 $$;
 
--- A change of one run, for _sas.move_runs. Null leaves the stored value,
--- except the three columns of a pause, which are written as given.
+-- A change of one run, for _sas.move_runs. Null keeps the stored value, except in the three columns of a
+-- pause, which are written as given.
 CREATE TYPE _sas.run_change AS (
     run_id bigint,
     from_state text,
@@ -61,18 +61,18 @@ CREATE TYPE _sas.run_change AS (
     paused_state text
 );
 
--- _sas.make_run_change(...): a change of one run, likewise.
+-- _sas.make_run_change(...): builds the change of one run from named columns.
 CREATE FUNCTION _sas.make_run_change(run_id bigint, from_state text, to_state text, result text DEFAULT NULL,
     abandon_as text DEFAULT NULL, open_steps int DEFAULT NULL, output jsonb DEFAULT NULL,
-        error jsonb DEFAULT NULL,
-    paused_for text DEFAULT NULL, paused_by text DEFAULT NULL, paused_state text DEFAULT NULL)
+    error jsonb DEFAULT NULL, paused_for text DEFAULT NULL, paused_by text DEFAULT NULL,
+    paused_state text DEFAULT NULL)
 RETURNS _sas.run_change
 LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
     SELECT ROW($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)::_sas.run_change
 $$;
 
--- A step that was open when its run was abandoned, as it was. from_state none: ready, without a row;
--- message_kind: of the message that it waited for.
+-- A step that was open when its run was abandoned, as it was then. from_state none: it was ready and had no
+-- row. message_kind: the kind of the message that it waited for.
 CREATE TYPE _sas.abandoned_step AS (
     step_no int,
     element int,
@@ -83,7 +83,7 @@ CREATE TYPE _sas.abandoned_step AS (
     message_kind text
 );
 
--- One step out of a claim.
+-- One step of a claim.
 CREATE TYPE _sas.claimed AS (
     run_id bigint,
     step_no int,
@@ -98,13 +98,14 @@ CREATE TYPE _sas.claimed AS (
     request_id uuid
 );
 
--- A reply of a worker to one claimed step.
---   verdict  done       the remote or local work succeeded (expect is still to be asked)
---            transient  it failed and may be tried again
---            permanent  it failed for good
---            hand_back  the claim is given back and no failure counted; again_in says when it may be claimed
---            again
---   arrived_at  when the worker had it: it counts when that is before complete-by, however late it is written
+-- The reply of a worker to one claimed step.
+--   verdict     done       the call or the function succeeded; expect is evaluated later
+--               transient  it failed and may be tried again
+--               permanent  it failed for good
+--               hand_back  the worker gives the claim back, and no failure counts; again_in says when the
+--                          step may be claimed again
+--   arrived_at  when the worker received it. The reply counts if that is before complete_by, however late it
+--               is written
 CREATE TYPE _sas.call_reply AS (
     run_id bigint,
     step_no int,
@@ -119,7 +120,7 @@ CREATE TYPE _sas.call_reply AS (
     arrived_at timestamptz
 );
 
--- _sas.make_call_reply(...): a reply, by the names of its columns. arrived_at null: it arrives now.
+-- _sas.make_call_reply(...): builds a reply from named columns. arrived_at null: it arrives now.
 CREATE FUNCTION _sas.make_call_reply(run_id bigint, step_no int, element int, request_id uuid, verdict text,
     attempt int DEFAULT 1, output jsonb DEFAULT NULL, error jsonb DEFAULT NULL,
     in_doubt boolean DEFAULT false, again_in interval DEFAULT NULL, arrived_at timestamptz DEFAULT NULL)
@@ -128,15 +129,15 @@ LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
     SELECT ROW($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)::_sas.call_reply
 $$;
 
--- What the reply to the ask of a poll means: done, asked (not over yet) or permanent.
+-- What the reply to a status request of a poll means: done, asked (not finished yet) or permanent.
 CREATE TYPE _sas.asked AS (
     verdict text,
     output jsonb,
     error jsonb
 );
 
--- A run that an operator names, as it is. refused: why nothing can be done to it, whatever it is:
--- unknown, or somebody else's.
+-- The current state of a run that an operator has named. refused: why the operator can do nothing to it,
+-- whatever its state: the run is unknown, or belongs to another role.
 CREATE TYPE _sas.named AS (
     run_id bigint,
     state text,
@@ -146,7 +147,7 @@ CREATE TYPE _sas.named AS (
     refused text
 );
 
--- _sas.make_named(...): a run that is named, by the names of its columns.
+-- _sas.make_named(...): builds a named run from named columns.
 CREATE FUNCTION _sas.make_named(run_id bigint, state text DEFAULT NULL, result text DEFAULT NULL,
     abandon_as text DEFAULT NULL, paused_by text DEFAULT NULL, refused text DEFAULT NULL)
 RETURNS _sas.named
@@ -154,9 +155,9 @@ LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
     SELECT ROW($1, $2, $3, $4, $5, $6)::_sas.named
 $$;
 
--- A step, or an element of one, that an operator names. run: the position of its run among those named.
+-- A step, or an element of a step, that an operator has named.
 --   label      as it is shown: "pack", "pack[3]"
---   situation  in one word what can be done to it: see _sas.situation
+--   situation  one word for what can be done to it: see _sas.situation
 CREATE TYPE _sas.target AS (
     run_id bigint,
     step_no int,
@@ -167,9 +168,11 @@ CREATE TYPE _sas.target AS (
     note text
 );
 
--- What runs are looked for: null is not asked. owners: whose runs the caller may see of those asked for;
--- payload: it may read inputs of all; own: those whose inputs it may read; first_id, last_id: between them
--- are the runs of the times asked for.
+-- The conditions of a search for runs; null: no condition.
+--   owners            the roles whose runs are asked for and the caller may see
+--   payload           the caller may read the inputs of all of them
+--   own               the roles whose inputs the caller may read
+--   first_id, last_id the range of run ids that the search for times has found
 CREATE TYPE _sas.run_search AS (
     run_id bigint,
     workflows int[],
@@ -190,8 +193,11 @@ CREATE TYPE _sas.run_search AS (
     last_id bigint
 );
 
--- How a page is asked for: when it is made; root: what its links begin with, null: it stands alone and has
--- none; token: what its forms carry, null: it has none; notice: what is said on top.
+-- How a page of the console is requested.
+--   now     when it is made
+--   root    the beginning of its links; null: the page stands alone and has no links
+--   token   the token in its forms; null: it has no forms
+--   notice  a line at the top of the page
 CREATE TYPE _sas.look AS (
     now timestamptz,
     root text,
@@ -199,7 +205,7 @@ CREATE TYPE _sas.look AS (
     notice text
 );
 
--- One thing that is wrong with a definition.
+-- One error in a definition.
 CREATE TYPE _sas.problem AS (
     path text,
     problem text,
@@ -207,13 +213,13 @@ CREATE TYPE _sas.problem AS (
     code text
 );
 
--- A definition, or one that is included in it, while it is compiled.
---   key       where the step that includes it stands: its ordinal in each scope from the root on; empty at
---   the root
---   prefix    of the names of its steps: "" at the root, "x." inside step x
---   path      JSON pointer to the step that includes it, "" at the root
---   chain     the names of the workflows from the root to here
---   policy    on_failure that holds for steps that say nothing else
+-- A definition, or a definition that is included in it, while it is compiled.
+--   key     the position of the step that includes it: its ordinal in each scope from the root; empty at the
+--           root
+--   prefix  the prefix of its step names: "" at the root, "x." inside step x
+--   path    JSON pointer to the step that includes it; "" at the root
+--   chain   the names of the workflows from the root to here
+--   policy  the on_failure of steps that have none of their own
 CREATE TYPE _sas.scope AS (
     no int,
     parent int,
@@ -229,10 +235,10 @@ CREATE TYPE _sas.scope AS (
 );
 
 -- A step while it is compiled.
---   kind      step; open and close: the two ends of an include; join: a point in a flow
---   name      from the root on; local: inside its scope, null for what cannot be named
---   sees      the scope in which its templates look for steps and input
---   entry     the step that its predecessors lead to: itself, or the open end of an include
+--   kind   step; open and close: the two ends of an include; join: a point in a flow
+--   name   the name from the root on; local: the name inside its scope, null for a node that has no name
+--   sees   the scope in which its templates look for steps and input
+--   entry  the node to which the edges of its predecessors lead: itself, or the opening node of an include
 CREATE TYPE _sas.flow_node AS (
     no int,
     kind text,
@@ -246,9 +252,11 @@ CREATE TYPE _sas.flow_node AS (
     body jsonb
 );
 
--- What a step, undo, poll, fallback or hook asks of an agent. method: null for a task. path: as it is
--- written, up to the first reference; more: there is one. late: the whole path is checked when the step is
--- claimed, too.
+-- One use of an agent by a step, undo, poll, fallback or hook.
+--   method  null for a task
+--   path    the path as it is written, up to the first reference
+--   more    a reference follows
+--   late    the whole path is checked again when the step is claimed
 CREATE TYPE _sas.agent_use AS (
     place text,
     agent_id int,
@@ -274,17 +282,17 @@ CREATE TYPE _sas.flow_reference AS (
     fourth text
 );
 
--- How a step, or an element of one, begins.
---   what   undo    its children are undone
---          park    its run is paused
---          pass    it goes to a worker
---          fan     it has elements; value: what they go over, null for turns and for one that continues
---          child   it is a run of its own; value: its input
---          wait    for a signal or a time
---          fall    its fallback is next
---          fail    it cannot begin; value: the error
---          skip    its condition is false; cascade: with all that follows
---          done    it needs no worker; value: its output
+-- How a step, or an element of a step, begins.
+--   what   undo     its child runs are undone
+--          park     its run is paused, so the step is deferred
+--          pass     a worker can claim it
+--          fan      it has elements; value: the array, null for iterations and for a map that continues
+--          child    it is a child run; value: the input of that run
+--          wait     it waits for a signal or a time
+--          fall     its fallback takes over
+--          fail     it cannot begin; value: the error
+--          skip     its condition is false; cascade: what depends on it is skipped, too
+--          done     it needs no worker; value: its output
 CREATE TYPE _sas.beginning AS (
     what text,
     run_id bigint,
@@ -294,7 +302,7 @@ CREATE TYPE _sas.beginning AS (
     value jsonb
 );
 
--- What is to be decided: a failed step, or the deadline of a run.
+-- What the supervisor has to decide on: a failed step, or the deadline of a run.
 CREATE TYPE _sas.failed_case AS (
     kind text,
     run_id bigint,
@@ -321,16 +329,16 @@ CREATE TYPE _sas.failed_case AS (
     shape jsonb
 );
 
--- What was decided.
---   what   again   the step has another window after a pause
---          settle  the step is undone before its fallback
---          fall    its fallback is next
---          skip    the run continues without it
---          pause   the run waits for an operator
---          doom    the run cannot continue; abandon_as as in _sas.abandon
---          close   nothing more comes of the step, in a run that cannot continue
---          note    its state is written, and that is all
---   change  of the step; null: none
+-- What the supervisor has decided.
+--   what    again   the step gets another window after a cool-off
+--           settle  the step is undone before its fallback begins
+--           fall    the fallback takes over
+--           skip    the run continues without the step
+--           pause   the run waits for an operator
+--           doom    the run cannot continue; abandon_as as in _sas.abandon
+--           close   the step is closed, in a run that cannot continue
+--           note    the state of the step is written, and nothing follows
+--   change  the change of the step; null: none
 CREATE TYPE _sas.decision AS (
     what text,
     run_id bigint,
@@ -342,7 +350,7 @@ CREATE TYPE _sas.decision AS (
     error jsonb
 );
 
--- _sas.make_decision(...): a decision, likewise.
+-- _sas.make_decision(...): builds a decision from named columns.
 CREATE FUNCTION _sas.make_decision(what text, run_id bigint, step_no int DEFAULT NULL,
     element int DEFAULT NULL, change _sas.step_change DEFAULT NULL, abandon_as text DEFAULT NULL,
     why text DEFAULT NULL, error jsonb DEFAULT NULL)
@@ -351,7 +359,7 @@ LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
     SELECT ROW($1, $2, $3, $4, $5, $6, $7, $8)::_sas.decision
 $$;
 
--- An agent as a worker needs it, its secrets filled in. Workers read it by the order of the columns.
+-- An agent as a worker needs it, with its secrets filled in. Workers read the columns by position.
 CREATE TYPE _sas.worker_agent AS (
     agent_id int,
     name text,

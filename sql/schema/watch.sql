@@ -1,13 +1,12 @@
 -- SPDX-License-Identifier: PostgreSQL
 --
--- Tables of infinite tasks. Nothing here grows while a task runs: one row in
--- _sas.watch, watch_flow and watch_done each, and what waits in the inbox,
--- which is bounded.
+-- Tables of infinite tasks. Nothing here grows while a task runs: it has one row each in _sas.watch,
+-- watch_flow and watch_done, and its inbox, which is bounded.
 --
--- Who writes what, so that nobody waits for a session:
---   _sas.watch       sessions (verbs) and, passing by what is locked, whoever moves states
+-- Each table has writers of its own, so that no worker waits for a session:
+--   _sas.watch       sessions (verbs); workers that move states, which pass by locked rows
 --   _sas.watch_flow  the host of the task
---   _sas.watch_done  whoever brings items to their target
+--   _sas.watch_done  the worker that brings items to their target
 
 CREATE TABLE _sas.watcher (
     watcher_id int GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
@@ -33,10 +32,13 @@ CREATE TABLE _sas.watcher (
     created_at timestamptz NOT NULL,
     changed_at timestamptz NOT NULL
 );
-COMMENT ON TABLE _sas.watcher IS 'Definitions of infinite tasks, as written and compiled. change counts the '
-                                 'times it was written: hosts take it up.';
-COMMENT ON COLUMN _sas.watcher.spec IS 'When its tasks look, in place of every; with timezone and jitter.';
-COMMENT ON COLUMN _sas.watcher.lane IS 'Who may host it: the agent, or 0 for function workers.';
+COMMENT ON TABLE _sas.watcher IS
+    'Definitions of infinite tasks, as written and compiled. change counts how often the definition was '
+    'written; hosts then reload it.';
+COMMENT ON COLUMN _sas.watcher.spec IS
+    'The schedule of its polls or calls, instead of every; with timezone and jitter.';
+COMMENT ON COLUMN _sas.watcher.lane IS
+    'Which workers may host its tasks: the agent, or 0 for function workers.';
 
 CREATE TABLE _sas.watch (
     watch_id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
@@ -55,18 +57,20 @@ CREATE TABLE _sas.watch (
     changed_at timestamptz NOT NULL,
     UNIQUE (watcher_id, key)
 ) WITH (fillfactor = 50);
-COMMENT ON TABLE _sas.watch IS 'Infinite tasks by key. epoch counts claims by nodes, moving asks its host to '
-                               'give it back, discard throws away what is in its inbox.';
-COMMENT ON COLUMN _sas.watch.resumed_at IS 'Failures before that are forgotten.';
+COMMENT ON TABLE _sas.watch IS
+    'Infinite tasks by key. epoch counts claims by nodes. moving asks the host to give the task back. '
+    'discard: the items in the inbox are thrown away.';
+COMMENT ON COLUMN _sas.watch.resumed_at IS 'Failures before this instant do not count.';
 
--- What the purge checks: nothing that has time left, and _sas.watch needs no index for it.
+-- Deleted tasks, for the purge. So the purge reads only rows that may be due, and _sas.watch needs no index
+-- for it.
 CREATE TABLE _sas.watch_ended (
     watch_id bigint PRIMARY KEY REFERENCES _sas.watch ON DELETE CASCADE,
     ended_at timestamptz NOT NULL
 );
 CREATE INDEX watch_ended_next ON _sas.watch_ended (ended_at);
-COMMENT ON TABLE _sas.watch_ended IS 'Infinite tasks that were deleted, and whose rows are kept until their '
-                                     'time is over.';
+COMMENT ON TABLE _sas.watch_ended IS
+    'Infinite tasks that were deleted. Their rows are kept until their retention time is over.';
 
 CREATE TABLE _sas.watch_flow (
     watch_id bigint PRIMARY KEY REFERENCES _sas.watch ON DELETE CASCADE,
@@ -85,14 +89,15 @@ CREATE TABLE _sas.watch_flow (
     next_at timestamptz,
     next_by text
 ) WITH (fillfactor = 50);
-COMMENT ON COLUMN _sas.watch_flow.next_at IS 'When a task with a schedule looks next. Stored, so that a look '
-                                             'that was missed is made once.';
-COMMENT ON COLUMN _sas.watch_flow.next_by IS 'The schedule that next_at was found by.';
-COMMENT ON COLUMN _sas.watch_flow.called_at IS 'Its function, which may have ended a worker lately, is being '
-                                               'called since then: noted durably before, so that the next '
-                                               'worker that it ends is known to be its doing.';
-COMMENT ON TABLE _sas.watch_flow IS 'How far an infinite task has come: what was taken in so far, and the '
-                                    'failures of its host. closed: its host was told that there is no room.';
+COMMENT ON COLUMN _sas.watch_flow.next_at IS
+    'When a task with a schedule polls next. It is stored, so that a poll that was missed is made once.';
+COMMENT ON COLUMN _sas.watch_flow.next_by IS 'The schedule from which next_at was computed.';
+COMMENT ON COLUMN _sas.watch_flow.called_at IS
+    'Start time of the current call, for functions suspected of crashing their worker. It is committed '
+    'before the call. If the worker dies, this function is blamed.';
+COMMENT ON TABLE _sas.watch_flow IS
+    'How far an infinite task has come: the cursor, what was taken in, and the failures of its host. '
+    'closed: its host was told to stop because the inbox is full.';
 
 CREATE TABLE _sas.watch_done (
     watch_id bigint PRIMARY KEY REFERENCES _sas.watch ON DELETE CASCADE,
@@ -107,10 +112,11 @@ CREATE TABLE _sas.watch_done (
     request_id uuid,
     claimed_until timestamptz
 ) WITH (fillfactor = 50);
-COMMENT ON TABLE _sas.watch_done IS 'What was brought to its target so far, the failures of that, and the '
-                                    'claim of the worker that does it now.';
+COMMENT ON TABLE _sas.watch_done IS
+    'How much was brought to the target, the failures of that, and the claim of the worker that does it '
+    'now.';
 
--- The inbox: what was taken in with the cursor, until it is brought to its target.
+-- The inbox: items, stored together with the cursor, until they are brought to their target.
 CREATE TABLE _sas.watch_batch (
     watch_id bigint NOT NULL,
     batch_no bigint NOT NULL,
@@ -122,10 +128,10 @@ CREATE TABLE _sas.watch_batch (
 
 CREATE SEQUENCE _sas.watch_batch_seq;
 COMMENT ON TABLE _sas.watch_batch IS
-    'Items that were taken in and not brought to their target yet, in order.';
+    'Items that were taken in and not yet brought to their target, in order.';
 
--- Each batch brings a row along: whoever takes rows away checks the inbox
--- afterwards, so that none is forgotten. One with a worker is its lease.
+-- Each new batch inserts a row. A worker that deletes rows checks the inbox afterwards, so that no batch is
+-- forgotten. A row with a worker is the lease of that worker.
 CREATE TABLE _sas.watch_work (
     due_at timestamptz NOT NULL,
     watch_id bigint NOT NULL,
@@ -138,8 +144,8 @@ CREATE INDEX watch_work_due ON _sas.watch_work (due_at);
 CREATE INDEX watch_work_turn ON _sas.watch_work (owner, due_at);
 CREATE INDEX watch_work_watch ON _sas.watch_work (watch_id);
 CREATE INDEX watch_work_worker ON _sas.watch_work (worker_id) WHERE worker_id IS NOT NULL;
-COMMENT ON TABLE _sas.watch_work IS 'Tasks whose inbox is to be looked at, and leases of the workers that '
-                                    'bring items to their target.';
+COMMENT ON TABLE _sas.watch_work IS
+    'Tasks whose inbox has to be checked, and leases of the workers that bring items to their target.';
 
 CREATE TABLE _sas.watch_wait (
     watch_id bigint PRIMARY KEY,
@@ -147,7 +153,8 @@ CREATE TABLE _sas.watch_wait (
     due_at timestamptz NOT NULL
 );
 CREATE INDEX watch_wait_due ON _sas.watch_wait (lane, due_at);
-COMMENT ON TABLE _sas.watch_wait IS 'Tasks that wait for a node, since when or until when.';
+COMMENT ON TABLE _sas.watch_wait IS
+    'Tasks that wait for a node. due_at: since when, or until when they rest after a failure.';
 
 CREATE TABLE _sas.node (
     node_id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
@@ -172,14 +179,16 @@ CREATE TABLE _sas.node (
 ) WITH (fillfactor = 50);
 CREATE INDEX node_name ON _sas.node (name);
 
--- Where a dump is restored, workers are born as nodes before its rows come: their ids are from another time.
+-- When a dump is restored, workers register as nodes before the rows of the dump are loaded. Ids therefore
+-- begin with the current time, so that they differ from those in the dump.
 DO $$ BEGIN PERFORM setval('_sas.node_node_id_seq',
                            (extract(epoch FROM clock_timestamp()) * 1000)::bigint); END $$;
-COMMENT ON TABLE _sas.node IS 'Processes that host infinite tasks; a new id at each birth. lanes: the agents '
-                              'whose tasks an outside program hosts. busy_until: a function takes it long, '
-                              'others take what waits.';
+COMMENT ON TABLE _sas.node IS
+    'Processes that host infinite tasks. Each start of a process gets a new id. lanes: the agents whose '
+    'tasks an outside program hosts. busy_until: a function takes long, so other nodes take the waiting '
+    'tasks.';
 
--- The fence: a host may write for a task as long as this row stands.
+-- The fence: a host may write for a task as long as this row exists.
 CREATE TABLE _sas.watch_held (
     watch_id bigint PRIMARY KEY,
     node_id bigint NOT NULL,
@@ -189,11 +198,11 @@ CREATE TABLE _sas.watch_held (
 );
 CREATE INDEX watch_held_node ON _sas.watch_held (node_id);
 CREATE INDEX watch_held_lane ON _sas.watch_held (lane);
-COMMENT ON TABLE _sas.watch_held IS 'Which node hosts which task, in which epoch, as the definition was at '
-                                    'which change.';
+COMMENT ON TABLE _sas.watch_held IS
+    'Which node hosts which task, in which epoch, and which change of the definition it uses.';
 
--- A node checks the tasks named here; what it learns is in their rows.
--- Several rows may be about the same task.
+-- A node checks the tasks that are named here; their own rows say what has changed. Several rows may name
+-- the same task.
 CREATE TABLE _sas.watch_note (
     node_id bigint NOT NULL,
     watch_id bigint NOT NULL,
@@ -204,13 +213,13 @@ CREATE TABLE _sas.watch_note (
 CREATE INDEX watch_note_unread ON _sas.watch_note (node_id) WHERE unread;
 CREATE INDEX watch_note_watch ON _sas.watch_note (watch_id);
 CREATE INDEX watch_note_again ON _sas.watch_note (again_at);
-COMMENT ON TABLE _sas.watch_note IS 'What hosts are told. A request to stop stays, and is told again at '
-                                    'again_at, until it is answered.';
+COMMENT ON TABLE _sas.watch_note IS
+    'Notes to hosts. A request to stop is repeated at again_at until the host answers it.';
 
--- Messages to the supervisor: several may be about the same task.
+-- Messages to the supervisor. Several rows may name the same task.
 CREATE TABLE _sas.watch_check (
     due_at timestamptz NOT NULL,
     watch_id bigint NOT NULL
 );
 CREATE INDEX watch_check_due ON _sas.watch_check (due_at);
-COMMENT ON TABLE _sas.watch_check IS 'Tasks whose state the supervisor is to bring in line with what is so.';
+COMMENT ON TABLE _sas.watch_check IS 'Tasks whose state the supervisor has to derive again.';
