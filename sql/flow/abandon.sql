@@ -1,10 +1,11 @@
 -- SPDX-License-Identifier: PostgreSQL
 --
--- A run that cannot continue: what is decided for it, for its children and for its open steps.
+-- Abandon: a run cannot go on. What happens to the run, its child runs and its open steps.
 
--- _sas.cancel_ready(run_ids, undos): takes what is ready of these runs out of the queue. A step that has not
--- begun gets its row, cancelled; another one has its row, and its state there is the caller's to change.
--- Returns those rows of the queue.
+-- _sas.cancel_ready(run_ids, undos): deletes the ready rows of these runs. A step that has not begun gets a
+-- row in state cancelled. A step that has begun has a row; the caller changes its state. Returns the
+-- deleted ready rows.
+-- Writes: ready, step.
 CREATE FUNCTION _sas.cancel_ready(run_ids bigint[], undos boolean) RETURNS _sas.ready[]
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -19,15 +20,14 @@ BEGIN
     RETURN gone;
 END $$;
 
--- _sas.abandon(run_ids, fates, errors, at_once, by): these runs cannot go on. Takes their ready rows first,
--- cancels what has not begun, keeps what is running, ends its children, and hands them to the scheduler once
--- nothing is running any more.
---
--- abandon_as: compensate | cancel undo what is done; fail leaves it standing.
--- at_once: what is running is not left to end: its claims are revoked.
--- by: rule | parent: a pause may still take it back, see _sas.keep_abandoned; null: for good.
--- Caller: holds the lock of the runs. Writes: ready, step, run, message, abandoned_run. Wakes: the scheduler.
--- Next: _sas.revoke_claims; _sas.undo_next, once nothing is running.
+-- _sas.abandon(run_ids, fates, errors, at_once, by): these runs cannot go on. Deletes their ready rows
+-- first, cancels steps that have not begun, lets running steps go on, ends the child runs, and hands the
+-- runs to the scheduler once nothing is running.
+--   fates    compensate, cancel: completed steps are undone; fail: they are left as they are
+--   at_once  running steps do not go on: their claims are revoked
+--   by       rule, parent: a pause may take it back, see _sas.keep_abandoned; null: it is final
+-- Caller: holds the lock of the runs. Writes: ready, step, run, message, abandoned_run. Wakes: the
+-- scheduler. Next: _sas.revoke_claims; _sas.undo_next, once nothing is running.
 CREATE FUNCTION _sas.abandon(run_ids bigint[], fates text[], errors jsonb[], at_once boolean DEFAULT false,
                              by text DEFAULT NULL) RETURNS void
 LANGUAGE plpgsql AS $$
@@ -38,14 +38,14 @@ BEGIN
     PERFORM _sas.keep_abandoned(run_ids, gone, by = 'parent') WHERE by IS NOT NULL;
     PERFORM _sas.stop_work(run_ids) WHERE at_once;
 
-    -- what they waited for until some time is waited for no more
+    -- timers of suspended steps are deleted
     DELETE FROM _sas.message d USING _sas.step s
     WHERE s.run_id = ANY (run_ids) AND s.state = 'suspended' AND s.waiting_until IS NOT NULL
       AND d.actor = 's' AND d.due_at = s.waiting_until AND d.run_id = s.run_id AND d.step_no = s.step_no
           AND d.element = s.element;
 
-    -- a step whose outcome is in doubt, or not over, has failed, not been cancelled; a failure
-    -- that the supervisor has not checked yet is decided with this
+    -- a step in doubt, or a poll that has not finished, has failed; it is not cancelled. This also decides
+    -- failures that the supervisor has not processed yet
     SELECT array_agg(_sas.make_step_change(
                run_id => s.run_id, step_no => s.step_no, element => s.element, from_state => s.state,
                to_state => CASE WHEN s.state = 'failed' OR s.in_doubt OR s.asks IS NOT NULL
@@ -54,15 +54,16 @@ BEGIN
                error => broken.error, finished_at => sas.now()))
     INTO changes
     FROM _sas.step s
-    -- a map, or a step that repeats, one of whose elements has failed for good, has failed with it
+    -- a map, or a repeating step, fails if one of its elements has failed for good
     LEFT JOIN LATERAL (SELECT e.error FROM _sas.step e
                        WHERE s.waiting_kind = 'elements' AND s.element = 0 AND e.run_id = s.run_id
                            AND e.step_no = s.step_no AND e.element > 0
                          AND e.state = 'failed' AND e.waiting_kind IS NULL
                        ORDER BY e.finished_at, e.element LIMIT 1) broken ON true
     WHERE s.run_id = ANY (run_ids)
-      AND (s.state IN ('waiting', 'ready') OR s.state = 'suspended' AND s.waiting_kind IS DISTINCT
-           FROM 'child' OR s.state = 'failed' AND s.waiting_kind = 'supervisor');
+      AND (s.state IN ('waiting', 'ready')
+           OR s.state = 'suspended' AND s.waiting_kind IS DISTINCT FROM 'child'
+           OR s.state = 'failed' AND s.waiting_kind = 'supervisor');
     PERFORM _sas.move_steps(changes);
     PERFORM _sas.abandon_children(run_ids, CASE WHEN at_once THEN 'abort' END, fates);
 
@@ -73,7 +74,7 @@ BEGIN
         error => f.error)))
     FROM unnest(run_ids, fates, errors) AS f (run_id, abandon_as, error)
     JOIN _sas.run r ON r.run_id = f.run_id;
-    -- one that was to be undone before its fallback, and waits for an operator
+    -- steps that were to be undone before their fallback, and are deferred by a pause
     PERFORM _sas.requeue(array_agg(s.run_id), array_agg(s.step_no), array_agg(s.element))
     FROM _sas.step s WHERE s.run_id = ANY (run_ids) AND s.state = 'compensating' AND s.deferred
     HAVING count(*) > 0;

@@ -1,13 +1,12 @@
 -- SPDX-License-Identifier: PostgreSQL
 --
--- Advance: what follows when steps have ended. Called in the transaction that
--- ended them, by whoever did; all runs are locked by the caller.
+-- Advance: what follows when steps have ended, in the transaction that has ended them. The caller holds the
+-- lock of all runs.
 
--- _sas.advance(run_ids, step_nos): steps of runs that go on have succeeded or were skipped: makes ready what
--- waited for them only, and stops the runs that have nothing left to do.
---
--- Caller: holds the lock of the runs. Writes: step, run. Next: _sas.make_ready wakes those that can claim
--- what is ready; _sas.end_of_steps ends a run.
+-- _sas.advance(run_ids, step_nos): continues runs after these steps have succeeded or were skipped: makes
+-- ready the steps that waited for them only, and stops the runs that have nothing left to do.
+-- Caller: holds the lock of the runs. Writes: step, run. Next: _sas.make_ready wakes the workers that can
+-- claim the ready steps; _sas.end_of_steps ends a run.
 CREATE FUNCTION _sas.advance(run_ids bigint[], step_nos int[]) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -33,13 +32,13 @@ BEGIN
 END $$;
 
 -- _sas.steps_after(run_ids, step_nos): what follows from the end of these steps:
---   changes                  of steps that wait for others still, or have waited, or are deferred
+--   changes                  changes of steps that still wait for others, have waited, or are deferred
 --   ready_runs, ready_nos    steps that are ready now
---   counted, counts          runs whose number of open steps is another one
---   ended                    runs in which nothing is open any more
+--   counted, counts          runs whose number of open steps changes
+--   ended                    runs in which no step is open any more
 --   held                     runs that continue beside a failure, see _sas.check_hosted
---
--- A step that waits for several has a row with a counter from the first on, so that each edge is walked once.
+-- A step that waits for several others has a row with a counter as soon as the first of them has ended, so
+-- that each edge is followed once.
 CREATE FUNCTION _sas.steps_after(run_ids bigint[], step_nos int[], OUT changes _sas.step_change[],
                                  OUT ready_runs bigint[], OUT ready_nos int[], OUT counted bigint[],
                                  OUT counts int[], OUT ended bigint[], OUT held bigint[])
@@ -51,8 +50,8 @@ BEGIN
     hit AS (
         SELECT d.run_id, d.version_id, d.state = 'paused' AS paused, e.to_no, count(*)::int AS n
         FROM done d
-        -- OFFSET 0: by the whole key, not by its first column through all edges of the workflow, or steps of
-        -- the run
+        -- OFFSET 0: without it the planner may use only the first column of the key, and walk all edges of
+        -- the workflow, or all steps of the run
         CROSS JOIN LATERAL (SELECT x.to_no FROM _sas.workflow_edge x WHERE x.version_id = d.version_id
                             AND x.from_no = d.step_no OFFSET 0) e
         GROUP BY 1, 2, 3, 4),
@@ -65,7 +64,7 @@ BEGIN
         LEFT JOIN LATERAL (SELECT x.state, x.needs_left FROM _sas.step x WHERE x.run_id = h.run_id
                            AND x.step_no = h.to_no AND x.element = 0 OFFSET 0) s ON true
         WHERE s.state IS NULL OR s.state = 'waiting'),
-    -- a chain of steps leaves the counter as it is
+    -- in a chain of steps the counter does not change
     sums AS (
         SELECT x.run_id, (max(x.open_steps) + sum(x.n))::int AS open_steps,
             bool_or(x.state = 'running') AS running, bool_or(x.paused_state = 'held') AS held
@@ -82,20 +81,20 @@ BEGIN
                array_agg(n.run_id) FILTER (WHERE n.needs_left = 0 AND NOT n.paused) AS run_ids,
                array_agg(n.to_no) FILTER (WHERE n.needs_left = 0 AND NOT n.paused) AS step_nos
         FROM next n),
-    -- one that ends is written once, with its end
+    -- a run that ends is not written here: it is written once, with its end
     books AS (
         SELECT array_agg(s.run_id) FILTER (WHERE NOT (s.open_steps = 0 AND s.running)) AS counted,
                array_agg(s.open_steps) FILTER (WHERE NOT (s.open_steps = 0 AND s.running)) AS counts,
                array_agg(s.run_id) FILTER (WHERE s.open_steps = 0) AS ended,
-                   array_agg(s.run_id) FILTER (WHERE s.held) AS held
+               array_agg(s.run_id) FILTER (WHERE s.held) AS held
         FROM sums s)
     SELECT f.changes, f.run_ids, f.step_nos, b.counted, b.counts, b.ended, b.held
     INTO changes, ready_runs, ready_nos, counted, counts, ended, held
     FROM follows f CROSS JOIN books b;
 END $$;
 
--- _sas.end_of_steps(run_ids): no step is open any more in these runs that
--- have no abandon_as: the finalize step is made ready, or the run stops.
+-- _sas.end_of_steps(run_ids): no step is open any more in these runs, which have no abandon_as: makes the
+-- finalize step ready, or stops the run.
 -- Caller: holds the lock of the runs. Writes: run, step. Next: _sas.make_ready for the finalize step,
 -- _sas.change_runs for the end.
 CREATE FUNCTION _sas.end_of_steps(run_ids bigint[]) RETURNS void
@@ -110,7 +109,7 @@ BEGIN
     -- a paused run that has nothing left to do stops when it is resumed
     SELECT array_agg(r.run_id) FILTER (WHERE r.state = 'pending'),
            array_agg(r.run_id) FILTER (WHERE f.is_due AND r.state <> 'paused'),
-               array_agg(v.finalize_no) FILTER (WHERE f.is_due AND r.state <> 'paused'),
+           array_agg(v.finalize_no) FILTER (WHERE f.is_due AND r.state <> 'paused'),
            array_agg(_sas.make_step_change(
                run_id => r.run_id, step_no => v.finalize_no, element => 0, from_state => 'none',
                to_state => 'ready', deferred => true))
@@ -132,10 +131,10 @@ BEGIN
     CROSS JOIN LATERAL (SELECT v.finalize_no IS NOT NULL
                         AND NOT EXISTS (SELECT FROM _sas.step s WHERE s.run_id = r.run_id
                                         AND s.step_no = v.finalize_no AND s.element = 0) AS is_due OFFSET 0) d
-    CROSS JOIN LATERAL (SELECT d.is_due, NOT d.is_due
-                        AND r.state IN ('pending', 'running') AS stops OFFSET 0) f
-    LEFT JOIN LATERAL _sas.render(v.output, CASE WHEN v.output IS NOT NULL
-                                  AND f.stops THEN _sas.run_context(r, '', v.output_reads) END) o
+    CROSS JOIN LATERAL (SELECT d.is_due,
+                               NOT d.is_due AND r.state IN ('pending', 'running') AS stops OFFSET 0) f
+    LEFT JOIN LATERAL _sas.render(v.output, CASE WHEN v.output IS NOT NULL AND f.stops
+                                                 THEN _sas.run_context(r, '', v.output_reads) END) o
         ON v.output IS NOT NULL AND f.stops
     WHERE r.run_id = ANY (run_ids);
 
@@ -151,8 +150,9 @@ BEGIN
     PERFORM _sas.change_runs(stops);
 END $$;
 
--- _sas.abandon_children(run_ids, how, fates): what children of these runs are open ends as well.
--- how: abort, halt; null: what is running there is left to end.
+-- _sas.abandon_children(run_ids, how, fates): ends the open child runs of these runs as well. how: abort or
+-- halt; null: steps that are running in them may finish.
+-- Writes: message. Wakes: the scheduler.
 CREATE FUNCTION _sas.abandon_children(run_ids bigint[], how text, fates text[]) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
@@ -161,14 +161,16 @@ BEGIN
         coalesce(how, CASE f.abandon_as WHEN 'fail' THEN 'fail' ELSE 'cancel' END)
     FROM unnest(run_ids, fates) AS f (run_id, abandon_as)
     JOIN _sas.run c ON c.parent_run_id = f.run_id
-    -- one that undoes a step is waited for, but for a halt
+    -- a child run that undoes a step goes on, except in a halt
     WHERE c.state <> 'stopped' AND (how = 'halt' OR c.parent_element >= 0) IS NOT FALSE;
     IF FOUND THEN
         PERFORM _sas.wake('{}', true, false, '{}');
     END IF;
 END $$;
 
--- _sas.hand_to_scheduler(run_ids): tells the scheduler about doomed runs in which nothing is running.
+-- _sas.hand_to_scheduler(run_ids): sends the scheduler a message about abandoned runs in which no step is
+-- open, so that it undoes them.
+-- Next: _sas.undo_next.
 CREATE FUNCTION _sas.hand_to_scheduler(run_ids bigint[]) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
@@ -180,9 +182,10 @@ BEGIN
     END IF;
 END $$;
 
--- _sas.move_to_paused(run_ids, why, who, errors): takes runs off the road. Ready steps are
--- deferred in rows of their own; running ones continue and their replies count.
--- Caller: holds the lock of the runs. Writes: ready, step, run. Next: _sas.continue_runs, when it is resumed.
+-- _sas.move_to_paused(run_ids, why, who, errors): pauses runs. Ready steps are deferred, in rows of their
+-- own; running steps continue, and their replies count.
+-- Caller: holds the lock of the runs. Writes: ready, step, run. Next: _sas.continue_runs, when the run is
+-- resumed.
 CREATE FUNCTION _sas.move_to_paused(run_ids bigint[], why text[], who text, errors jsonb[]) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -205,8 +208,10 @@ BEGIN
     PERFORM _sas.free_slots(run_ids);
 END $$;
 
--- _sas.close_steps(run_ids): one open step less for each entry, in doomed runs. One that was halted has none.
--- Caller: holds the lock of the runs. Writes: run. Next: _sas.undo_next, by the scheduler, when none is open.
+-- _sas.close_steps(run_ids): counts one open step less for each entry, in abandoned runs. A halted run has
+-- no open steps.
+-- Caller: holds the lock of the runs. Writes: run. Next: _sas.undo_next, by the scheduler, when no step is
+-- open.
 CREATE FUNCTION _sas.close_steps(run_ids bigint[]) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
@@ -216,7 +221,9 @@ BEGIN
     PERFORM _sas.hand_to_scheduler(run_ids);
 END $$;
 
--- _sas.notify_supervisor(failed): failed steps wait for its decision.
+-- _sas.notify_supervisor(failed): sends the supervisor a message for each of these failed steps, which wait
+-- for its decision.
+-- Writes: message. Wakes: the supervisor. Next: _sas.decide_due.
 CREATE FUNCTION _sas.notify_supervisor(failed _sas.step_change[]) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
@@ -225,7 +232,8 @@ BEGIN
     PERFORM _sas.wake('{}', false, true, '{}');
 END $$;
 
--- _sas.queue_again(again): steps that were given back: into the queue now, or a timer for later.
+-- _sas.queue_again(again): offers steps again that a worker has given back: now, or by a timer later.
+-- Writes: message, ready. Wakes: the scheduler for the timer.
 CREATE FUNCTION _sas.queue_again(again _sas.step_change[]) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
@@ -239,9 +247,8 @@ BEGIN
     FROM unnest(again) a WHERE a.waiting_until IS NULL;
 END $$;
 
--- _sas.requeue(...): steps that stand at ready or compensating go into the
--- queue; those of paused runs are deferred, those of doomed ones are cancelled, or undone when they have
--- begun.
+-- _sas.requeue(...): puts steps in state ready or compensating into the ready queue. Steps of paused runs
+-- are deferred. Steps of abandoned runs are cancelled, or undone if they have begun.
 -- Caller: holds the lock of the runs. Writes: step, run. Next: _sas.make_ready.
 CREATE FUNCTION _sas.requeue(run_ids bigint[], step_nos int[], elements int[]) RETURNS void
 LANGUAGE plpgsql AS $$

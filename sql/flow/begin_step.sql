@@ -1,10 +1,11 @@
 -- SPDX-License-Identifier: PostgreSQL
 --
--- Enter: steps that need thought before they begin, and what ends them without
--- a worker. Called by the scheduler, with the runs locked.
+-- How a step begins that is more than one call, and how a step ends without a worker. The scheduler calls
+-- these functions with the runs locked.
 
--- _sas.go_on(run_ids, step_nos, elements): these steps, or elements, of runs that continue have succeeded or
--- were skipped.
+-- _sas.go_on(run_ids, step_nos, elements): continues runs after these steps, or elements of steps, have
+-- succeeded or were skipped.
+-- Next: _sas.advance for steps, _sas.count_elements for elements.
 CREATE FUNCTION _sas.go_on(run_ids bigint[], step_nos int[], elements int[]) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
@@ -20,9 +21,9 @@ BEGIN
     HAVING count(*) > 0;
 END $$;
 
--- _sas.fail_steps(..., errors): these steps, or their undos, fail for good, without a worker; the supervisor
--- decides.
--- Writes: step, due. Wakes: the supervisor. Next: _sas.decide_due.
+-- _sas.fail_steps(..., errors): these steps, or their undos, fail for good, without a worker. The
+-- supervisor decides what follows.
+-- Writes: step, message. Wakes: the supervisor. Next: _sas.decide_due.
 CREATE FUNCTION _sas.fail_steps(run_ids bigint[], step_nos int[], elements int[], errors jsonb[]) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -42,8 +43,9 @@ BEGIN
     PERFORM _sas.notify_supervisor(changes) WHERE changes IS NOT NULL;
 END $$;
 
--- _sas.succeed_steps(..., outputs): these steps, or their undos, have what they waited for. expect and output
--- of a step with elements are asked of each element, not of the whole. What an undo returns is not kept.
+-- _sas.succeed_steps(..., outputs): these steps, or their undos, have got what they waited for; outputs are
+-- their results. expect and output of a step with elements apply to each element, not to the step as a
+-- whole. The result of an undo is not stored.
 -- Writes: step. Next: _sas.follow_success.
 CREATE FUNCTION _sas.succeed_steps(run_ids bigint[], step_nos int[], elements int[], outputs jsonb[])
 RETURNS void
@@ -57,18 +59,17 @@ DECLARE
 BEGIN
     WITH judged AS (
         SELECT u.run_id, u.step_no, u.element, coalesce(s.state, 'none') AS from_state,
-            coalesce(o.result, u.output) AS output,
+               coalesce(o.result, u.output) AS output,
                CASE WHEN m.met IS NULL
                     THEN _sas.problem_object('expect', _sas.neither('expect', m.reason), w.expect #>> '{}',
                                              NULL, u.run_id, w.name)
-                    WHEN NOT m.met THEN _sas.problem_object('expect', 'the result is not what was expected',
-                                                            w.expect #>> '{}', NULL, u.run_id, w.name)
+                    WHEN NOT m.met
+                    THEN _sas.problem_object('expect', 'the result is not what was expected',
+                                             w.expect #>> '{}', NULL, u.run_id, w.name)
                     WHEN o.problem IS NOT NULL
-                        THEN _sas.problem_object('output', 'could not build the output of the step',
-                                                                        format('%s: %s',
-                                                                               o.problem ->> 'path',
-                                                                               o.problem ->> 'what'), NULL,
-                                                                            u.run_id, w.name) END AS error
+                    THEN _sas.problem_object('output', 'could not build the output of the step',
+                                             format('%s: %s', o.problem ->> 'path', o.problem ->> 'what'),
+                                             NULL, u.run_id, w.name) END AS error
         FROM unnest(run_ids, step_nos, elements, outputs) AS u (run_id, step_no, element, output)
         JOIN _sas.run r ON r.run_id = u.run_id
         LEFT JOIN LATERAL (SELECT * FROM _sas.step x WHERE x.run_id = u.run_id AND x.step_no = u.step_no
@@ -76,9 +77,8 @@ BEGIN
         JOIN _sas.workflow_step w ON w.version_id = r.version_id AND w.step_no = u.step_no
             AND w.undo = (coalesce(s.state, '') = 'compensating')
         CROSS JOIN LATERAL (SELECT u.element = 0 AND coalesce(w.shape ?| '{each,repeat}', false) AS whole) h
-        CROSS JOIN LATERAL (SELECT CASE WHEN NOT h.whole
-                            AND (w.expect IS NOT NULL OR w.output IS NOT NULL)
-                            THEN _sas.context(r, w, u.element) END AS root OFFSET 0) x
+        CROSS JOIN LATERAL (SELECT CASE WHEN NOT h.whole AND (w.expect IS NOT NULL OR w.output IS NOT NULL)
+                                        THEN _sas.context(r, w, u.element) END AS root OFFSET 0) x
         CROSS JOIN LATERAL (SELECT h.whole OR t.met AS met, t.reason
                             FROM _sas.meets(CASE WHEN NOT h.whole THEN w.expect END, u.output, x.root) t
                             OFFSET 0) m
@@ -92,9 +92,9 @@ BEGIN
                started_at => sas.now(), finished_at => sas.now()))
                FILTER (WHERE j.error IS NULL),
            array_agg(j.run_id) FILTER (WHERE j.error IS NOT NULL),
-               array_agg(j.step_no) FILTER (WHERE j.error IS NOT NULL),
+           array_agg(j.step_no) FILTER (WHERE j.error IS NOT NULL),
            array_agg(j.element) FILTER (WHERE j.error IS NOT NULL),
-               array_agg(j.error) FILTER (WHERE j.error IS NOT NULL)
+           array_agg(j.error) FILTER (WHERE j.error IS NOT NULL)
     INTO changes, failed_runs, failed_nos, failed_elements, errors
     FROM judged j CROSS JOIN LATERAL (SELECT j.from_state = 'compensating' AS undone) o;
     PERFORM _sas.move_steps(changes);
@@ -102,10 +102,10 @@ BEGIN
     PERFORM _sas.fail_steps(failed_runs, failed_nos, failed_elements, errors) WHERE failed_runs IS NOT NULL;
 END $$;
 
--- _sas.follow_success(changes): these steps have succeeded, or were undone, without a worker: what comes
--- next.
--- Next: _sas.go_on; _sas.fall_back, of one that was undone for its fallback; _sas.close_steps in a run that
--- cannot continue.
+-- _sas.follow_success(changes): continues after these steps have succeeded, or were undone, without a
+-- worker.
+-- Next: _sas.go_on; _sas.fall_back for a step that was undone before its fallback; _sas.close_steps in a
+-- run that cannot go on.
 CREATE FUNCTION _sas.follow_success(changes _sas.step_change[]) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -132,8 +132,8 @@ BEGIN
     HAVING count(*) > 0;
 END $$;
 
--- _sas.skip_steps(run_ids, step_nos, cascades): their condition is false; with
--- cascade what depends on them, directly or not, is skipped as well.
+-- _sas.skip_steps(run_ids, step_nos, cascades): skips these steps, because their condition is false. With
+-- cascade, all steps that depend on them, directly or not, are skipped as well.
 CREATE FUNCTION _sas.skip_steps(run_ids bigint[], step_nos int[], cascades boolean[]) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -147,7 +147,7 @@ BEGIN
     gone AS (
         SELECT f.run_id, f.version_id, x.step_no, x.cascade
         FROM first f
-        -- of an include all that is inside is skipped; its close end has what follows
+        -- when an include is skipped, all steps inside are; what follows depends on its closing step
         CROSS JOIN LATERAL (SELECT f.step_no, f.cascade AND f.covers IS NULL AS cascade
                             UNION ALL
                             SELECT c, f.cascade AND c = f.covers[cardinality(f.covers)]
@@ -164,15 +164,17 @@ BEGIN
     LEFT JOIN _sas.step s ON s.run_id = g.run_id AND s.step_no = g.step_no AND s.element = 0
     WHERE coalesce(s.state, 'none') IN ('none', 'waiting', 'ready');
     PERFORM _sas.move_steps(changes);
-    -- all that follows a cascade is skipped already: only the first one is counted
+    -- a cascade has skipped everything that follows, so only the first step is counted
     PERFORM _sas.advance(array_agg(u.run_id), array_agg(coalesce(w.covers[cardinality(w.covers)], u.step_no)))
     FROM unnest(run_ids, step_nos) AS u (run_id, step_no)
     JOIN _sas.run r ON r.run_id = u.run_id
     JOIN _sas.workflow_step w ON w.version_id = r.version_id AND w.step_no = u.step_no AND NOT w.undo;
 END $$;
 
--- _sas.begin_steps(run_ids, step_nos, elements): asks the condition of each, and begins it as its kind wants.
--- Caller: the scheduler, with the lock of the runs. Next: one function for each way in which a step begins.
+-- _sas.begin_steps(run_ids, step_nos, elements): evaluates the condition of each step, and begins the step
+-- as its kind requires.
+-- Caller: the scheduler; holds the lock of the runs. Next: one function for each way in which a step begins
+-- (_sas.beginning).
 CREATE FUNCTION _sas.begin_steps(run_ids bigint[], step_nos int[], elements int[]) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -181,13 +183,14 @@ DECLARE
 BEGIN
     PERFORM _sas.start_runs(run_ids);
     SELECT array_agg(CASE WHEN w.shape ? 'reverses'
-                     THEN ROW('undo', u.run_id, u.step_no, u.element, s.state, NULL)::_sas.beginning
-                          WHEN r.state = 'paused' THEN ROW('park', u.run_id, u.step_no, u.element,
-                                                           coalesce(s.state, 'none'), NULL)::_sas.beginning
+                          THEN ROW('undo', u.run_id, u.step_no, u.element, s.state, NULL)::_sas.beginning
+                          WHEN r.state = 'paused'
+                          THEN ROW('park', u.run_id, u.step_no, u.element, coalesce(s.state, 'none'),
+                                   NULL)::_sas.beginning
                           ELSE _sas.beginning_of(w, u.run_id, u.element, coalesce(s.state, 'none'), x.root,
-                                          (SELECT d.input FROM _sas.override d WHERE d.run_id = u.run_id
-                                           AND d.step_no = u.step_no AND d.element = u.element
-                                           AND NOT w.undo)) END
+                                                 (SELECT d.input FROM _sas.override d
+                                                  WHERE d.run_id = u.run_id AND d.step_no = u.step_no
+                                                    AND d.element = u.element AND NOT w.undo)) END
                      ORDER BY u.run_id, u.step_no, u.element)
     INTO beginnings
     FROM (SELECT DISTINCT * FROM unnest(run_ids, step_nos, elements) AS u (run_id, step_no, element)) u
@@ -196,14 +199,14 @@ BEGIN
                        AND x.element = u.element OFFSET 0) s ON true
     JOIN _sas.workflow_step w ON w.version_id = r.version_id AND w.step_no = u.step_no
         AND w.undo = (coalesce(s.state, '') = 'compensating')
-    CROSS JOIN LATERAL (SELECT CASE WHEN NOT coalesce(w.shape ? 'reverses', false)
-                        AND r.state <> 'paused'
-                        THEN (SELECT h.root
-                              FROM _sas.root_of(r.run_id, r.version_id, r.trace, r.key, r.input, r.labels,
-                                                r.created_at, r.deadline, r.schedule, r.scheduled_at, w,
-                                                u.element) h) END AS root OFFSET 0) x
-    -- an undo of a run that is paused is asked for again when it is resumed; one that is made for a fallback
-    -- is part of a run that goes on
+    CROSS JOIN LATERAL (
+        SELECT CASE WHEN NOT coalesce(w.shape ? 'reverses', false) AND r.state <> 'paused'
+                    THEN (SELECT h.root
+                          FROM _sas.root_of(r.run_id, r.version_id, r.trace, r.key, r.input, r.labels,
+                                            r.created_at, r.deadline, r.schedule, r.scheduled_at, w,
+                                            u.element) h) END AS root OFFSET 0) x
+    -- a resume begins the undo of a paused run again; an undo before a fallback is part of a run that goes
+    -- on
     WHERE CASE WHEN w.undo
         THEN r.state IN ('pending', 'running', 'compensating') AND s.waiting_kind IS NULL
         ELSE r.abandon_as IS NULL AND r.state IN ('pending', 'running', 'paused')
@@ -212,10 +215,10 @@ BEGIN
     FOR b IN
         SELECT g.what, array_agg(g.run_id) AS runs, array_agg(g.step_no) AS nos,
             array_agg(g.element) AS elements, array_agg(g.state) AS states, array_agg(g.value) AS values
-        FROM (SELECT n.* FROM unnest(beginnings) WITH ORDINALITY AS n (what, run_id, step_no, element, state,
-                        value, place) ORDER BY n.place) g
+        FROM (SELECT n.* FROM unnest(beginnings) WITH ORDINALITY
+                  AS n (what, run_id, step_no, element, state, value, place) ORDER BY n.place) g
         GROUP BY g.what
-            ORDER BY array_position('{undo,park,pass,fan,child,wait,fall,fail,skip,cascade,done}', g.what)
+        ORDER BY array_position('{undo,park,pass,fan,child,wait,fall,fail,skip,cascade,done}', g.what)
     LOOP
         CASE b.what
         WHEN 'undo' THEN PERFORM _sas.undo_children(b.runs, b.nos, b.elements);
@@ -239,10 +242,10 @@ BEGIN
     END LOOP;
 END $$;
 
--- _sas.beginning_of(w, run_id, element, state, root, new_input): how this step, or element, begins.
--- new_input: what an operator has put in the place of its own.
+-- _sas.beginning_of(w, run_id, element, state, root, new_input): decides how this step, or element, begins.
+-- new_input: an operator has set this input instead of the step's own.
 CREATE FUNCTION _sas.beginning_of(w _sas.workflow_step, run_id bigint, element int, state text, root jsonb,
-                           new_input jsonb) RETURNS _sas.beginning
+                                  new_input jsonb) RETURNS _sas.beginning
 LANGUAGE plpgsql AS $$
 DECLARE
     whole boolean := element = 0 AND w.shape IS NOT NULL;
@@ -263,7 +266,7 @@ BEGIN
         what := CASE w.shape ->> 'else' WHEN 'skip_cascade' THEN 'cascade' ELSE 'skip' END;
     ELSIF whole AND w.shape ?| '{each,repeat}' THEN
         what := 'fan';
-        -- not of a first turn, nor of one that continues where it failed
+        -- "repeat" has no array, and a map that is tried again continues with the elements that it has
         IF w.shape ? 'each' AND NOT EXISTS (SELECT FROM _sas.map_progress f WHERE f.run_id = $2
                                             AND f.step_no = w.step_no) THEN
             SELECT * INTO made FROM _sas.made_of(w.shape -> 'each', root, new_input, 'array');
@@ -274,16 +277,17 @@ BEGIN
                                              CASE WHEN made.kind IS NULL THEN made.problem
                                                   ELSE format('%s gives %s', w.shape ->> 'each',
                                                               CASE made.kind WHEN 'object' THEN 'an object'
-                                                              ELSE 'a ' || made.kind END) END, NULL, run_id,
-                                                      w.name);
+                                                                             ELSE 'a ' || made.kind END) END,
+                                             NULL, run_id, w.name);
             END IF;
         END IF;
     ELSIF w.kind = 'wait' THEN
         what := 'wait';
     ELSIF w.kind IN ('workflow', 'join') THEN
-        SELECT * INTO made FROM _sas.made_of(coalesce(w.input, CASE w.kind WHEN 'join' THEN 'null'::jsonb
-                                                      ELSE '"{{input}}"' END), root, new_input, CASE w.kind
-                                             WHEN 'workflow' THEN 'object' END);
+        SELECT * INTO made
+        FROM _sas.made_of(coalesce(w.input, CASE w.kind WHEN 'join' THEN 'null'::jsonb
+                                                        ELSE '"{{input}}"' END),
+                          root, new_input, CASE w.kind WHEN 'workflow' THEN 'object' END);
         what := CASE w.kind WHEN 'join' THEN 'done' ELSE 'child' END;
         value := made.result;
         IF made.problem IS NOT NULL THEN
@@ -301,8 +305,9 @@ BEGIN
     RETURN ROW(what, run_id, w.step_no, element, state, value);
 END $$;
 
--- _sas.made_of(template, root, new_input, must): what a template gives, or new_input in its place. problem:
--- why there is nothing; kind: it is of this kind, and not what it must be.
+-- _sas.made_of(template, root, new_input, must): the result of a template, or new_input instead of it.
+-- must: the JSON type that the result must have. problem: why there is no result. kind: the JSON type that
+-- the result has, if it is not that one.
 CREATE FUNCTION _sas.made_of(template jsonb, root jsonb, new_input jsonb, must text, OUT result jsonb,
                              OUT problem text, OUT kind text)
 LANGUAGE plpgsql STABLE AS $$
@@ -321,19 +326,20 @@ BEGIN
     END IF;
 END $$;
 
--- _sas.needs_output(w, name): does this step refer to the output of a step before it as to something that
--- must be there?
+-- _sas.needs_output(w, name): does this step refer to the output of that step in a way that fails when
+-- there is none?
 CREATE FUNCTION _sas.needs_output(w _sas.workflow_step, name text) RETURNS boolean
 LANGUAGE sql STABLE AS $$
-    SELECT EXISTS (SELECT FROM _sas.references(jsonb_build_array(w.request, w.input, w.output,
-                        w.shape -> 'each', w.shape -> 'wait', w.shape #> '{poll,call}')) r
+    SELECT EXISTS (SELECT FROM _sas.references(jsonb_build_array(
+                       w.request, w.input, w.output, w.shape -> 'each', w.shape -> 'wait',
+                       w.shape #> '{poll,call}')) r
                    WHERE r.root = 'steps' AND r.member = name AND r.third IN ('output', 'started')
                        AND NOT r.optional)
 $$;
 
--- _sas.after_skip(run_ids, step_nos): these steps of runs that go on had failed, or waited, and were skipped:
--- what needs their output is skipped with them, and what needs the output of that; what only comes after goes
--- on. One that was given another output counts as any that has ended.
+-- _sas.after_skip(run_ids, step_nos): continues runs after these steps, which had failed or waited, were
+-- skipped. Steps that need the output of a skipped step are skipped with it, and so on; steps that only
+-- come after it go on. A skipped step that was given another output counts like one that has succeeded.
 CREATE FUNCTION _sas.after_skip(run_ids bigint[], step_nos int[]) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -361,7 +367,7 @@ BEGIN
             WHERE e.version_id = g.version_id AND e.from_no = g.step_no
                 AND _sas.needs_output(w.whole, o.local_name)
             UNION ALL
-            -- of an include all that is inside
+            -- an include is skipped with all steps inside
             SELECT unnest(o.covers)) n)
     SELECT array_agg(_sas.make_step_change(
                run_id => g.run_id, step_no => g.step_no, element => 0,
@@ -372,9 +378,9 @@ BEGIN
                        AND x.element = 0 OFFSET 0) s ON true
     WHERE coalesce(s.state, 'waiting') = 'waiting';
     PERFORM _sas.move_steps(changes);
-    -- these were not open: they are counted before they are counted off
+    -- these steps were not open: open_steps is raised here, because advance() lowers it for each of them
     UPDATE _sas.run r SET open_steps = r.open_steps + d.n
     FROM (SELECT c.run_id, count(*)::int AS n FROM unnest(changes) c GROUP BY 1) d WHERE r.run_id = d.run_id;
-    PERFORM _sas.advance(run_ids || ARRAY(SELECT c.run_id FROM unnest(changes) c), step_nos
-                         || ARRAY(SELECT c.step_no FROM unnest(changes) c));
+    PERFORM _sas.advance(run_ids || ARRAY(SELECT c.run_id FROM unnest(changes) c),
+                         step_nos || ARRAY(SELECT c.step_no FROM unnest(changes) c));
 END $$;

@@ -1,19 +1,19 @@
 -- SPDX-License-Identifier: PostgreSQL
 --
--- Children: a step of kind workflow is a run of its own. Its parent holds no
--- worker; the child tells the scheduler when it has stopped. Parents and
--- children are never locked together: each is changed by its own messages.
+-- Child runs: a step of kind workflow is a run of its own. Its parent holds no worker; the child sends the
+-- scheduler a message when it has stopped. Parents and children are never locked together: messages of its
+-- own change each run.
 
--- _sas.undo_element(element): the parent_element of a run that undoes this element of a step, or the element
--- that such a run undoes: -1 - n. So the run that did the work and the one that undoes it are told apart.
+-- _sas.undo_element(element): the parent_element of a run that undoes this element of a step, and the other
+-- way round: -1 - n. So the run that did the work and the run that undoes it differ.
 CREATE FUNCTION _sas.undo_element(element int) RETURNS int
 LANGUAGE sql IMMUTABLE AS $$ SELECT -1 - element $$;
 
--- _sas.begin_children(...): submits a run for each, as the owner of its parent. Of a step that is being
--- undone it is the run that undoes it.
--- Those of one step go together; what cannot be submitted fails its step.
--- Caller: the scheduler, with the lock of the parents. Writes: run of the children, step. Next: a child that
--- stops sends a message (_sas.note_ends), and _sas.children_ended ends the step.
+-- _sas.begin_children(...): submits a child run for each of these steps, or elements, as the owner of its
+-- parent. For a step that is being undone, the child run undoes it. All child runs of a step are submitted
+-- together; a step whose child cannot be submitted fails.
+-- Caller: the scheduler; holds the lock of the parents. Writes: run (the children), step. Next: a child
+-- that stops sends a message (_sas.note_ends), and _sas.children_ended ends the step.
 CREATE FUNCTION _sas.begin_children(run_ids bigint[], step_nos int[], elements int[], inputs jsonb[])
 RETURNS void
 LANGUAGE plpgsql AS $$
@@ -36,7 +36,7 @@ BEGIN
             CONTINUE;
         END IF;
         why := _sas.submit_children(g.run_id, g.step_no, g.undo, g.elements, g.inputs);
-        -- one bad input must not cost the others
+        -- a single wrong input must not fail the others
         IF why IS NOT NULL AND cardinality(g.elements) > 1 THEN
             FOR n IN 1 .. cardinality(g.elements) LOOP
                 why := _sas.submit_children(g.run_id, g.step_no, g.undo, g.elements[n : n],
@@ -49,8 +49,8 @@ BEGIN
     END LOOP;
 END $$;
 
--- _sas.child_workflow(run_id, step_no, undo): the workflow whose runs are the children of this step, or undo
--- it. It may have been dropped: one that was created under its name since is another.
+-- _sas.child_workflow(run_id, step_no, undo): the workflow of the child runs of this step, or of its undo.
+-- It may have been dropped; a workflow that was created later under the same name is another one.
 CREATE FUNCTION _sas.child_workflow(parent_id bigint, parent_no int, of_undo boolean) RETURNS _sas.workflow
 LANGUAGE sql STABLE AS $$
     SELECT f FROM _sas.run r JOIN _sas.workflow_step w ON w.version_id = r.version_id
@@ -59,7 +59,7 @@ LANGUAGE sql STABLE AS $$
     WHERE r.run_id = parent_id
 $$;
 
--- _sas.queue_of_step(run_id, step_no): the queue of the children of this step.
+-- _sas.queue_of_step(run_id, step_no): the queue of the child runs of this step.
 CREATE FUNCTION _sas.queue_of_step(parent_id bigint, parent_no int) RETURNS int
 LANGUAGE sql STABLE AS $$
     SELECT coalesce(w.queue_id, r.queue_id) FROM _sas.run r
@@ -67,8 +67,8 @@ LANGUAGE sql STABLE AS $$
     WHERE r.run_id = parent_id
 $$;
 
--- _sas.starts_itself(parent_id, parent_no, undo): is a run above a child of this step, or the parent, of the
--- child's workflow?
+-- _sas.starts_itself(parent_id, parent_no, undo): is the parent, or a run above it, a run of the same
+-- workflow as the child run of this step?
 CREATE FUNCTION _sas.starts_itself(parent_id bigint, parent_no int, of_undo boolean) RETURNS boolean
 LANGUAGE sql STABLE AS $$
     WITH RECURSIVE above AS (
@@ -80,10 +80,11 @@ LANGUAGE sql STABLE AS $$
                    WHERE v.workflow_id = (_sas.child_workflow(parent_id, parent_no, of_undo)).workflow_id)
 $$;
 
--- _sas.submit_children(...): null, or why they could not be submitted. plans: what their plan function
--- returned for each. A run that undoes a step is bound neither by the deadline of its parent nor by what ends
--- the runs above it: what is done is undone, however long that takes.
--- Writes: run, step. Next: the child runs by itself; see _sas.begin_children.
+-- _sas.submit_children(...): submits child runs of one step. Returns null, or why that was not possible.
+-- plans: what their plan function has returned for each. A run that undoes a step has neither the deadline
+-- of its parent, nor does it end with the runs above it: what is done must be undone, however long that
+-- takes.
+-- Writes: run, step. Next: the child goes on by itself; see _sas.begin_children.
 CREATE FUNCTION _sas.submit_children(parent_id bigint, parent_no int, of_undo boolean, parent_elements int[],
                                      inputs jsonb[], plans jsonb[] DEFAULT NULL) RETURNS text
 LANGUAGE plpgsql AS $$
@@ -102,7 +103,7 @@ BEGIN
         SELECT r.run_id, r.parent_run_id, r.parent_element, r.abandon_as, a.undoes OR a.parent_element < 0
         FROM above a JOIN _sas.run r ON r.run_id = a.parent_run_id)
     SELECT count(*), bool_or(a.abandon_as IS NOT NULL AND NOT a.undoes) INTO levels, doomed FROM above a;
-    -- workflows that start each other without an end would grow faster than a cancel could follow them down
+    -- workflows that start each other endlessly would grow faster than a cancel could follow them down
     IF doomed THEN
         RETURN 'a run above it cannot continue';
     END IF;
@@ -110,7 +111,7 @@ BEGIN
     IF levels >= deepest THEN
         RETURN format('child runs are limited to %s levels', deepest);
     END IF;
-    -- what the levels above said adds up, and may be more than one submit may say
+    -- priorities of the levels add up, and may exceed what one submit may ask for
     SELECT r.owner, least(greatest(r.priority, -1000), 1000) AS priority, r.labels,
         CASE WHEN NOT of_undo THEN greatest(r.deadline - sas.now(), interval '1 s') END AS time_left
     INTO p FROM _sas.run r
@@ -131,16 +132,17 @@ BEGIN
                        AND x.element = e OFFSET 0) s ON true;
     RETURN NULL;
 EXCEPTION WHEN OTHERS THEN
-    -- a limit of the owner passes, but not while runs wait that hold it themselves
+    -- an owner's limit frees up after a while, but not if the runs above, which wait for this one, use it
+    -- up
     IF (left(SQLSTATE, 2) IN ('40', '53', '57') OR SQLSTATE = '55P03')
        AND NOT (SQLSTATE = '53400' AND _sas.starts_itself(parent_id, parent_no, of_undo)) THEN
-        RAISE;  -- that is about the moment, not about the child
+        RAISE;  -- a passing condition, no fault of the child
     END IF;
     GET STACKED DIAGNOSTICS detail = PG_EXCEPTION_DETAIL;
     RETURN concat(SQLERRM, ' (' || nullif(rtrim(detail, '.'), '') || ')');
 END $$;
 
--- _sas.fail_children(...): these steps fail, since their child runs could not be submitted.
+-- _sas.fail_children(...): fails these steps, because their child runs could not be submitted.
 CREATE FUNCTION _sas.fail_children(parent_id bigint, parent_no int, parent_elements int[], why text)
 RETURNS void
 LANGUAGE sql AS $$
@@ -149,7 +151,7 @@ LANGUAGE sql AS $$
     FROM unnest(parent_elements) e
 $$;
 
--- _sas.child_problem(...): that a child run could not be submitted, and why, as an error.
+-- _sas.child_problem(...): the error that a child run could not be submitted, with the reason.
 CREATE FUNCTION _sas.child_problem(parent_id bigint, parent_no int, why text) RETURNS jsonb
 LANGUAGE sql STABLE AS $$
     SELECT _sas.problem_object('child', 'the child run could not be submitted', why, NULL, parent_id,
@@ -158,18 +160,18 @@ LANGUAGE sql STABLE AS $$
                                 AND w.step_no = parent_no AND NOT w.undo WHERE r.run_id = parent_id))
 $$;
 
--- _sas.last_child(run_id, step_no, element): the last child of a step; one that failed and is tried again has
--- several.
+-- _sas.last_child(run_id, step_no, element): the last child run of a step. A step that has failed and is
+-- tried again has several.
 CREATE FUNCTION _sas.last_child(parent_id bigint, parent_no int, parent_element int) RETURNS _sas.run
 LANGUAGE sql STABLE AS $$
     SELECT c FROM _sas.run c
     WHERE c.parent_run_id = parent_id AND c.parent_step_no = parent_no AND c.parent_element = $3
-        ORDER BY c.run_id DESC LIMIT 1
+    ORDER BY c.run_id DESC LIMIT 1
 $$;
 
--- _sas.children_ended(run_ids, step_nos, elements): their child runs have stopped. elements: as the children
--- say it, see _sas.undo_element.
--- Caller: the scheduler, with the lock of the parents. Next: _sas.succeed_steps, _sas.fail_steps.
+-- _sas.children_ended(run_ids, step_nos, elements): continues parents whose child runs have stopped.
+-- elements: parent_element of the children, see _sas.undo_element.
+-- Caller: the scheduler; holds the lock of the parents. Next: _sas.succeed_steps, _sas.fail_steps.
 CREATE FUNCTION _sas.children_ended(run_ids bigint[], step_nos int[], elements int[]) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -177,12 +179,12 @@ DECLARE
 BEGIN
     FOR well IN
         SELECT array_agg(x.run_id) FILTER (WHERE x.well) AS run_ids,
-            array_agg(x.step_no) FILTER (WHERE x.well) AS step_nos,
+               array_agg(x.step_no) FILTER (WHERE x.well) AS step_nos,
                array_agg(x.element) FILTER (WHERE x.well) AS elements,
-                   array_agg(coalesce(x.output, 'null')) FILTER (WHERE x.well) AS outputs,
+               array_agg(coalesce(x.output, 'null')) FILTER (WHERE x.well) AS outputs,
                array_agg(x.run_id) FILTER (WHERE x.ill) AS ill_runs,
-                   array_agg(x.step_no) FILTER (WHERE x.ill) AS ill_nos,
-                   array_agg(x.element) FILTER (WHERE x.ill) AS ill_elements,
+               array_agg(x.step_no) FILTER (WHERE x.ill) AS ill_nos,
+               array_agg(x.element) FILTER (WHERE x.ill) AS ill_elements,
                array_agg(_sas.problem_object('child',
                                              format('child run %s ended with result %s', x.child_id,
                                                     x.result),
@@ -205,8 +207,9 @@ BEGIN
     END LOOP;
 END $$;
 
--- _sas.ended_children(run_ids, step_nos, elements): of these steps whose child runs have stopped: what came
--- out. ill: the step, or its undo, has failed. Neither: the child was undone, or ended with its parent.
+-- _sas.ended_children(run_ids, step_nos, elements): the outcome of those of these steps whose child runs
+-- have stopped. well: the step, or its undo, has succeeded; ill: it has failed. Neither: the child was
+-- undone, or ended with its parent.
 CREATE FUNCTION _sas.ended_children(run_ids bigint[], step_nos int[], elements int[])
 RETURNS TABLE (run_id bigint, step_no int, element int, state text, name text, child_id bigint, result text,
                output jsonb, error jsonb, well boolean, ill boolean)
@@ -230,9 +233,10 @@ LANGUAGE sql STABLE AS $$
                ELSE s.state = 'compensating' AND NOT d.well END
 $$;
 
--- _sas.undo_children(run_ids, step_nos, elements): the undo of a child that did
--- its work is that the child is undone. One that is gone, or undone already, or has nothing to undo is done
--- with, and keeps its result.
+-- _sas.undo_children(run_ids, step_nos, elements): undoes child runs that have done their work, as the undo
+-- of their steps. A child that is purged, undone already, or has nothing to undo keeps its result; its step
+-- counts as undone.
+-- Writes: message, step. Wakes: the scheduler. Next: _sas.reverse_runs.
 CREATE FUNCTION _sas.undo_children(run_ids bigint[], step_nos int[], elements int[]) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -262,7 +266,8 @@ BEGIN
     PERFORM _sas.close_steps(array_agg(d.run_id)) FROM unnest(undone) d HAVING count(*) > 0;
 END $$;
 
--- _sas.reverse_runs(run_ids): runs that had ended well are undone with the run that they are children of.
+-- _sas.reverse_runs(run_ids): undoes child runs that had ended well, because their parent run is being
+-- undone.
 CREATE FUNCTION _sas.reverse_runs(run_ids bigint[]) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
@@ -272,8 +277,9 @@ BEGIN
     WHERE r.run_id = ANY ($1) AND r.state = 'stopped' AND r.result IN ('success', 'warning');
 END $$;
 
--- _sas.end_children(run_ids, how): the run that they are children of cannot continue.
--- how: cancel, fail; abort: as cancel, and what is running is stopped.
+-- _sas.end_children(run_ids, how): abandons child runs, because their parent run cannot go on. how: cancel,
+-- fail; abort: as cancel, and running work is stopped.
+-- Next: _sas.abandon.
 CREATE FUNCTION _sas.end_children(run_ids bigint[], how text) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -282,17 +288,18 @@ BEGIN
     SELECT array_agg(r.run_id) INTO doomed FROM _sas.run r WHERE r.run_id = ANY (run_ids)
         AND r.state <> 'stopped' AND r.abandon_as IS NULL;
     IF doomed IS NOT NULL THEN
-        PERFORM _sas.abandon(doomed, array_fill(CASE how WHEN 'abort' THEN 'cancel'
-                                             ELSE how END, ARRAY[cardinality(doomed)]),
-                          ARRAY(SELECT _sas.problem_object('parent',
-                                                           'its parent run cannot continue',
-                                                           NULL, NULL, d, NULL) FROM unnest(doomed) d),
-                              how = 'abort', CASE WHEN how <> 'abort' THEN 'parent' END);
+        PERFORM _sas.abandon(
+            doomed,
+            array_fill(CASE how WHEN 'abort' THEN 'cancel' ELSE how END, ARRAY[cardinality(doomed)]),
+            ARRAY(SELECT _sas.problem_object('parent', 'its parent run cannot continue', NULL, NULL, d, NULL)
+                  FROM unnest(doomed) d),
+            how = 'abort', CASE WHEN how <> 'abort' THEN 'parent' END);
     END IF;
 END $$;
 
--- _sas.end_replaced(run_ids): the next run of their schedule, or one under their concurrency key, takes their
--- place.
+-- _sas.end_replaced(run_ids): cancels these runs: the next run of their schedule, or a newer run under
+-- their concurrency key, replaces them.
+-- Next: _sas.abandon.
 CREATE FUNCTION _sas.end_replaced(run_ids bigint[]) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE

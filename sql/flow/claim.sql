@@ -1,21 +1,22 @@
 -- SPDX-License-Identifier: PostgreSQL
 --
--- The claim that workers of all kinds make: ready rows go, a lease comes, the steps say running.
+-- The claim, for workers of all kinds: deletes ready rows, inserts a lease, and sets the steps to running.
 
 -- _sas.take_from_lanes(lanes, quantities, urgent): takes up to quantities[i] steps of lanes[i] out of the
--- queue, of each owner in turn. urgent: see _sas.urgent_shares.
+-- ready queue; owners take turns. urgent: see _sas.urgent_shares.
 --
--- What was found beside a crash is claimed by itself: a function that is to run
--- alone ends the batch before it. This is seen to in the statement that takes the
--- rows, since an earlier look would miss what was made ready in between.
---   begun   the runs that begin with this; late: one of them is too late
---   plain   each is one step by itself, in no map, include, poll or fallback, whose templates see no other
---           step
+-- After a crash, a function that may have caused it is claimed alone: a function that must run alone ends
+-- the batch before it. The statement that takes the rows does this itself, because an earlier check would
+-- miss rows that become ready in between.
+--   begun   the runs that begin with this claim; late: one of them has passed its start_before
+--   plain   each is one step by itself: in no map, include, poll or fallback, with templates that read no
+--           other step
 --   shared  as in _sas.share_lanes
--- Never waits for a lock. Writes: ready.
+-- Never waits for a lock.
+-- Writes: ready.
 CREATE FUNCTION _sas.take_from_lanes(lanes int[], quantities int[], urgent boolean,
-                                OUT claimed _sas.claimed[], OUT begun bigint[], OUT late boolean,
-                                OUT plain boolean, OUT shared int[])
+                                     OUT claimed _sas.claimed[], OUT begun bigint[], OUT late boolean,
+                                     OUT plain boolean, OUT shared int[])
 LANGUAGE plpgsql AS $$
 DECLARE
     now timestamptz := sas.now();
@@ -29,8 +30,8 @@ BEGIN
         WITH taken AS (
             DELETE FROM _sas.ready r
             WHERE r.ctid = ANY (ARRAY(
-                SELECT unnest((array_agg(c.ctid))[:greatest(coalesce(array_position(array_agg(c.alone
-                                                  AND s.lane <= 0), true) - 1, 1000000), 1)])
+                SELECT unnest((array_agg(c.ctid))[:greatest(coalesce(
+                           array_position(array_agg(c.alone AND s.lane <= 0), true) - 1, 1000000), 1)])
                 FROM unnest(turns.in_lanes, turns.owners, turns.shares,
                             turns.marks) AS s (lane, owner, share, mark),
                      LATERAL (SELECT x.ctid, x.alone FROM _sas.ready x
@@ -40,42 +41,41 @@ BEGIN
         SELECT count(_sas.waited(t.lane, t.ready_at)),
                array_agg(ROW(t.run_id, t.step_no, t.element, t.undo, t.alone, r.version_id, t.lane,
                              coalesce(s.state, 'none'), coalesce(s.attempt, 0),
-                             CASE WHEN s.ask_until IS NULL
-                                 OR t.undo THEN coalesce(w.complete_in, _sas.complete_in())
+                             CASE WHEN s.ask_until IS NULL OR t.undo
+                                  THEN coalesce(w.complete_in, _sas.complete_in())
                                   ELSE greatest(least(coalesce(w.complete_in, _sas.complete_in()),
                                                       s.ask_until - now), interval '1 s') END,
-                                      gen_random_uuid())::_sas.claimed
+                             gen_random_uuid())::_sas.claimed
                          ORDER BY t.rank, t.run_id, t.step_no, t.element),
-                             array_agg(t.run_id) FILTER (WHERE r.state = 'pending'),
-                             bool_or(r.state = 'pending' AND r.start_before <= now),
+               array_agg(t.run_id) FILTER (WHERE r.state = 'pending'),
+               bool_or(r.state = 'pending' AND r.start_before <= now),
                bool_and(w.plain)
         INTO n, claimed, begun, late, plain
         FROM taken t
         JOIN _sas.run r ON r.run_id = t.run_id
-        -- OFFSET 0: by the whole key, not by its first column through all steps of the workflow, or of the
-        -- run
+        -- OFFSET 0: without it the planner may use only the first column of the key, and walk all steps of
+        -- the workflow, or of the run
         CROSS JOIN LATERAL (SELECT x.complete_in, x.shape IS NULL AND x.scope_no IS NULL
                             AND x.reads = '{}' AS plain FROM _sas.workflow_step x
                             WHERE x.version_id = r.version_id AND x.step_no = t.step_no
                                 AND x.undo = t.undo OFFSET 0) w
         LEFT JOIN LATERAL (SELECT x.state, x.attempt, x.ask_until FROM _sas.step x WHERE x.run_id = t.run_id
                            AND x.step_no = t.step_no AND x.element = t.element OFFSET 0) s ON true;
-        -- all that was shared out was in somebody's hands: the owners behind them have their turn
+        -- other transactions had locked all that was shared out: the next owners have their turn
         EXIT WHEN claimed IS NOT NULL OR NOT turns.remaining;
         further := true;
     END LOOP;
     shared := turns.shared;
 END $$;
 
--- _sas.claim_ready(...): takes up to quantities[i] steps of lanes[i], and says who works on them.
--- Returns what was claimed; the rows of _sas.step say running (an undo says
--- compensating) with a fresh request_id and complete_by. The lease names the worker.
--- plain: as in _sas.take_from_lanes.
--- Caller: nothing; never waits for a lock. Writes: ready, lease, step, run. Next: the work, then
+-- _sas.claim_ready(...): claims up to quantities[i] steps of lanes[i] for a worker. Returns the claimed
+-- steps; their rows in _sas.step are running (an undo is compensating) with a fresh request_id and
+-- complete_by. The lease names the worker. plain: as in _sas.take_from_lanes.
+-- Caller: needs no lock; never waits for one. Writes: ready, lease, step, run. Next: the work, then
 -- _sas.write_replies.
-CREATE FUNCTION _sas.claim_ready(lanes int[], quantities int[], boot bigint, worker_id bigint,
-                                 locked_by text, urgent boolean DEFAULT false,
-                            OUT lease_id bigint, OUT claimed _sas.claimed[], OUT plain boolean)
+CREATE FUNCTION _sas.claim_ready(lanes int[], quantities int[], boot bigint, worker_id bigint, locked_by text,
+                                 urgent boolean DEFAULT false, OUT lease_id bigint,
+                                 OUT claimed _sas.claimed[], OUT plain boolean)
 LANGUAGE plpgsql AS $$
 DECLARE
     now timestamptz := sas.now();
@@ -97,7 +97,8 @@ BEGIN
         array_agg(c.element)
     FROM unnest(claimed) c
     RETURNING lease.lease_id INTO lease_id;
-    -- one that is to run alone was taken alone, and what is behind it was locked: others have passed that by
+    -- a step that must run alone was taken alone; the rows behind it were locked, so other workers have
+    -- passed them by
     PERFORM _sas.wake(lanes, false, false, '{}') FROM unnest(claimed) c WHERE c.alone AND c.lane <= 0 LIMIT 1;
     n := _sas.take_steps(claimed, claim_ready.lease_id, now);
     n := _sas.start_runs(taken.begun);

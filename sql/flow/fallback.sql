@@ -1,16 +1,15 @@
 -- SPDX-License-Identifier: PostgreSQL
 --
--- Fallback: another body, tried in the stead of a step that has failed for
--- good, or whose agent's breaker is open. It is compiled as a step of its own
--- that nothing leads to, "NAME.fallback", so that its key, windows and undo
--- are its own. Meanwhile the step itself is suspended; it succeeds with the
--- output of its fallback, and fails when that fails.
+-- Fallback: another body, tried instead of a step that has failed for good, or whose agent's breaker is
+-- open. It is compiled as a step of its own, "NAME.fallback", to which no edge leads; so its key, windows
+-- and undo are its own. Meanwhile the step itself is suspended. It succeeds with the output of its
+-- fallback, and fails when the fallback fails.
 
--- _sas.open_breakers(): agents whose breaker is open just now.
+-- _sas.open_breakers(): the agents whose breaker is open now.
 CREATE FUNCTION _sas.open_breakers() RETURNS SETOF int
 LANGUAGE plpgsql STABLE AS $$
 BEGIN
-    -- a test has doors of its own
+    -- a test has breakers of its own
     IF _sas.is_testing() THEN
         RETURN QUERY SELECT b FROM _sas.stubbed_limits() b;
         RETURN;
@@ -21,9 +20,9 @@ BEGIN
         ELSE p.breaker = 'open' AND p.open_for_ms > 0 END;
 END $$;
 
--- _sas.fall_back(run_ids, step_nos, elements): these steps leave their work to their fallbacks.
--- Caller: holds the lock of the runs. Writes: step. Next: _sas.make_ready for the fallbacks; their end comes
--- back by _sas.substituted or _sas.fail_substitute.
+-- _sas.fall_back(run_ids, step_nos, elements): suspends these steps and begins their fallbacks.
+-- Caller: holds the lock of the runs. Writes: step. Next: _sas.make_ready for the fallbacks; when a
+-- fallback ends, _sas.substituted or _sas.fail_substitute ends its step.
 CREATE FUNCTION _sas.fall_back(run_ids bigint[], step_nos int[], elements int[]) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -38,7 +37,7 @@ BEGIN
                from_state => 'none', to_state => 'ready', deferred => true))
                FILTER (WHERE r.state = 'paused') AS deferred,
            array_agg(u.run_id) FILTER (WHERE r.state <> 'paused') AS run_ids,
-               array_agg((w.shape #>> '{fallback,no}')::int) FILTER (WHERE r.state <> 'paused') AS nos,
+           array_agg((w.shape #>> '{fallback,no}')::int) FILTER (WHERE r.state <> 'paused') AS nos,
            array_agg(u.element) FILTER (WHERE r.state <> 'paused') AS elements
     INTO f
     FROM unnest(run_ids, step_nos, elements) AS u (run_id, step_no, element)
@@ -47,7 +46,7 @@ BEGIN
     LEFT JOIN LATERAL (SELECT * FROM _sas.step x WHERE x.run_id = u.run_id AND x.step_no = u.step_no
                        AND x.element = u.element OFFSET 0) s ON true;
     PERFORM _sas.move_steps(f.changes);
-    -- what a poll had begun is undone by now
+    -- the job of a poll is undone by now
     UPDATE _sas.step s SET started = NULL, asks = NULL, ask_until = NULL, progress = NULL
     FROM unnest(f.changes) c WHERE s.run_id = c.run_id AND s.step_no = c.step_no AND s.element = c.element
         AND s.asks IS NOT NULL;
@@ -55,8 +54,10 @@ BEGIN
     PERFORM _sas.make_ready(f.run_ids, f.nos, f.elements);
 END $$;
 
--- _sas.substituted(run_ids, step_nos, elements): of these steps that succeeded, in runs that go on, fallbacks
--- hand their output to the steps that they stand in for. Returns the same with those steps in their place.
+-- _sas.substituted(run_ids, step_nos, elements): steps have succeeded in runs that go on: those of them
+-- that are fallbacks hand their output to the steps that they substitute. Returns the same list, with those
+-- steps instead of their fallbacks.
+-- Writes: step.
 CREATE FUNCTION _sas.substituted(INOUT run_ids bigint[], INOUT step_nos int[], INOUT elements int[])
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -78,7 +79,9 @@ BEGIN
     step_nos := stands_for;
 END $$;
 
--- _sas.undone_substitute(changes): fallbacks were undone: so are the steps that they stood in for.
+-- _sas.undone_substitute(changes): fallbacks among these steps were undone: sets the steps that they have
+-- substituted to compensated.
+-- Writes: step.
 CREATE FUNCTION _sas.undone_substitute(changes _sas.step_change[]) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
@@ -92,7 +95,7 @@ BEGIN
     WHERE c.to_state = 'compensated';
 END $$;
 
--- _sas.fell_back(run_id, step_no, element, shape): has the fallback of this step been tried, and failed?
+-- _sas.fell_back(run_id, element, shape): was the fallback of this step tried, and has it failed?
 CREATE FUNCTION _sas.fell_back(run_id bigint, element int, shape jsonb) RETURNS boolean
 LANGUAGE plpgsql STABLE AS $$
 BEGIN
@@ -100,9 +103,9 @@ BEGIN
                    AND f.element = $2 AND f.state = 'failed');
 END $$;
 
--- _sas.way_back(run_id, step_no, element): a step has failed for good and has a fallback. Before that is
--- tried, what it may have done is settled: 'none' is needed, its 'undo' is made first, or its outcome must be
--- 'known', by its call.
+-- _sas.way_back(run_id, step_no, element): a step has failed for good and has a fallback: what has to
+-- happen to its own work before the fallback begins. 'none': nothing; 'undo': it is undone first; 'known':
+-- its call is repeated first, until its outcome is known.
 CREATE FUNCTION _sas.way_back(run_id bigint, step_no int, element int) RETURNS text
 LANGUAGE plpgsql STABLE AS $$
 BEGIN
@@ -114,9 +117,9 @@ BEGIN
             WHERE s.run_id = $1 AND s.step_no = $2 AND s.element = $3);
 END $$;
 
--- _sas.fail_substitute(run_id, step_no, element, stands_in, error, transient): a fallback has failed for
--- good:
--- with it the step, whose rule decides.
+-- _sas.fail_substitute(run_id, step_no, element, error, transient): a fallback has failed for good: the
+-- step fails with it, and its rule decides.
+-- Writes: step, message. Wakes: the supervisor. Next: _sas.decide_due.
 CREATE FUNCTION _sas.fail_substitute(run_id bigint, step_no int, element int, error jsonb, transient boolean)
 RETURNS void
 LANGUAGE plpgsql AS $$
@@ -129,8 +132,9 @@ BEGIN
     PERFORM _sas.notify_supervisor(failed);
 END $$;
 
--- _sas.resume_fallbacks(run_ids, only_runs, only_nos): a run is resumed: a step that failed with its fallback
--- continues with that; only_runs, only_nos: these only.
+-- _sas.resume_fallbacks(run_ids, only_runs, only_nos): the runs are resumed: a step that has failed with
+-- its fallback continues with the fallback. only_runs, only_nos: only these steps.
+-- Writes: step. Next: _sas.requeue.
 CREATE FUNCTION _sas.resume_fallbacks(run_ids bigint[], only_runs bigint[], only_nos int[]) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -159,8 +163,9 @@ BEGIN
 END $$;
 
 -- _sas.leave_closed_limits(quantity): steps that are ready for an agent whose breaker is open, and have a
--- fallback for that, leave the queue for it. One that would have to be undone waits: its call settles that.
--- How many left.
+-- fallback for that case, leave the queue and fall back. A step that would have to be undone first stays;
+-- its call settles it. Returns how many fell back.
+-- Caller: a tick. Locks: runs that no other transaction holds. Next: _sas.leave_closed_lanes.
 CREATE FUNCTION _sas.leave_closed_limits(quantity int) RETURNS int
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -168,19 +173,19 @@ DECLARE
     ids bigint[];
     done record;
 BEGIN
-    -- nor does a test touch what waits before those of others
+    -- a test does not touch ready steps of other sessions
     IF doors = '{}' OR _sas.is_testing()
         OR NOT EXISTS (SELECT FROM _sas.workflow_step w WHERE w.lane = ANY (doors)
                        AND w.shape #> '{fallback,on}' ? 'breaker_open') THEN
         RETURN 0;
     END IF;
     PERFORM _sas.find_unknown(doors);
-    -- each owner has a share, and none of it is what somebody holds
+    -- each owner has a share, which has only runs that no other transaction has locked
     SELECT array_agg(DISTINCT x.run_id) INTO ids
     FROM (SELECT l.*, greatest(1, quantity / count(*) OVER ())::int AS share
           FROM (SELECT * FROM _sas.lines(doors)
                 UNION ALL
-                -- where there is no room for a line
+                -- for lanes without room for a line
                 SELECT * FROM _sas.owners_of(_sas.unknown_lines('r', doors))) l) line
     CROSS JOIN LATERAL (
         SELECT q.run_id
@@ -201,8 +206,8 @@ BEGIN
     RETURN (SELECT coalesce(sum(n), 0) FROM unnest(done.results) n);
 END $$;
 
--- _sas.leave_closed_lanes(run_ids, lanes): steps of these runs that wait in these lanes, and have a fallback
--- for that, leave their work to it. How many did.
+-- _sas.leave_closed_lanes(run_ids, lanes): those steps of these runs fall back that are ready in these
+-- lanes and have a fallback for an open breaker. Returns how many.
 -- Caller: holds the lock of the runs. Writes: ready, step. Next: _sas.fall_back.
 CREATE FUNCTION _sas.leave_closed_lanes(run_ids bigint[], lanes int[]) RETURNS int
 LANGUAGE plpgsql AS $$

@@ -1,17 +1,15 @@
 -- SPDX-License-Identifier: PostgreSQL
 --
--- Ends: what follows when runs have changed their state, above all when they
--- have stopped: what is kept of them, for the purge and for the metrics, and
--- what is told of it. Most runs have nobody that is to be told: one check
--- all of them says what there is to do.
+-- Changes of a run's state and what follows from them, above all its end: what the purge and the metrics
+-- need, and the messages about it. Most runs have no hook, schedule, reply queue or parent; therefore a few
+-- checks of the whole batch decide what there is to do.
 
--- _sas.change_runs(changes): these runs change their state, with all that follows from it.
---
--- Caller: holds the lock of the runs; the ready rows of those that stop or are paused are gone already.
--- Writes: run; due, alert and what hooks need; of a run that stops what _sas.note_ends writes.
--- Wakes: sessions in sas.wait for a run that stops or is paused.
--- Next: a run that continues is the caller's to make ready; one that is paused while it waits for its
--- place leaves the line with a message to the scheduler.
+-- _sas.change_runs(changes): changes the state of these runs, with everything that follows from it.
+-- Caller: holds the lock of the runs; the ready rows of runs that stop or pause are deleted already.
+-- Writes: run; message, alert and what hooks write; for a run that stops, what _sas.note_ends writes.
+-- Wakes: sessions in sas.wait for a run that stops or pauses. Next: the caller makes the steps of a run
+-- that continues ready; a run that is paused while it waits for its slot leaves the line with a message to
+-- the scheduler.
 CREATE FUNCTION _sas.change_runs(changes _sas.run_change[]) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -37,7 +35,7 @@ BEGIN
         PERFORM _sas.close_alerts_of(resumed);
     END IF;
     IF reopened IS NOT NULL THEN
-        -- what has to be undone is undone, whatever the limits of its owner are
+        -- an undo goes ahead whatever the limits of the owner are
         PERFORM _sas.take_share(r.owner::oid, 1, (r.parent_run_id IS NOT NULL)::int, _sas.share_size(r.input),
                                 NULL, NULL, false)
         FROM _sas.run r WHERE r.run_id = ANY (reopened) AND r.hook_of IS NULL;
@@ -52,8 +50,8 @@ BEGIN
 END $$;
 
 -- _sas.note_ends(run_ids): these runs have just stopped.
--- Writes: ended, due (their deadline goes; what waits for them is checked), reply. Wakes: the scheduler,
--- sessions in sas.wait.
+-- Writes: finished_run; message (deletes their deadline timers, and checks the runs that wait for them);
+-- reply. Wakes: the scheduler, sessions in sas.wait.
 CREATE FUNCTION _sas.note_ends(run_ids bigint[]) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -63,31 +61,32 @@ BEGIN
         SELECT r.run_id, r.result, r.finished_at, r.deadline, v.workflow_id, r.hook_of IS NULL AS told,
                r.owner::oid AS owner, r.input,
                r.parent_run_id IS NULL AND coalesce(r.hook_of, 0) = 0 AS root,
-                   row_number() OVER () / 100 AS part,
+               row_number() OVER () / 100 AS part,
                date_part('epoch', r.started_at - greatest(r.created_at, r.start_at)) AS wait,
                date_part('epoch', r.finished_at - coalesce(r.started_at, r.finished_at)) AS span,
                r.reply_to IS NOT NULL AS replies, r.parent_run_id IS NOT NULL AS is_child,
-                   r.start_at IS NOT NULL OR r.start_before IS NOT NULL AS timed,
+               r.start_at IS NOT NULL OR r.start_before IS NOT NULL AS timed,
                CASE WHEN r.result NOT IN ('success', 'warning') THEN r.schedule END AS failing
         FROM _sas.run r
         CROSS JOIN LATERAL (SELECT x.workflow_id FROM _sas.workflow_version x
                             WHERE x.version_id = r.version_id OFFSET 0) v
         WHERE r.run_id = ANY ($1)),
-    -- what belongs to another run goes with it; no row is longer than a hundred, so that a purge can take as
-    -- many as it likes
+    -- child runs and hook runs are purged with the run that they belong to; a row has at most a hundred
+    -- runs, so that a purge can take as many as it likes
     kept AS (
         INSERT INTO _sas.finished_run (result, ended_at, run_ids)
         SELECT e.result, max(e.finished_at), array_agg(e.run_id) FROM e WHERE e.root
         GROUP BY e.part, e.result),
-    -- runs of one submit have one deadline: each is looked up once, not once for each run
+    -- runs of one submit have the same deadline: each deadline is looked up once, not once for each run
     timer AS (
         DELETE FROM _sas.message d USING (SELECT DISTINCT e.deadline FROM e) due
         WHERE d.actor = 'v' AND d.due_at = due.deadline AND d.run_id = ANY ($1) AND d.kind = 'deadline')
     SELECT array_agg(e.workflow_id) FILTER (WHERE e.told) AS flows,
-        array_agg(e.result) FILTER (WHERE e.told) AS results,
-           array_agg(e.wait) FILTER (WHERE e.told) AS waits, array_agg(e.span) FILTER (WHERE e.told) AS spans,
+           array_agg(e.result) FILTER (WHERE e.told) AS results,
+           array_agg(e.wait) FILTER (WHERE e.told) AS waits,
+           array_agg(e.span) FILTER (WHERE e.told) AS spans,
            array_agg(e.run_id) FILTER (WHERE e.replies) AS replies,
-               array_agg(e.run_id) FILTER (WHERE e.is_child) AS children,
+           array_agg(e.run_id) FILTER (WHERE e.is_child) AS children,
            array_agg(e.run_id) FILTER (WHERE e.timed) AS timed,
            array_agg(e.failing) FILTER (WHERE e.failing IS NOT NULL) AS failing,
            count(_sas.give_share(e.owner, e.is_child, e.input)) FILTER (WHERE e.told) AS given
@@ -102,7 +101,8 @@ BEGIN
         PERFORM _sas.reply_to(ends.replies);
     END IF;
     IF ends.children IS NOT NULL THEN
-        -- the step that waits for a child run; its run may be held by others now, so the scheduler looks
+        -- a message for the step that waits for the child run, because another session may have locked its
+        -- run now
         INSERT INTO _sas.message (actor, due_at, run_id, kind, step_no, element)
         SELECT 's', sas.now(), r.parent_run_id, 'child', r.parent_step_no, r.parent_element FROM _sas.run r
         WHERE r.run_id = ANY (ends.children);
@@ -110,14 +110,15 @@ BEGIN
     PERFORM _sas.wake('{}', ends.children IS NOT NULL, false, run_ids);
 END $$;
 
--- _sas.reply_to(run_ids): a message in the reply queue that each of these
--- stopped runs has named, and one NOTIFY per queue.
+-- _sas.reply_to(run_ids): writes a message into the reply queue that each of these stopped runs has named,
+-- and sends one NOTIFY per queue.
+-- Writes: reply.
 CREATE FUNCTION _sas.reply_to(run_ids bigint[]) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
     INSERT INTO _sas.reply (queue, owner, event, run_id, workflow, key, result, output, error, created_at)
-    SELECT r.reply_to, r.owner, CASE WHEN r.result IN ('success', 'warning') THEN 'completed'
-        ELSE 'failed' END,
+    SELECT r.reply_to, r.owner,
+           CASE WHEN r.result IN ('success', 'warning') THEN 'completed' ELSE 'failed' END,
            r.run_id, w.name, r.key, r.result, r.output, r.error, sas.now()
     FROM _sas.run r
     JOIN _sas.workflow_version v USING (version_id)
@@ -127,8 +128,9 @@ BEGIN
     FROM (SELECT DISTINCT r.reply_to FROM _sas.run r WHERE r.run_id = ANY (run_ids)) q;
 END $$;
 
--- _sas.check_schedules(names): a run of theirs has failed: those that pause for it are due now. One that a
--- session is just changing is passed by; it pauses before its next run.
+-- _sas.check_schedules(names): a run of each of these schedules has failed: makes those due that pause on a
+-- failure. A schedule that a session has locked is passed by; it pauses before its next run.
+-- Writes: schedule. Wakes: the scheduler.
 CREATE FUNCTION _sas.check_schedules(names text[]) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN

@@ -1,15 +1,13 @@
 -- SPDX-License-Identifier: PostgreSQL
 --
--- Hooks: who is told when the state of a run changes. A NOTIFY goes out with
--- the commit; a function or call is a run of its own, made in the transaction
--- of the change, so that windows, retries, doors and rights are those of every
--- step. What becomes of it never touches the run that it tells of.
+-- Hooks: what a change of a run's state triggers. A NOTIFY is sent at commit. A function or call is a run
+-- of its own, created in the transaction of the change, so that it has windows, retries, limits and rights
+-- like every step. Its outcome never changes the run that triggered it.
 
--- _sas.fire_alert_hook(alert_ids): tells the hook of these new alerts, in runs of its own. Without a hook
--- nothing happens.
---   reads   alert_hook, alert, and what the alert tells of
---   writes  run, due (its deadline), ready
---   wakes   the function workers
+-- _sas.fire_alert_hook(alert_ids): calls the alert hook for these new alerts, each in a run of its own.
+-- Without an alert hook nothing happens.
+-- Reads: alert_hook, alert, and what the alert is about. Writes: run, message (its deadline), ready. Wakes:
+-- function workers.
 CREATE FUNCTION _sas.fire_alert_hook(alert_ids bigint[]) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -40,12 +38,11 @@ BEGIN
     END IF;
 END $$;
 
--- _sas.fire_hooks(run_ids): these runs have just come to the state that they are in, and what has a hook for
--- it is told. Most runs have none: one check all, so that the others pay little for the hooks of one
--- workflow.
---
--- Caller: holds the lock of the runs, or has just made them. Reads: run, workflow_hook.
--- Writes: run, due and ready (hook runs), alert. Wakes: function and agent workers; NOTIFY at commit.
+-- _sas.fire_hooks(run_ids): triggers the hooks of these runs, which have just entered their state. Most
+-- runs have no hook; therefore one check for all of them comes first, and hooks of one workflow cost the
+-- others little.
+-- Caller: holds the lock of the runs, or has just created them. Reads: run, workflow_hook. Writes: run,
+-- message and ready (hook runs), alert. Wakes: function and agent workers; NOTIFY at commit.
 CREATE FUNCTION _sas.fire_hooks(run_ids bigint[]) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -62,13 +59,13 @@ BEGIN
     END IF;
 END $$;
 
--- _sas.notify_hooks(run_ids): the hooks that are channels.
+-- _sas.notify_hooks(run_ids): sends the NOTIFY of the hooks that are channels.
 CREATE FUNCTION _sas.notify_hooks(run_ids bigint[]) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
-    -- nothing longer than a notification may be; only a key can make it so
+    -- a notification has a maximum length; only a key can exceed it
     PERFORM _sas.notify(h.channel, CASE WHEN octet_length(e.event::text) < 8000 THEN e.event
-                                     ELSE e.event - 'key' END::text)
+                                        ELSE e.event - 'key' END::text)
     FROM _sas.run r
     JOIN _sas.workflow_hook h ON h.version_id = r.version_id
         AND (r.state = ANY (h.events) OR r.state = 'stopped' AND r.result = ANY (h.events))
@@ -79,7 +76,7 @@ BEGIN
     WHERE r.run_id = ANY ($1) AND h.channel IS NOT NULL;
 END $$;
 
--- _sas.begin_hook_runs(run_ids): the hooks that are functions or calls: a run for each.
+-- _sas.begin_hook_runs(run_ids): creates a run for each hook that is a function or a call.
 CREATE FUNCTION _sas.begin_hook_runs(run_ids bigint[]) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -111,8 +108,8 @@ BEGIN
     END IF;
 END $$;
 
--- _sas.alert_failed_hooks(run_ids): those of them that are runs of hooks and have failed for good. One alert
--- for each hook, whatever the number of its runs.
+-- _sas.alert_failed_hooks(run_ids): raises an alert for those of these runs that are runs of hooks and have
+-- failed for good: one alert for each hook, however many of its runs fail.
 CREATE FUNCTION _sas.alert_failed_hooks(run_ids bigint[]) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN

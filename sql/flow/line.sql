@@ -1,11 +1,11 @@
 -- SPDX-License-Identifier: PostgreSQL
 --
--- Lines: runs that wait for places under their concurrency keys, and which of them is next. Places are given
--- out in turns (_sas.take_turn), all of a run at once, in the order of run_id.
+-- Lines: runs that wait for slots under their concurrency keys, and which of them is next. One scheduler at
+-- a time gives out slots (_sas.take_turn): all slots of a run at once, in the order of run_id.
 
--- _sas.fronts(run_ids, at_most): who comes next under each key of these runs: as many as there are places,
--- and at most so many. Nobody passes by one that was submitted before it, not with a larger limit, and not
--- by sharing the key with those that hold it.
+-- _sas.fronts(run_ids, at_most): the runs that are next under each key of these runs: as many as there are
+-- free slots, and no more than at_most. No run overtakes one that was submitted before it, neither by a
+-- larger limit nor by sharing the key with its holders.
 CREATE FUNCTION _sas.fronts(run_ids bigint[], at_most int) RETURNS TABLE (run_id bigint, rule_no int)
 LANGUAGE sql AS $$
     SELECT f.run_id, f.rule_no
@@ -33,10 +33,10 @@ LANGUAGE sql AS $$
       AND (front.shared OR f.n <= f.places - held.n)
 $$;
 
--- _sas.first_in_line(run_ids, at_most): the runs for which there is a place now, under all of their keys, of
--- those that wait under the keys of these. The first of all runs that wait has none before it under any key,
--- so one can always go on when nobody holds a place.
--- Caller: the turn of places.
+-- _sas.first_in_line(run_ids, at_most): the runs that can have a slot under all of their keys now, among
+-- those that wait under the keys of these runs. The first of all waiting runs has none before it under any
+-- key; therefore at least one run can go on when no slot is held.
+-- Caller: holds the mutex "places".
 CREATE FUNCTION _sas.first_in_line(run_ids bigint[], at_most int) RETURNS bigint[]
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -56,8 +56,9 @@ BEGIN
         ORDER BY u);
 END $$;
 
--- _sas.past_line(run_ids): without those that must wait for a place under their key. Those that come
--- before them are sent for.
+-- _sas.past_line(run_ids): these runs, without those that must wait for a slot under their key. Runs that
+-- are before them in line get a message to begin.
+-- Writes: concurrency_slot, message.
 CREATE FUNCTION _sas.past_line(run_ids bigint[]) RETURNS bigint[]
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -72,7 +73,7 @@ BEGIN
     END IF;
     UPDATE _sas.concurrency_slot p SET state = 'waits', since = sas.now()
     WHERE p.run_id = ANY (run_ids) AND p.state = 'away';
-    -- some beyond these runs, so that those who do not begin now are sent for, however many there are
+    -- more than these runs, so that the runs before them get their message, however many these are
     first := _sas.first_in_line(run_ids, cardinality(run_ids) + 100);
     UPDATE _sas.concurrency_slot p SET state = 'holds', since = sas.now(), told = false
     WHERE p.run_id = ANY (first) AND p.run_id = ANY (run_ids);
@@ -83,8 +84,8 @@ BEGIN
                                    AND p.state <> 'holds'));
 END $$;
 
--- _sas.send_for(run_ids): there is a place for these runs: they try to begin. A child among them takes a
--- place of its map from now on, so that the map begins no other in this one.
+-- _sas.send_for(run_ids): there is a slot for these runs: sends them a message to begin. A child run among
+-- them counts against the limit of its map from now on, so that the map begins no other instead.
 CREATE FUNCTION _sas.send_for(run_ids bigint[]) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
@@ -93,9 +94,10 @@ BEGIN
     FROM unnest(run_ids) u;
 END $$;
 
--- _sas.tell_maps(run_ids): those of these runs that are children and must wait for a place under their key
--- take no place of their map: it begins others in their stead.
--- Caller: the turn of places. Writes: concurrency_slot; a message for each map. Next: _sas.release_elements.
+-- _sas.tell_maps(run_ids): child runs among these that must wait for a slot under their key do not count
+-- against the limit of their map; the map may begin others instead.
+-- Caller: holds the mutex "places". Writes: concurrency_slot; a message for each map. Next:
+-- _sas.release_elements.
 CREATE FUNCTION _sas.tell_maps(run_ids bigint[]) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
@@ -105,13 +107,14 @@ BEGIN
         RETURNING p.parent_run_id, p.parent_step_no)
     INSERT INTO _sas.message (actor, due_at, run_id, kind, step_no, element)
     SELECT DISTINCT 's'::"char", sas.now(), w.parent_run_id, 'room', w.parent_step_no, 0 FROM waiting w
-    -- a step that is no map begins no other
+    -- only a map can begin another child
     WHERE EXISTS (SELECT FROM _sas.map_progress m WHERE m.run_id = w.parent_run_id
                   AND m.step_no = w.parent_step_no AND (m.fed < m.total OR m.open IS NOT NULL));
 END $$;
 
--- _sas.leave_line(run_ids): runs that have stopped give back their place; those paused before they began
--- stand aside. Who comes next is sent for.
+-- _sas.leave_line(run_ids): runs that have stopped give back their slots, and runs that were paused before
+-- they began leave the line. The runs that are next get a message.
+-- Writes: concurrency_slot, concurrency_key, message.
 CREATE FUNCTION _sas.leave_line(run_ids bigint[]) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -126,15 +129,16 @@ BEGIN
     END IF;
     UPDATE _sas.concurrency_slot p SET state = 'away', told = false FROM _sas.run r
     WHERE p.run_id = ANY (run_ids) AND r.run_id = p.run_id AND r.state = 'paused' AND p.state = 'waits';
-    -- while their rows still say which keys they had
+    -- before the rows with their keys are deleted
     next := _sas.first_in_line(run_ids, 100);
     PERFORM _sas.forget_places(run_ids);
     PERFORM _sas.send_for(next);
 END $$;
 
--- _sas.forget_places(run_ids): what is left of those of these runs that have stopped; their keys as well,
--- where no run needs them. Where a submit looks for room at this moment, they are looked at again in a
--- minute: its transaction may be rolled back. Writes: concurrency_slot, concurrency_key.
+-- _sas.forget_places(run_ids): deletes the rows of those of these runs that have stopped, and the keys that
+-- no run needs any more. If a submit is checking for room under a key at this moment, these rows are tried
+-- again in a minute, because that transaction may be rolled back.
+-- Writes: concurrency_slot, concurrency_key, message.
 CREATE FUNCTION _sas.forget_places(run_ids bigint[]) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE

@@ -1,15 +1,15 @@
 -- SPDX-License-Identifier: PostgreSQL
 --
--- Elements: a map does its work for every element of an array, a step that
--- repeats does it turn after turn. Each element, or turn, is a step with a row,
--- a key, retries and an undo of its own; element 0 is the step as a whole,
--- suspended until the last has ended. All functions: runs locked by the caller.
+-- Elements: a map does its work for every element of an array; a step with "repeat" does it iteration after
+-- iteration. Each element, or iteration, is a step with a row, a key, retries and an undo of its own.
+-- Element 0 is the step as a whole; it is suspended until the last element has ended. The caller of each
+-- function holds the lock of the runs.
 
--- How many elements of a map without "concurrency" are ready or running at once.
+-- How many elements of a map without "concurrency" are ready or running at the same time.
 CREATE FUNCTION _sas.map_width() RETURNS int LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$ SELECT 1000 $$;
 
--- _sas.map_limit(shape): how many elements of this map are ready or running at once: concurrency is a number,
--- or {limit, key, per_key}.
+-- _sas.map_limit(shape): how many elements of this map may be ready or running at the same time.
+-- "concurrency" is a number, or {limit, key, per_key}.
 CREATE FUNCTION _sas.map_limit(shape jsonb) RETURNS bigint
 LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
     SELECT coalesce(CASE jsonb_typeof(shape -> 'concurrency')
@@ -18,8 +18,9 @@ LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
                     _sas.map_width())
 $$;
 
--- _sas.begin_maps(run_ids, step_nos, lists, from_states): these steps begin with an element for each item of
--- their list. list null: with a first turn, or what has begun before and failed continues where it was.
+-- _sas.begin_maps(run_ids, step_nos, lists, from_states): begins these steps with an element for each entry
+-- of their list. list null: a repeating step begins its first iteration, or a map that has failed continues
+-- where it was.
 -- Writes: item, map_key, map_progress, step. Next: _sas.release_elements.
 CREATE FUNCTION _sas.begin_maps(run_ids bigint[], step_nos int[], lists jsonb[], from_states text[])
 RETURNS void
@@ -51,8 +52,8 @@ BEGIN
     PERFORM _sas.release_elements(run_ids, step_nos);
 END $$;
 
--- _sas.begin_keyed(run_id, step_no, template, name): the elements of this map get their keys. One whose key
--- cannot be made fails the map.
+-- _sas.begin_keyed(run_id, step_no, template, name): gives the elements of this map their keys. If the key
+-- of an element cannot be built, the map fails.
 CREATE FUNCTION _sas.begin_keyed(for_run bigint, for_no int, template jsonb, name text) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -60,7 +61,7 @@ DECLARE
 BEGIN
     UPDATE _sas.map_progress f SET open = 0 WHERE f.run_id = for_run AND f.step_no = for_no;
     IF problem IS NOT NULL THEN
-        -- when it is tried again it begins from its list
+        -- without these rows, a further attempt of the map begins from its array again
         DELETE FROM _sas.item i WHERE i.run_id = for_run AND i.step_no = for_no;
         DELETE FROM _sas.map_key k WHERE k.run_id = for_run AND k.step_no = for_no;
         DELETE FROM _sas.map_progress f WHERE f.run_id = for_run AND f.step_no = for_no;
@@ -69,8 +70,9 @@ BEGIN
     END IF;
 END $$;
 
--- _sas.number_keys(run_id, step_no, template): numbers the keys of the elements that have not begun, and the
--- elements of each key. Null is no key. Returns what is wrong with the first key that cannot be made.
+-- _sas.number_keys(run_id, step_no, template): numbers the keys of the elements that have not begun, and
+-- the elements of each key. An element whose key is null has none. Returns what is wrong with the first key
+-- that cannot be built.
 -- Writes: item, map_key.
 CREATE FUNCTION _sas.number_keys(for_run bigint, for_no int, template jsonb) RETURNS text
 LANGUAGE plpgsql AS $$
@@ -101,8 +103,8 @@ BEGIN
     RETURN problem;
 END $$;
 
--- _sas.begin_again(run_id, step_no, template): a map that has run through is tried again: what failed in it
--- begins as the rest did, so many at once.
+-- _sas.begin_again(run_id, step_no, template): prepares a map that has run through with failed elements for
+-- another attempt: these elements wait again and begin under the same limits.
 -- Writes: step, item, map_key, map_progress.
 CREATE FUNCTION _sas.begin_again(for_run bigint, for_no int, template jsonb) RETURNS void
 LANGUAGE plpgsql AS $$
@@ -128,9 +130,9 @@ BEGIN
     PERFORM _sas.number_keys(for_run, for_no, template) WHERE template IS NOT NULL;
 END $$;
 
--- _sas.waiting_children(run_id, step_no): how many children of this map wait for a place under their
--- concurrency key. More than map_width() of them are not begun ahead. A child that has just stopped may still
--- have its row; it is counted as ended already.
+-- _sas.waiting_children(run_id, step_no): how many child runs of this map wait for a slot under their
+-- concurrency key, at most map_width(): the map begins no more ahead. A child that has just stopped may
+-- still have its row; it is counted as ended, so it does not count here.
 CREATE FUNCTION _sas.waiting_children(run_id bigint, step_no int) RETURNS int
 LANGUAGE plpgsql STABLE AS $$
 BEGIN
@@ -140,11 +142,12 @@ BEGIN
                       AND c.state = 'scheduled' LIMIT _sas.map_width()) w);
 END $$;
 
--- _sas.release_elements(run_ids, step_nos): makes as many elements ready as may be on
--- their way at once, and ends the steps of which none remains. Children that wait for their concurrency key
--- are not counted. One that gets its key begins at once, so for a moment more than that may run.
--- elements: those that have just ended; null: that is not known.
--- Writes: fan. Next: _sas.make_ready for the elements; _sas.count_elements when one of them has ended.
+-- _sas.release_elements(run_ids, step_nos): makes as many elements ready as may be in progress at the same
+-- time, and ends the steps that have no element left. Child runs that wait for their concurrency key do not
+-- count. A child that gets its key begins at once, so for a moment more elements may run than the limit
+-- allows. elements: those that have just ended; null: unknown.
+-- Writes: map_progress. Next: _sas.make_ready for the elements; _sas.count_elements when one of them has
+-- ended.
 CREATE FUNCTION _sas.release_elements(run_ids bigint[], step_nos int[], elements int[] DEFAULT NULL)
 RETURNS void
 LANGUAGE plpgsql AS $$
@@ -176,12 +179,13 @@ BEGIN
         FROM (SELECT d.run_id, d.step_no, g AS element FROM fed d
               CROSS JOIN LATERAL generate_series(d.before + 1, d.want) g ORDER BY 1, 2, 3) e)
     SELECT array_agg(o.run_id) FILTER (WHERE o.shape ? 'each') AS over_runs,
-        array_agg(o.step_no) FILTER (WHERE o.shape ? 'each') AS over_nos,
-           -- one that has its time for the next turn already is not asked again
+           array_agg(o.step_no) FILTER (WHERE o.shape ? 'each') AS over_nos,
+           -- a step whose next iteration has its time already is not asked again
            array_agg(o.run_id) FILTER (WHERE o.shape ? 'repeat' AND o.asks) AS turn_runs,
-               array_agg(o.step_no) FILTER (WHERE o.shape ? 'repeat' AND o.asks) AS turn_nos,
-           (SELECT n.run_ids FROM next n) AS next_runs, (SELECT n.step_nos FROM next n) AS next_nos,
-               (SELECT n.elements FROM next n) AS next_elements,
+           array_agg(o.step_no) FILTER (WHERE o.shape ? 'repeat' AND o.asks) AS turn_nos,
+           (SELECT n.run_ids FROM next n) AS next_runs,
+           (SELECT n.step_nos FROM next n) AS next_nos,
+           (SELECT n.elements FROM next n) AS next_elements,
            (SELECT bool_or(x.open IS NOT NULL) FROM open x) AS scans
     INTO found
     FROM open o WHERE o.remaining = 0;
@@ -191,9 +195,9 @@ BEGIN
     PERFORM _sas.next_iterations(found.turn_runs, found.turn_nos) WHERE found.turn_runs IS NOT NULL;
 END $$;
 
--- _sas.scan_maps(run_ids, step_nos, elements): of these maps, those whose elements do not simply begin in
--- their order: makes as many ready as there is room for. elements: those that have just ended; null: that is
--- not known.
+-- _sas.scan_maps(run_ids, step_nos, elements): makes elements ready, as many as there is room for, in those
+-- of these maps whose elements do not simply begin in order (map_progress.open is not null). elements:
+-- those that have just ended; null: unknown.
 CREATE FUNCTION _sas.scan_maps(run_ids bigint[], step_nos int[], elements int[]) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -222,13 +226,13 @@ BEGIN
     END LOOP;
 END $$;
 
--- _sas.per_key(shape): how many elements of one key of this map are ready or running at once.
+-- _sas.per_key(shape): how many elements of one key of this map may be ready or running at the same time.
 CREATE FUNCTION _sas.per_key(shape jsonb) RETURNS int
 LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$ SELECT coalesce((shape #>> '{concurrency,per_key}')::int, 1) $$;
 
--- _sas.begin_waiting(run_id, step_no, room, per_key, just_ended): begins elements that were passed by since
--- their key had no place. just_ended: only keys of these elements can have one now; null: each key is looked
--- at. Returns how many began. What is under one key begins in its order.
+-- _sas.begin_waiting(run_id, step_no, room, per_key, just_ended): begins elements that the scan has passed
+-- by because their key had no room. just_ended: only the keys of these elements can have room now; null:
+-- all keys are checked. Returns how many elements began. The elements of one key begin in order.
 CREATE FUNCTION _sas.begin_waiting(for_run bigint, for_no int, room bigint, per_key int, just_ended int[])
 RETURNS int
 LANGUAGE plpgsql AS $$
@@ -251,8 +255,8 @@ BEGIN
     RETURN coalesce(cardinality(chosen), 0);
 END $$;
 
--- _sas.begin_ahead(run_id, step_no, room, per_key): goes on through the elements, and begins those whose key
--- has a place; the others are begun by _sas.begin_waiting. Each is looked at once.
+-- _sas.begin_ahead(run_id, step_no, room, per_key): continues the scan through the elements, and begins
+-- those whose key has room; _sas.begin_waiting begins the others later. The scan passes each element once.
 CREATE FUNCTION _sas.begin_ahead(for_run bigint, for_no int, room bigint, per_key int) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -284,8 +288,8 @@ BEGIN
         AND x.fed <> f.fed;
 END $$;
 
--- _sas.begin_elements(run_id, step_no, elements): makes them ready.
--- Writes: map_key, map_progress, step. Next: _sas.make_ready
+-- _sas.begin_elements(run_id, step_no, elements): makes these elements ready.
+-- Writes: map_key, map_progress, step. Next: _sas.make_ready.
 CREATE FUNCTION _sas.begin_elements(for_run bigint, for_no int, elements int[]) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
@@ -308,8 +312,9 @@ BEGIN
                             array_fill(for_no, ARRAY[cardinality(elements)]), elements);
 END $$;
 
--- _sas.count_elements(run_ids, step_nos, elements, failures): these elements have ended; failures of each
--- failed.
+-- _sas.count_elements(run_ids, step_nos, elements, failures): counts these elements as ended. failures: 1
+-- if they have failed, else 0.
+-- Writes: map_progress, map_key. Next: _sas.release_elements.
 CREATE FUNCTION _sas.count_elements(run_ids bigint[], step_nos int[], elements int[],
                                     failures int DEFAULT 0) RETURNS void
 LANGUAGE plpgsql AS $$
@@ -329,7 +334,8 @@ BEGIN
     FROM unnest(run_ids) u JOIN _sas.run r ON r.run_id = u AND r.paused_state = 'held' HAVING count(*) > 0;
 END $$;
 
--- _sas.count_keys(run_ids, step_nos, elements, n): n of their keys have ended with each of these elements.
+-- _sas.count_keys(run_ids, step_nos, elements, n): counts n ended elements under its key for each of these
+-- elements; n is -1 to take that back.
 CREATE FUNCTION _sas.count_keys(run_ids bigint[], step_nos int[], elements int[], n int) RETURNS void
 LANGUAGE sql AS $$
     UPDATE _sas.map_key k SET ended = k.ended + d.sum
@@ -340,8 +346,8 @@ LANGUAGE sql AS $$
     WHERE k.run_id = d.run_id AND k.step_no = d.step_no AND k.key_no = d.key_no
 $$;
 
--- _sas.uncount_elements(run_ids, step_nos, elements): of these elements, those that have failed and are
--- counted as ended, since their map runs through: an operator settles them now.
+-- _sas.uncount_elements(run_ids, step_nos, elements): takes back the count of those of these elements that
+-- have failed and count as ended because their map runs through, since an operator settles them now.
 CREATE FUNCTION _sas.uncount_elements(run_ids bigint[], step_nos int[], elements int[]) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -363,8 +369,8 @@ BEGIN
     END IF;
 END $$;
 
--- _sas.failed_elements(run_id, step_no): of a map that has run through, that some elements have failed, as an
--- error; null: none has.
+-- _sas.failed_elements(run_id, step_no, name): the error that elements of this map have failed; null if
+-- none has.
 CREATE FUNCTION _sas.failed_elements(for_run bigint, for_no int, name text) RETURNS jsonb
 LANGUAGE sql STABLE AS $$
     SELECT _sas.problem_object('elements', format('%s of %s elements failed', count(*),
@@ -379,9 +385,10 @@ LANGUAGE sql STABLE AS $$
     HAVING count(*) > 0
 $$;
 
--- _sas.end_maps(run_ids, step_nos): every element has ended: the output is
--- what they returned, in order, null for those that were skipped without another. Where on_failure is
--- pause_at_end and some have failed, the step fails, and its run is paused.
+-- _sas.end_maps(run_ids, step_nos): ends these maps: every element has ended. The output has what the
+-- elements returned, in order, and null for elements that were skipped without an output. If on_failure is
+-- pause_at_end and elements have failed, the step fails and its run is paused.
+-- Next: _sas.succeed_steps, _sas.fail_steps.
 CREATE FUNCTION _sas.end_maps(run_ids bigint[], step_nos int[]) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -404,17 +411,19 @@ BEGIN
                                       ORDER BY s.element), '[]') INTO made
             FROM _sas.step s WHERE s.run_id = m.run_id AND s.step_no = m.step_no AND s.element > 0;
         EXCEPTION WHEN program_limit_exceeded THEN
-            PERFORM _sas.fail_steps(ARRAY[m.run_id], ARRAY[m.step_no], ARRAY[0],
-                                    ARRAY[_sas.problem_object('output',
-                                                              'the outputs of the elements are too large for '
-                                                              'one array', SQLERRM, NULL, m.run_id, m.name)]);
+            PERFORM _sas.fail_steps(
+                ARRAY[m.run_id], ARRAY[m.step_no], ARRAY[0],
+                ARRAY[_sas.problem_object('output',
+                                          'the outputs of the elements are too large for one array',
+                                          SQLERRM, NULL, m.run_id, m.name)]);
             CONTINUE;
         END;
         PERFORM _sas.succeed_steps(ARRAY[m.run_id], ARRAY[m.step_no], ARRAY[0], ARRAY[made]);
     END LOOP;
 END $$;
 
--- _sas.next_iterations(run_ids, step_nos): a turn has ended: the next one, or the end.
+-- _sas.next_iterations(run_ids, step_nos): an iteration of these steps has ended: decides whether the next
+-- one begins, and when.
 CREATE FUNCTION _sas.next_iterations(run_ids bigint[], step_nos int[]) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -422,7 +431,7 @@ DECLARE
     at timestamptz;
 BEGIN
     FOR t IN SELECT f.run_id, f.step_no, f.total, w.name, w.shape -> 'repeat' AS repeat, s.output AS last,
-                    -- the first turn is not asked for
+                    -- "while" is not evaluated before the first iteration
                     f.total = 0 OR asked.met AS goes_on, asked.reason
              FROM unnest(run_ids, step_nos) AS u (run_id, step_no)
              JOIN _sas.map_progress f ON f.run_id = u.run_id AND f.step_no = u.step_no
@@ -430,21 +439,23 @@ BEGIN
              JOIN _sas.workflow_step w ON w.version_id = r.version_id AND w.step_no = u.step_no AND NOT w.undo
              LEFT JOIN _sas.step s ON s.run_id = u.run_id AND s.step_no = u.step_no
                  AND s.element = f.total
-             LEFT JOIN LATERAL _sas.predicate(w.shape #>> '{repeat,while}', CASE WHEN f.total > 0 THEN
-                     _sas.context(r, w, 0) || jsonb_build_object('last', s.output, 'index', f.total) END)
-                 asked ON true LOOP
+             LEFT JOIN LATERAL _sas.predicate(
+                 w.shape #>> '{repeat,while}',
+                 CASE WHEN f.total > 0
+                      THEN _sas.context(r, w, 0)
+                           || jsonb_build_object('last', s.output, 'index', f.total) END) asked ON true LOOP
         IF t.goes_on IS NULL THEN
-            PERFORM _sas.fail_steps(ARRAY[t.run_id], ARRAY[t.step_no], ARRAY[0],
-                                    ARRAY[_sas.problem_object('repeat', _sas.neither('"while"', t.reason),
-                                                              t.repeat ->> 'while', NULL, t.run_id, t.name)]);
+            PERFORM _sas.fail_steps(
+                ARRAY[t.run_id], ARRAY[t.step_no], ARRAY[0],
+                ARRAY[_sas.problem_object('repeat', _sas.neither('"while"', t.reason), t.repeat ->> 'while',
+                                          NULL, t.run_id, t.name)]);
         ELSIF NOT t.goes_on THEN
             PERFORM _sas.succeed_steps(ARRAY[t.run_id], ARRAY[t.step_no], ARRAY[0], ARRAY[t.last]);
         ELSIF t.total >= coalesce((t.repeat ->> 'max')::int, 10000) THEN
-            PERFORM _sas.fail_steps(ARRAY[t.run_id], ARRAY[t.step_no], ARRAY[0],
-                                    ARRAY[_sas.problem_object('repeat',
-                                                              format('it would continue after %s iterations',
-                                                        t.total), t.repeat ->> 'while', NULL, t.run_id,
-                                                              t.name)]);
+            PERFORM _sas.fail_steps(
+                ARRAY[t.run_id], ARRAY[t.step_no], ARRAY[0],
+                ARRAY[_sas.problem_object('repeat', format('it would continue after %s iterations', t.total),
+                                          t.repeat ->> 'while', NULL, t.run_id, t.name)]);
         ELSE
             at := CASE WHEN t.total > 0 THEN sas.now() + _sas.span(t.repeat -> 'every') END;
             IF at IS NULL THEN
@@ -460,8 +471,9 @@ BEGIN
     END LOOP;
 END $$;
 
--- _sas.begin_iterations(run_ids, step_nos): one turn more. A message that comes before its time is of an
--- earlier turn.
+-- _sas.begin_iterations(run_ids, step_nos): begins the next iteration of these steps. A message that comes
+-- before its time belongs to an earlier iteration and is ignored.
+-- Next: _sas.release_elements.
 CREATE FUNCTION _sas.begin_iterations(run_ids bigint[], step_nos int[]) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN

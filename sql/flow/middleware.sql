@@ -1,18 +1,18 @@
 -- SPDX-License-Identifier: PostgreSQL
 --
--- Middleware at work: functions around submits, calls, function steps and finalize.
+-- Middleware at run time: functions around submits, calls, function steps and finalize.
 
--- _sas.through_middleware(input): what a function worker calls in the place of the function of a step.
--- src/work/middleware.c says what input and result are.
+-- _sas.through_middleware(input): the function that a function worker calls instead of the function of a
+-- step. src/work/middleware.c describes input and result.
 CREATE FUNCTION _sas.through_middleware(input jsonb) RETURNS jsonb
 LANGUAGE C STRICT AS 'MODULE_PATHNAME', 'sas_api_through_middleware';
 
--- _sas.middleware_answer(middleware, answer, keys): what a function of a middleware returned: null, which is
--- an empty object, or an object with these keys.
+-- _sas.middleware_answer(middleware, answer, keys): the result of a middleware function, checked: an object
+-- with these keys, or null, which becomes an empty object.
 CREATE FUNCTION _sas.middleware_answer(middleware text, answer jsonb, keys text[]) RETURNS jsonb
 LANGUAGE C IMMUTABLE AS 'MODULE_PATHNAME', 'sas_api_middleware_answer';
 
--- _sas.middleware_context(...): what the functions around a step are told of it.
+-- _sas.middleware_context(...): what the functions around a step get to know about it.
 CREATE FUNCTION _sas.middleware_context(phase text, r _sas.run, v _sas.workflow_version, workflow text,
                                         step text, element int, undo boolean) RETURNS jsonb
 LANGUAGE sql STABLE AS $$
@@ -23,10 +23,10 @@ LANGUAGE sql STABLE AS $$
                                   'created_at', r.created_at, 'deadline', r.deadline))
 $$;
 
--- _sas.wrap_function(...): what a function worker is to call for a claimed step that middleware applies to;
--- no row when none does.
+-- _sas.wrap_function(...): what a function worker calls for a claimed step that has middleware; no row if
+-- it has none.
 CREATE FUNCTION _sas.wrap_function(for_run bigint, for_step text, element int, undo boolean, function text,
-                          request jsonb) RETURNS TABLE (wrapper text, input jsonb)
+                                   request jsonb) RETURNS TABLE (wrapper text, input jsonb)
 LANGUAGE sql STABLE AS $$
     SELECT '_sas.through_middleware',
            jsonb_build_object('chain', c.chain, 'function', $5, 'request', $6,
@@ -39,14 +39,14 @@ LANGUAGE sql STABLE AS $$
     WHERE r.run_id = $1 AND c.chain IS NOT NULL
 $$;
 
--- _sas.plan_chain(caller, workflow): the middleware of phase plan; null: there is none.
+-- _sas.plan_chain(caller, workflow): the middleware of phase plan. Null: there is none.
 CREATE FUNCTION _sas.plan_chain(caller oid, workflow text) RETURNS jsonb
 LANGUAGE sql STABLE AS $$
     SELECT _sas.middleware_chain('plan', (SELECT f.workflow_id FROM _sas.workflow f
                                           WHERE f.name = $2 AND f.dropped_at IS NULL), caller)
 $$;
 
--- _sas.plan_before(...): inputs and labels of a submit as the middleware of phase plan wants them.
+-- _sas.plan_before(...): inputs and labels of a submit after the middleware of phase plan has changed them.
 CREATE FUNCTION _sas.plan_before(caller oid, workflow text, INOUT inputs jsonb[], keys text[],
                                  INOUT labels jsonb)
 LANGUAGE plpgsql AS $$
@@ -57,7 +57,7 @@ DECLARE
     answer jsonb;
     m jsonb;
 BEGIN
-    -- one submit has one set of labels: what is planned first says them
+    -- all runs of a submit have the same labels, so the labels of all answers are merged
     FOR n IN 1 .. CASE WHEN chain IS NULL THEN 0 ELSE coalesce(cardinality(inputs), 0) END LOOP
         request := jsonb_build_object('input', inputs[n], 'labels', labels);
         FOR m IN SELECT * FROM jsonb_array_elements(chain) LOOP
@@ -75,7 +75,7 @@ BEGIN
     labels := shared;
 END $$;
 
--- _sas.plan_after(...): the runs are there; the afters of phase plan are told of each that was made.
+-- _sas.plan_after(...): calls the "after" functions of phase plan for each run that was created.
 CREATE FUNCTION _sas.plan_after(caller oid, workflow text, run_ids bigint[]) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE

@@ -1,31 +1,28 @@
 -- SPDX-License-Identifier: PostgreSQL
 --
--- Stages: steps that a function worker has a hand in before or after what they
--- are. A call that middleware applies to goes through the functions before it,
--- then its agent, then the functions after it; a child run whose workflow has a
--- plan function is planned first. Each stage is claimed by itself, with a
--- window of its own; in between the step is ready. What one stage hands to the next is
--- a row, so that a crash costs that stage only.
---
+-- Phases: steps that a function worker handles before or after their own work. A call with middleware goes
+-- through the functions before it, then its agent, then the functions after it. A child run whose workflow
+-- has a plan function is planned first. Each phase is claimed by itself, with a window of its own; between
+-- two phases the step is ready. What one phase hands to the next is a row of _sas.phase, so that a crash
+-- costs only the current phase.
 --   before   the functions before a call; request is null
---   call     the call itself; request is what the functions made of it, null when there was none
---   after    the functions after it; response is what the service answered. The step counts as
---            done for its undo (_sas.step.asks), with that as its output
---   plan     a plan function of a child run, of its workflow or of what that includes; request is what
---            _sas.next_plan says of it, with what those before it have returned
+--   call     the call itself; request is what the functions made of it, null if there were none
+--   after    the functions after it; response is the answer of the service. The step counts as done for its
+--            undo (_sas.step.asks), with this answer as its output
+--   plan     a plan function of a child run: of its workflow, or of a workflow that this includes; request
+--            comes from _sas.next_plan, with the results of the plan functions before
 
--- _sas.phase_context(r, w, element): what is told to the functions around a call.
+-- _sas.phase_context(r, w, element): what the functions around a call get to know about it.
 CREATE FUNCTION _sas.phase_context(r _sas.run, w _sas.workflow_step, element int) RETURNS jsonb
 LANGUAGE sql STABLE AS $$
-    SELECT jsonb_build_object('chain', coalesce(_sas.middleware_chain('call', v.workflow_id, r.owner),
-                                                '[]'),
-                              'context', _sas.middleware_context('call', r, v, f.name, w.name, element,
-                    w.undo))
+    SELECT jsonb_build_object(
+        'chain', coalesce(_sas.middleware_chain('call', v.workflow_id, r.owner), '[]'),
+        'context', _sas.middleware_context('call', r, v, f.name, w.name, element, w.undo))
     FROM _sas.workflow_version v JOIN _sas.workflow f USING (workflow_id) WHERE v.version_id = r.version_id
 $$;
 
--- _sas.phase_function(...): what a function worker is to call for a claimed step in a stage; no row when it
--- is in none.
+-- _sas.phase_function(...): the function that a function worker calls for a claimed step in a phase; no row
+-- if it is in none.
 CREATE FUNCTION _sas.phase_function(for_run bigint, for_no int, for_element int, for_undo boolean)
 RETURNS TABLE (function text, input jsonb, problem jsonb)
 LANGUAGE sql STABLE AS $$
@@ -49,9 +46,10 @@ LANGUAGE sql STABLE AS $$
     WHERE g.run_id = for_run AND g.step_no = for_no AND g.element = for_element AND g.undo = for_undo
 $$;
 
--- _sas.end_phases(replies, locked): the replies of stages that ended well and that others come after are
--- carried out here. Returns the replies that are left: what came out at last, failures, and what no stage has
--- to do with. The fence is asked here as well.
+-- _sas.end_phases(replies, locked): processes replies that end a phase well, if another phase follows.
+-- Returns the other replies: results of last phases, failures, and replies of steps without phases. Checks
+-- the fence as well.
+-- Caller: holds the lock of the runs in "locked". Writes: phase, step.
 CREATE FUNCTION _sas.end_phases(replies _sas.call_reply[], locked bigint[]) RETURNS _sas.call_reply[]
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -74,9 +72,10 @@ BEGIN
             SELECT x.* INTO r FROM _sas.run x WHERE x.run_id = s.run_id;
         END IF;
         answer := CASE g.stage WHEN 'before' THEN _sas.end_before(answer, g, s)
-            WHEN 'call' THEN _sas.end_call(answer, g, s, r)
+                               WHEN 'call' THEN _sas.end_call(answer, g, s, r)
                                WHEN 'after' THEN _sas.end_after(answer, g, s)
-                                   WHEN 'plan' THEN _sas.end_plan(answer, g, s, r) ELSE answer END;
+                               WHEN 'plan' THEN _sas.end_plan(answer, g, s, r)
+                               ELSE answer END;
         IF answer.run_id IS NOT NULL THEN
             rest := rest || answer;
         END IF;
@@ -84,7 +83,8 @@ BEGIN
     RETURN rest;
 END $$;
 
--- _sas.next_phase(g, s, tries, output): the step is ready for the stage that its row names now.
+-- _sas.next_phase(g, s, tries, output): makes the step ready for the phase that g names.
+-- Writes: step, phase. Next: _sas.requeue.
 CREATE FUNCTION _sas.next_phase(g _sas.phase, s _sas.step, tries int, output jsonb) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
@@ -102,7 +102,7 @@ BEGIN
     PERFORM _sas.requeue(ARRAY[s.run_id], ARRAY[s.step_no], ARRAY[s.element]);
 END $$;
 
--- _sas.close_phase(g): the step is in no stage any more.
+-- _sas.close_phase(g): deletes the row of g: the step is in no phase any more.
 CREATE FUNCTION _sas.close_phase(g _sas.phase) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
@@ -110,7 +110,7 @@ BEGIN
         AND x.undo = g.undo;
 END $$;
 
--- The four ends: the reply that is left, or null.
+-- The end of each of the four phases: what remains of the reply, or null if another phase follows.
 CREATE FUNCTION _sas.end_before(answer _sas.call_reply, g _sas.phase, s _sas.step) RETURNS _sas.call_reply
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -139,8 +139,8 @@ CREATE FUNCTION _sas.end_call(answer _sas.call_reply, g _sas.phase, s _sas.step,
 RETURNS _sas.call_reply
 LANGUAGE plpgsql AS $$
 BEGIN
-    -- in a run that cannot go on it is undone with what the service answered; a status that is not expected
-    -- has failed already
+    -- in a run that cannot go on, the step is undone with the answer of the service; a status that is not
+    -- expected is a failure already
     IF r.abandon_as IS NOT NULL AND NOT g.undo
        OR EXISTS (SELECT FROM _sas.workflow_step w WHERE w.version_id = r.version_id
                   AND w.step_no = g.step_no AND w.undo = g.undo AND jsonb_typeof(w.expect) = 'array'
@@ -168,7 +168,7 @@ BEGIN
     RETURN answer;
 END $$;
 
--- The writes of the last plan function and the child are one commit.
+-- The writes of the last plan function and the new child run are one commit.
 CREATE FUNCTION _sas.end_plan(answer _sas.call_reply, g _sas.phase, s _sas.step, r _sas.run)
 RETURNS _sas.call_reply
 LANGUAGE plpgsql AS $$
@@ -200,8 +200,9 @@ BEGIN
     RETURN answer;
 END $$;
 
--- _sas.plan_further(g, s, r, request): the child run needs another plan function. Of a run that is paused the
--- step begins again when that is resumed, see _sas.plan_children.
+-- _sas.plan_further(g, s, r, request): makes the step ready for the next plan function of its child run. If
+-- the run is paused, its resume begins the step again, see _sas.plan_children.
+-- Writes: phase, step. Next: _sas.make_ready.
 CREATE FUNCTION _sas.plan_further(g _sas.phase, s _sas.step, r _sas.run, request jsonb) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
@@ -216,9 +217,9 @@ BEGIN
                             entered => true) WHERE r.state <> 'paused';
 END $$;
 
--- _sas.next_plan(owner, workflow_id, input, made): which plan function a child run of this workflow needs
--- next, as the request of a stage: {of (the input of the run), made, prefix, function, input}; null: none.
--- problem: why that cannot be said.
+-- _sas.next_plan(owner, workflow_id, input, made): the plan function that a child run of this workflow
+-- needs next, as the request of a phase: {of (the input of the run), made, prefix, function, input}. Null:
+-- none. problem: why that cannot be determined.
 CREATE FUNCTION _sas.next_plan(owner oid, for_workflow int, input jsonb, made jsonb, OUT request jsonb,
                                OUT problem text)
 LANGUAGE plpgsql STABLE AS $$
@@ -239,9 +240,10 @@ EXCEPTION WHEN OTHERS THEN
     problem := SQLERRM;
 END $$;
 
--- _sas.plan_children(...): child runs of this step, or of its undo, are planned first, each in a stage of its
--- own. What plan functions have returned for the same input is not asked for again. Fails those of which it
--- cannot be said what is to be planned.
+-- _sas.plan_children(...): plans the child runs of this step, or of its undo, each in a phase of its own,
+-- before they are submitted. Results that plan functions have returned for the same input are used again. A
+-- step fails if its next plan function cannot be determined.
+-- Writes: phase. Next: _sas.make_ready, _sas.fail_children.
 CREATE FUNCTION _sas.plan_children(parent_id bigint, parent_no int, of_undo boolean, elements int[],
                                    inputs jsonb[]) RETURNS void
 LANGUAGE plpgsql AS $$

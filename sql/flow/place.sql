@@ -1,13 +1,14 @@
 -- SPDX-License-Identifier: PostgreSQL
 --
--- Places: under which concurrency keys new runs come, and what a submit meets that finds no room.
+-- Concurrency keys: which slots new runs need, and what happens to a submit that finds no room.
 --
--- What a run needs is one row for each key, from its submit until it has stopped. A run whose rules all wait
--- is made, and waits in line (line.sql). Where a rule says otherwise, the submit looks before the run is
--- made. So that of two sessions one sees what the other has done, each takes the row of the key first, which
--- it keeps until its transaction ends. Nobody but submits takes these rows.
+-- A run has one row of _sas.concurrency_slot for each key that it needs, from its submit until it has
+-- stopped. If all rules of a run say "wait", the run is created and waits in line (line.sql). If a rule
+-- says something else, the submit checks for room before it creates the run. To make the check safe against
+-- other submits, it first locks the row of the key in _sas.concurrency_key, and keeps that lock until its
+-- transaction ends. Only submits lock these rows.
 
--- _sas.check_place_key(path, problem, result): raises where a concurrency key could not be made.
+-- _sas.check_place_key(path, problem, result): raises an error if a concurrency key could not be built.
 CREATE FUNCTION _sas.check_place_key(path text, problem jsonb, result jsonb) RETURNS boolean
 LANGUAGE plpgsql AS $$
 BEGIN
@@ -25,7 +26,7 @@ BEGIN
     RETURN true;
 END $$;
 
--- _sas.start_context(run): what is known of a run before it begins.
+-- _sas.start_context(run): what templates can see of a run before it begins.
 CREATE FUNCTION _sas.start_context(r _sas.run) RETURNS jsonb
 LANGUAGE sql STABLE AS $$
     SELECT jsonb_build_object('input', r.input, 'run',
@@ -36,8 +37,8 @@ LANGUAGE sql STABLE AS $$
                                                          'scheduled_at', r.scheduled_at) END)
 $$;
 
--- _sas.places_of(v, runs): the places that these runs of this version need, by run id. Two rules that come to
--- one key are one: the narrower.
+-- _sas.places_of(v, runs): the slots that these runs of this version need, ordered by run id. Two rules
+-- with the same key become one: the narrower one.
 CREATE FUNCTION _sas.places_of(v _sas.workflow_version, runs _sas.run[])
 RETURNS SETOF _sas.concurrency_slot
 LANGUAGE sql AS $$
@@ -55,7 +56,7 @@ LANGUAGE sql AS $$
     ORDER BY r.run_id, s.owner, s.workflow_id, k.result #>> '{}', c.shared, c.places, c.rule_no
 $$;
 
--- _sas.held_above(run_id): the places that runs above this one hold, and itself.
+-- _sas.held_above(run_id): the slots that this run and the runs above it hold.
 CREATE FUNCTION _sas.held_above(run_id bigint) RETURNS SETOF _sas.concurrency_slot
 LANGUAGE sql STABLE AS $$
     WITH RECURSIVE above AS (
@@ -66,10 +67,13 @@ LANGUAGE sql STABLE AS $$
     SELECT p.* FROM above u JOIN _sas.concurrency_slot p ON p.run_id = u.run_id WHERE p.state = 'holds'
 $$;
 
--- _sas.note_places(v, run_ids, parent_run_id, waits): writes down which places new runs need. waits: nothing
--- but the line keeps them. A child shares the places of the runs above it. It may need no other: it would
--- wait with a place in its hands, perhaps for a run that waits for that one. Where no run above holds any, a
--- child has places of its own. Caller: a submit that has made the runs. Writes: concurrency_slot.
+-- _sas.note_places(v, run_ids, parent_run_id, waits): stores which slots new runs need. waits: only the
+-- line keeps the runs from beginning.
+--
+-- A child run shares the slots of the runs above it, and must not need any other: it would wait while it
+-- holds a slot, perhaps for a run that waits for that slot. If no run above it holds a slot, the child has
+-- slots of its own.
+-- Caller: a submit that has just created the runs. Writes: concurrency_slot.
 CREATE FUNCTION _sas.note_places(v _sas.workflow_version, run_ids bigint[], parent_run_id bigint,
                                  waits boolean) RETURNS void
 LANGUAGE plpgsql AS $$
@@ -79,7 +83,7 @@ DECLARE
     p _sas.concurrency_slot;
 BEGIN
     IF parent_run_id IS NULL AND EXISTS (SELECT FROM unnest(v.concurrency) c WHERE c.overlap <> 'wait') THEN
-        -- noted when the submit looked for room
+        -- the check for room has stored them already
         UPDATE _sas.concurrency_slot s SET state = 'waits' WHERE s.run_id = ANY (run_ids) AND waits;
         RETURN;
     END IF;
@@ -107,10 +111,11 @@ BEGIN
     FROM unnest(needed) n;
 END $$;
 
--- _sas.meet_runs(...): of a workflow some of whose rules do not wait: what each submit comes to, in order:
--- the run that is to be made, whose places are written down; or an open one in its stead, which may get its
--- input. Keys in order, so that two sessions cannot wait for each other. Caller: a submit, before its runs
--- are made. Writes: concurrency_key, concurrency_slot, run_key; a message for each run that is replaced.
+-- _sas.meet_runs(...): for a workflow with rules other than "wait", decides for each submit, in order:
+-- either the run is to be created, and its slots are stored; or an open run is returned instead, which may
+-- take over the input. Keys are locked in order, so that two sessions cannot deadlock.
+-- Caller: a submit, before it creates its runs. Writes: concurrency_key, concurrency_slot, run_key; a
+-- message for each run that is replaced.
 CREATE FUNCTION _sas.meet_runs(caller oid, v _sas.workflow_version, keys text[], labels jsonb,
                                INOUT inputs jsonb[], INOUT ids bigint[], INOUT fresh boolean[])
 LANGUAGE plpgsql AS $$
@@ -144,23 +149,23 @@ BEGIN
         DELETE FROM _sas.run_key k WHERE k.owner = caller AND k.workflow_id = v.workflow_id
             AND k.key = keys[n] AND k.run_id = ids[n];
         IF met.follows THEN
-            -- it may be of this very submit
+            -- the open run may have been created by this same submit
             inputs[coalesce(array_position(ids, met.run_id), n)] := inputs[n];
             PERFORM _sas.renew_follower(caller, met.run_id, inputs[n], own);
         END IF;
         ids[n] := met.run_id;
         fresh[n] := false;
     END LOOP;
-    -- where no run came under a key after all
+    -- removes the rows of keys under which no run was created
     DELETE FROM _sas.concurrency_key k USING unnest(needed) u
     WHERE k.owner = u.owner AND k.workflow_id = u.workflow_id AND k.key = u.key AND false = ANY (fresh)
       AND NOT EXISTS (SELECT FROM _sas.concurrency_slot s WHERE s.owner = k.owner
                       AND s.workflow_id = k.workflow_id AND s.key = k.key AND s.overlap <> 'wait');
 END $$;
 
--- _sas.meet_open(caller, v, needed): the open run that a submit gets in place of the one that needs these
--- places (null: that one is made), and whether it follows another, and takes the input of the submit. A
--- refusal comes before all, then the first rule without room decides.
+-- _sas.meet_open(caller, v, needed): the open run that a submit gets instead of the run that needs these
+-- slots; null: the run is created. follows: the open run itself waits behind another one, and takes the
+-- input of the submit. Rules that refuse come first; after them the first rule without room decides.
 CREATE FUNCTION _sas.meet_open(caller oid, v _sas.workflow_version, needed _sas.concurrency_slot[],
                                OUT run_id bigint, OUT follows boolean)
 LANGUAGE plpgsql AS $$
@@ -194,19 +199,20 @@ BEGIN
     END IF;
 END $$;
 
--- _sas.replaceable(caller, workflow_id, run_ids): those of these runs that a submit of the workflow may
--- cancel: its own ones, and what the caller may cancel anyway. The others are followed.
+-- _sas.replaceable(caller, workflow_id, run_ids): the runs among these that a submit of the workflow may
+-- cancel: runs of the same workflow, and runs that the caller may cancel anyway. The submitted run waits
+-- behind the others.
 CREATE FUNCTION _sas.replaceable(caller oid, for_workflow int, run_ids bigint[]) RETURNS bigint[]
 LANGUAGE sql STABLE AS $$
     SELECT ARRAY(SELECT o FROM unnest($3) o
                  LEFT JOIN _sas.run r ON r.run_id = o
                  LEFT JOIN _sas.workflow_version w USING (version_id)
-                 -- without a row: it is made by this submit
+                 -- a run without a row is one of this submit
                  WHERE r.run_id IS NULL OR w.workflow_id = $2 OR pg_has_role($1, r.owner, 'MEMBER'))
 $$;
 
--- _sas.in_the_way(place): the open runs for which there is no room under this key; none: there is room. Those
--- that hold it come first, then by run id. A run that is just ending is waited for.
+-- _sas.in_the_way(place): the open runs that leave no room under this key, holders first, then by run id.
+-- Empty: there is room. Waits for runs whose transaction is just ending them.
 CREATE FUNCTION _sas.in_the_way(p _sas.concurrency_slot) RETURNS bigint[]
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -223,6 +229,7 @@ BEGIN
     END LOOP;
 END $$;
 
+-- _sas.open_under(p): the open runs that leave no room under this key, as the current snapshot sees them.
 CREATE FUNCTION _sas.open_under(p _sas.concurrency_slot) RETURNS bigint[]
 LANGUAGE sql AS $$
     WITH open AS MATERIALIZED (
@@ -244,8 +251,9 @@ LANGUAGE sql AS $$
           ELSE (SELECT count(*) >= ($1).places OR bool_or(x.shared) FROM open x) END
 $$;
 
--- _sas.await_ending(run_ids): when the transactions that stop any of these runs have ended. A lock is given
--- back at once: the runs go on while the transaction of the caller does.
+-- _sas.await_ending(run_ids): waits until the transactions that are stopping any of these runs have ended.
+-- The locks are released at once (by a subtransaction that is rolled back), so that these runs go on while
+-- the caller's transaction does.
 CREATE FUNCTION _sas.await_ending(run_ids bigint[]) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -269,9 +277,9 @@ BEGIN
     END LOOP;
 END $$;
 
--- _sas.follower(caller, workflow_id, place, open): the run of the same owner and workflow for which there
--- was no room either, and which has not begun; null: there is none. It cannot begin until this transaction
--- has ended. One without a row is made by this very submit.
+-- _sas.follower(caller, workflow_id, place, open): the run of the same owner and workflow that waits behind
+-- the open ones and has not begun; null: there is none. It is locked, so it cannot begin until this
+-- transaction has ended. A run without a row is one of this same submit.
 CREATE FUNCTION _sas.follower(caller oid, for_workflow int, p _sas.concurrency_slot, open bigint[])
 RETURNS bigint
 LANGUAGE plpgsql AS $$
@@ -302,8 +310,9 @@ BEGIN
     RETURN NULL;
 END $$;
 
--- _sas.renew_follower(caller, run_id, input, needed): the run that follows the open one takes the newest
--- input. Caller: holds the lock of the run. Writes: run, concurrency_slot, history.
+-- _sas.renew_follower(caller, run_id, input, needed): gives the newest input to the run that waits behind
+-- the open one.
+-- Caller: holds the lock of the run. Writes: run, concurrency_slot, history.
 CREATE FUNCTION _sas.renew_follower(caller oid, for_run bigint, new_input jsonb,
                                     needed _sas.concurrency_slot[]) RETURNS void
 LANGUAGE plpgsql AS $$
@@ -317,7 +326,7 @@ BEGIN
         PERFORM _sas.give_share(caller, false, old_input);
         PERFORM _sas.record(caller, ARRAY[for_run], 'submit', NULL, jsonb_build_object('input', new_input));
     END IF;
-    -- its other rules may come to other keys now
+    -- with the new input its other rules may have other keys
     DELETE FROM _sas.concurrency_slot s WHERE s.run_id = for_run AND NOT EXISTS (
         SELECT FROM unnest(needed) n
         WHERE n.owner = s.owner AND n.workflow_id = s.workflow_id AND n.key = s.key);

@@ -1,10 +1,11 @@
 -- SPDX-License-Identifier: PostgreSQL
 --
--- Polls: a call that begins something, and asks how it goes until it is over.
--- Between two asks the step is suspended and holds no worker. _sas.step.asks
--- says that the call has succeeded; _sas.step.started is its reply.
+-- Polls: a call that starts a job at a service, and status requests until the job has finished. Between two
+-- requests the step is suspended and holds no worker. _sas.step.asks is not null once the call has
+-- succeeded; _sas.step.started is the reply to it.
 
--- _sas.ask_next(poll, s, now): when the next ask is due: the pause doubles from ask to ask.
+-- _sas.ask_next(poll, s, now): when the next status request is due. The pause doubles from request to
+-- request.
 CREATE FUNCTION _sas.ask_next(poll jsonb, s _sas.step, now timestamptz) RETURNS timestamptz
 LANGUAGE sql STABLE AS $$
     SELECT least(now + least((poll ->> 'max_every')::interval,
@@ -12,7 +13,8 @@ LANGUAGE sql STABLE AS $$
                  CASE WHEN s.asks IS NULL THEN now + (poll ->> 'timeout')::interval ELSE s.ask_until END)
 $$;
 
--- _sas.evaluate_poll(r, w, s, reply): is it over? Then the step has succeeded, with the output that it keeps.
+-- _sas.evaluate_poll(r, w, s, reply): has the job finished? If it has, the step has succeeded, and the
+-- result has its output.
 CREATE FUNCTION _sas.evaluate_poll(r _sas.run, w _sas.workflow_step, s _sas.step, reply jsonb)
 RETURNS _sas.asked
 LANGUAGE plpgsql STABLE AS $$
@@ -45,15 +47,17 @@ BEGIN
                                                       w.name))::_sas.asked;
 END $$;
 
--- _sas.late_poll(run_id, w): the error of a poll that was not over in time.
+-- _sas.late_poll(run_id, w): the error of a poll that did not finish in time.
 CREATE FUNCTION _sas.late_poll(run_id bigint, w _sas.workflow_step) RETURNS jsonb
 LANGUAGE sql STABLE AS $$
     SELECT _sas.problem_object('timeout', 'it did not finish in time', w.shape #>> '{poll,timeout}', NULL,
                                run_id, w.name)
 $$;
 
--- _sas.note_asks(replies, changes, verdicts): what is kept of the replies to calls and asks of polls.
--- The attempt that began it is told here, since asks that fail count on from it.
+-- _sas.note_asks(replies, changes, verdicts): stores what the replies to calls and status requests of polls
+-- say: the reply to the call, the number of requests, the progress. Also stores the attempt that has
+-- started the job, because failed requests count on from it.
+-- Writes: attempt, step.
 CREATE FUNCTION _sas.note_asks(replies _sas.call_reply[], changes _sas.step_change[], verdicts text[])
 RETURNS void
 LANGUAGE plpgsql AS $$
@@ -86,8 +90,8 @@ BEGIN
     WHERE s.run_id = c.run_id AND s.step_no = c.step_no AND s.element = c.element;
 END $$;
 
--- _sas.reported_progress(r, w, s, reply): how far it is, from the reply to an ask; null when it does not say
--- a number.
+-- _sas.reported_progress(r, w, s, reply): the progress that the reply to a status request reports. Null if
+-- it reports no number.
 CREATE FUNCTION _sas.reported_progress(r _sas.run, w _sas.workflow_step, s _sas.step, reply jsonb)
 RETURNS float8
 LANGUAGE plpgsql STABLE AS $$
@@ -97,15 +101,15 @@ BEGIN
     IF s.asks IS NULL OR NOT w.shape -> 'poll' ? 'progress' THEN
         RETURN NULL;
     END IF;
-    SELECT o.result INTO told FROM _sas.render(w.shape #> '{poll,progress}', _sas.context(r, w, s.element)
-                                               || jsonb_build_object('started', s.started, 'output',
-                    reply)) o;
+    SELECT o.result INTO told
+    FROM _sas.render(w.shape #> '{poll,progress}',
+                     _sas.context(r, w, s.element)
+                     || jsonb_build_object('started', s.started, 'output', reply)) o;
     RETURN CASE WHEN jsonb_typeof(told) = 'number' THEN least(greatest(told::numeric, 0), 1)::float8 END;
 END $$;
 
--- _sas.end_polls(run_ids, step_nos, elements): of steps that were to be asked about now, those whose time is
--- over have failed.
--- In a run that is paused nothing is asked, and nothing fails for it.
+-- _sas.end_polls(run_ids, step_nos, elements): fails those of these steps, whose next status request is
+-- due, that have exceeded their timeout. In a paused run no request is made, and no poll fails.
 CREATE FUNCTION _sas.end_polls(run_ids bigint[], step_nos int[], elements int[]) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -124,7 +128,7 @@ BEGIN
     END IF;
 END $$;
 
--- _sas.ask_anew(run_ids): these runs are resumed: a poll that was not over in time has its time again.
+-- _sas.ask_anew(run_ids): restarts the timeout of polls that have exceeded it, when these runs are resumed.
 CREATE FUNCTION _sas.ask_anew(run_ids bigint[]) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN

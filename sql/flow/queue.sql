@@ -1,11 +1,13 @@
 -- SPDX-License-Identifier: PostgreSQL
 --
--- Queues: a step of a named queue is in _sas.ready with a lane of its
--- queue (the negative of its id), which no worker claims. The scheduler lets
--- out as many as the queue has places, by rank: then it is a ready step like
--- any other. Its place is a row that goes when its claim ends, however that is.
+-- Queues: a step of a named queue is in _sas.ready with the lane of its queue (the negative queue id), from
+-- which no worker claims. The scheduler moves as many steps to the lane of their agent as the queue has
+-- slots, by rank; from then on they are ready steps like any other. The slot is a row, which is deleted
+-- when the claim ends, in whatever way.
 
--- _sas.free_slot(p): the claim at this place has ended. Who waited for a place, if all were taken, is told.
+-- _sas.free_slot(p): frees this slot of an external agent, because its claim has ended. If all slots were
+-- taken, programs that wait for one are notified.
+-- Writes: external_slot. Wakes: NOTIFY for outside programs.
 CREATE FUNCTION _sas.free_slot(p _sas.external_slot) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -20,10 +22,10 @@ BEGIN
     END IF;
 END $$;
 
--- _sas.expire_leases(lease_ids): of what was held under these leases of outside workers, what is held no more
--- gives its place
--- back: the supervisor took it back, or somebody decided over it. A late reply is known by the request_id
--- that is kept.
+-- _sas.expire_leases(lease_ids): frees the slots of outside programs under these leases whose claims do not
+-- hold any more: the supervisor has taken the step back, or an operator has decided its outcome. The
+-- request_id is stored, so that a late reply is recognized.
+-- Writes: task, external_slot.
 CREATE FUNCTION _sas.expire_leases(lease_ids bigint[]) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -44,8 +46,9 @@ BEGIN
     END LOOP;
 END $$;
 
--- _sas.free_slots(run_ids): steps of these runs that are not let out or claimed any more give back the
--- place that they have in a queue. Called after the steps have moved.
+-- _sas.free_slots(run_ids): deletes the queue slots of those steps of these runs that are neither let out
+-- nor claimed any more.
+-- Caller: after it has moved the steps. Writes: queue_slot. Wakes: the scheduler.
 CREATE FUNCTION _sas.free_slots(run_ids bigint[]) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
@@ -60,10 +63,10 @@ BEGIN
     END IF;
 END $$;
 
--- _sas.give_queue_slots(quantity): the scheduler lets out steps of queues that have places, at most quantity
--- of each, and takes back what no worker has claimed yet in those that are paused. How many were moved; null:
--- another has the turn.
--- Caller: a scheduler; it locks the row of _sas.lock_row. Writes: ready, queue_place. Wakes: what can claim
+-- _sas.give_queue_slots(quantity): lets steps out of queues that have free slots, at most quantity of each
+-- queue; takes back steps of paused queues that no worker has claimed. Returns how many steps were moved;
+-- null: another scheduler holds the mutex.
+-- Caller: a scheduler; takes the mutex "queues". Writes: ready, queue_slot. Wakes: workers that can claim
 -- the steps.
 CREATE FUNCTION _sas.give_queue_slots(quantity int) RETURNS int
 LANGUAGE plpgsql AS $$
@@ -110,7 +113,7 @@ BEGIN
         turns := _sas.share_lanes(lanes, rooms, further => further);
         SELECT array_agg(waiting) INTO free
         FROM unnest(turns.in_lanes, turns.owners, turns.shares, turns.marks) AS s (lane, owner, share, mark)
-        -- a row that a session holds is passed by; it rings when it ends
+        -- a row that a session has locked is passed by; the end of that session wakes the scheduler
         CROSS JOIN LATERAL (SELECT q.* FROM _sas.ready q
                             WHERE q.lane = s.lane AND q.owner = s.owner AND q.rank >= s.mark
                               AND NOT _sas.is_deferred('queue', q.run_id)
@@ -125,13 +128,15 @@ BEGIN
     PERFORM _sas.defer_apart('queue', array_agg(free[f.n].run_id), array_agg(f.why),
                              array_agg(free[f.n].run_id))
     FROM unnest(done.failed, done.errors) AS f (n, why) HAVING count(*) > 0;
-    -- what an owner leaves of its share is shared out again
+    -- the part of its share that an owner does not use is given out by the next call
     PERFORM _sas.wake('{}', true, false, '{}') WHERE turns.shared IS NOT NULL;
     RETURN back_now + (SELECT coalesce(sum(n), 0) FROM unnest(done.results) n);
 END $$;
 
--- _sas.let_out(free): these steps of queues, whose rows the caller has locked, have a place. How many were
--- let out.
+-- _sas.let_out(free): moves these steps of queues to the lane of their agent, or of functions, and stores
+-- their slots. Returns how many.
+-- Caller: holds the locks of these rows. Writes: ready, queue_slot. Wakes: workers that can claim the
+-- steps.
 CREATE FUNCTION _sas.let_out(free _sas.ready[]) RETURNS int
 LANGUAGE plpgsql AS $$
 DECLARE

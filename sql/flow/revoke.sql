@@ -1,14 +1,13 @@
 -- SPDX-License-Identifier: PostgreSQL
 --
--- Revoke: a pause wins over the end that a rule has just decided. What the
--- rule has ended is kept in _sas.abandoned_run until the first undo is over; as
--- long as that undo has not begun, a pause makes the run what it was before, and
--- what failed gets new windows when it is resumed. The end that an operator
--- asks for is not kept. All functions: runs locked by the caller.
+-- Revoke: a pause takes back the end of a run that a rule has just decided. The state before that end is
+-- kept in _sas.abandoned_run until the first undo is over. As long as that undo has not begun, a pause
+-- restores the state; failed steps get new windows when the run is resumed. An end that an operator asks
+-- for is not kept. The caller of each function holds the lock of the runs.
 
--- _sas.keep_abandoned(run_ids, gone, of_parent): what is open in these runs, which are about to be abandoned.
--- gone: what has just been taken out of the queue; of_parent: they end with the run above them.
--- Writes: abandoned_run. Next: _sas.revoke_abandon, when a pause comes in time.
+-- _sas.keep_abandoned(run_ids, gone, of_parent): stores what is open in these runs, which are about to be
+-- abandoned. gone: the ready rows that were just deleted; of_parent: the runs end with the run above them.
+-- Writes: abandoned_run. Next: _sas.revoke_abandon, if a pause comes in time.
 CREATE FUNCTION _sas.keep_abandoned(run_ids bigint[], gone _sas.ready[], of_parent boolean) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
@@ -26,7 +25,7 @@ BEGIN
           AND (s.state IN ('waiting', 'ready', 'suspended', 'running', 'compensating')
                OR taken.run_id IS NOT NULL)
         UNION ALL
-        -- on its way to the scheduler, which passes by what belongs to a run that cannot continue
+        -- a message to begin a step, which the scheduler ignores in a run that cannot go on
         SELECT d.run_id, ROW(d.step_no, d.element, 'none', false, NULL, NULL, 'enter')::_sas.abandoned_step
         FROM _sas.message d
         WHERE d.actor = 's' AND d.due_at <= sas.now() AND d.run_id = ANY (run_ids) AND d.kind = 'enter'
@@ -38,8 +37,9 @@ BEGIN
     FROM _sas.run r WHERE r.run_id = ANY (run_ids);
 END $$;
 
--- _sas.note_undo(changes): these undos are next in their runs. With the second one it is too late for a
--- pause.
+-- _sas.note_undo(changes): stores the undos that are next in their runs. The second undo of a run deletes
+-- its row: then it is too late for a pause.
+-- Writes: abandoned_run.
 CREATE FUNCTION _sas.note_undo(changes _sas.step_change[]) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
@@ -50,9 +50,9 @@ BEGIN
     FROM unnest(changes) c WHERE a.run_id = c.run_id;
 END $$;
 
--- _sas.revocable(run_ids, of_parent): those of these runs that a rule has ended, or the end of their parent,
--- and of which nothing is undone. Children that were to be undone are told nothing.
--- Caller: has paused the runs, so that no undo of theirs can be claimed.
+-- _sas.revocable(run_ids, of_parent): the runs among these that a rule, or the end of their parent, has
+-- ended, and in which nothing is undone. Messages to undo their child runs are deleted.
+-- Caller: has paused the runs, so that no worker can claim an undo of theirs.
 CREATE FUNCTION _sas.revocable(run_ids bigint[], of_parent boolean) RETURNS bigint[]
 LANGUAGE plpgsql AS $$
 BEGIN
@@ -67,7 +67,7 @@ BEGIN
         LEFT JOIN _sas.step s ON s.run_id = a.run_id AND s.step_no = a.undo_no AND s.element = a.undo_element
         WHERE a.run_id = ANY (run_ids) AND a.for_parent = of_parent
           AND CASE WHEN s.run_id IS NULL OR s.state = 'ready' THEN true
-                   -- its outcome is asked: another window of what failed, not an undo
+                   -- its outcome is asked: that is another window of the failed step, not an undo
                    WHEN s.state IN ('running', 'suspended') THEN a.undo_from = 'failed'
                    ELSE s.state = 'compensating' AND s.request_id IS NULL AND s.waiting_kind IS NULL
                        AND s.failure_count = 0 END
@@ -78,10 +78,10 @@ BEGIN
         ORDER BY a.run_id);
 END $$;
 
--- _sas.revoke_abandon(run_ids, of_parent): these runs, which are paused, are paused as they were before they
--- were abandoned, as far as nothing of them is undone. Returns those.
--- Writes: step, run, message, attempt, abandoned_run. Wakes: the scheduler.
--- Next: their children are the caller's to continue; _sas.continue_runs, when they are resumed.
+-- _sas.revoke_abandon(run_ids, of_parent): restores these runs, which are paused, as they were before they
+-- were abandoned, if nothing of them is undone. Returns the restored runs.
+-- Writes: step, run, message, attempt, abandoned_run. Wakes: the scheduler. Next: the caller continues
+-- their child runs; _sas.continue_runs, when they are resumed.
 CREATE FUNCTION _sas.revoke_abandon(run_ids bigint[], of_parent boolean) RETURNS bigint[]
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -114,7 +114,9 @@ BEGIN
     RETURN ids;
 END $$;
 
--- _sas.reopen_abandoned(run_ids): what was open in these runs and ended with them is open again.
+-- _sas.reopen_abandoned(run_ids): opens again the steps that were open in these runs and have ended with
+-- them.
+-- Writes: step, message.
 CREATE FUNCTION _sas.reopen_abandoned(run_ids bigint[]) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -137,12 +139,13 @@ BEGIN
     CROSS JOIN LATERAL (SELECT CASE was.from_state WHEN 'none' THEN 'ready' WHEN 'running' THEN 'ready'
                                ELSE was.from_state END AS to_state) x
     WHERE a.run_id = ANY (run_ids) AND was.from_state <> 'compensating'
-      -- in doubt, or not over, it has failed with its run; one that was running has failed by itself
+      -- a step in doubt, or a poll that had not finished, has failed with its run; a step that was running
+      -- has failed by itself
       AND (coalesce(s.state, 'none') IN ('none', 'cancelled')
            OR s.state = 'failed' AND was.from_state <> 'running'
               AND was.waiting_kind IS DISTINCT FROM 'child');
     PERFORM _sas.move_steps(changes);
-    -- that of one of its elements, which tells it still
+    -- the error of one of its elements, which still has it
     UPDATE _sas.step s SET error = NULL
     FROM unnest(changes) c WHERE s.run_id = c.run_id AND s.step_no = c.step_no AND s.element = c.element
         AND s.waiting_kind = 'elements' AND s.error IS NOT NULL;
@@ -158,8 +161,8 @@ BEGIN
     WHERE EXISTS (SELECT FROM _sas.signal g WHERE g.run_id = u);
 END $$;
 
--- _sas.follow_abandoned(run_ids): what was on its way in these runs and has ended meanwhile has followed
--- nothing: that comes now.
+-- _sas.follow_abandoned(run_ids): does what follows from steps of these runs that were in progress and have
+-- ended meanwhile; in an abandoned run nothing followed from that.
 CREATE FUNCTION _sas.follow_abandoned(run_ids bigint[]) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE

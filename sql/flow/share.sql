@@ -1,16 +1,18 @@
 -- SPDX-License-Identifier: PostgreSQL
 --
--- Shares are counted as runs are submitted and stop. This counts them again.
+-- Shares of owners: submits and ends of runs count what each role has open; these functions count it again
+-- from the tables.
 
--- _sas.open_runs(): the runs that have not ended, as far as they are young, or something is due, ready, held
--- or told of them, which is so for all but a parent past its deadline that waits for its children.
+-- _sas.open_runs(): the runs that have not ended and that either are young or have a message, a ready step,
+-- a lease or an alert. This finds all open runs, but for a parent past its deadline that waits for its
+-- child runs.
 CREATE FUNCTION _sas.open_runs() RETURNS TABLE (run_id bigint, state text)
 LANGUAGE sql STABLE AS $$
     SELECT r.run_id, r.state
     FROM (SELECT d.run_id FROM _sas.message d UNION SELECT q.run_id FROM _sas.ready q UNION
           SELECT unnest(l.run_ids) FROM _sas.lease l
           UNION SELECT a.run_id FROM _sas.alert_run a
-          -- the upper bound tells the planner that few are wanted
+          -- the upper bound tells the planner that the range is small
           UNION SELECT y.run_id FROM _sas.run y
           WHERE y.run_id BETWEEN (SELECT coalesce(max(t.upto), 0)
                                   FROM _sas.deadline_sweep t) AND 9223372036854775807
@@ -20,9 +22,10 @@ LANGUAGE sql STABLE AS $$
     WHERE r.state <> 'stopped' AND r.hook_of IS NULL
 $$;
 
--- _sas.recount_shares(): counts what each role has open. After a start, since shared memory begins empty, and
--- from time to time: neither a prepared transaction that ends nor a restored dump is seen.
--- Caller: nothing; READ COMMITTED, so that the count has a later snapshot than its begin. Reads: run.
+-- _sas.recount_shares(): counts what each role has open. It runs after a start, because shared memory
+-- begins empty, and from time to time, because neither the end of a prepared transaction nor a restored
+-- dump changes the counts.
+-- Caller: READ COMMITTED, so that the count has a later snapshot than its begin. Reads: run.
 CREATE FUNCTION _sas.recount_shares() RETURNS bigint
 LANGUAGE plpgsql AS $$
 DECLARE

@@ -1,16 +1,15 @@
 -- SPDX-License-Identifier: PostgreSQL
 --
--- Starting: what keeps a run from beginning, and what lets it go: an earlier
--- run, start_before, the pause of its workflow, a place under its key.
+-- Start: what keeps a run from beginning (an earlier run, start_at, start_before, a paused workflow, a slot
+-- under its concurrency key), and how it begins.
 --
--- A run that something may keep is submitted as scheduled, with a message to
--- the scheduler. That one decides after the commit, under the locks of the
--- runs; whoever changes what a run waits for sends another message. So
--- nothing is decided on what is not committed, and nobody asks in turns.
+-- A run that may have to wait is submitted as scheduled, with a message to the scheduler. The scheduler
+-- decides after the commit, with the runs locked. Each change of something that a run waits for sends
+-- another message. Therefore no decision depends on uncommitted data, and nothing polls.
 
--- _sas.begin_runs(run_ids): those of these runs that nothing keeps from beginning begin.
--- Caller: the scheduler, with the lock of the runs. Writes: run, and what _sas.may_begin notes of those that
--- wait. Next: _sas.make_ready for their first steps.
+-- _sas.begin_runs(run_ids): begins those of these runs that nothing keeps from beginning.
+-- Caller: the scheduler; holds the lock of the runs. Writes: run; for runs that wait, what _sas.may_begin
+-- writes. Next: _sas.make_ready for their first steps.
 CREATE FUNCTION _sas.begin_runs(run_ids bigint[]) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -27,9 +26,9 @@ BEGIN
         AND r.open_steps = 0;
 END $$;
 
--- _sas.start_runs(run_ids): a claim or reply shows that those of them which are pending have begun. Returns
--- how many have.
--- Caller: nothing; a run that a session holds is passed by. Writes: run (_sas.move_started), what hooks need.
+-- _sas.start_runs(run_ids): moves those of these runs that are pending to running: a claim or a reply shows
+-- that they have begun. Returns how many. Passes by a run that another session has locked.
+-- Caller: needs no lock. Writes: run (_sas.move_started), and what hooks write.
 CREATE FUNCTION _sas.start_runs(run_ids bigint[]) RETURNS int
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -44,7 +43,7 @@ BEGIN
     RETURN cardinality(begun);
 END $$;
 
--- _sas.make_roots_ready(run_ids): the steps that wait for none, in pending runs.
+-- _sas.make_roots_ready(run_ids): makes ready the steps of these pending runs that depend on no other step.
 CREATE FUNCTION _sas.make_roots_ready(run_ids bigint[]) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
@@ -56,8 +55,9 @@ BEGIN
     WHERE r.run_id = ANY (run_ids);
 END $$;
 
--- _sas.note_start(v, run_ids, parent_run_id, after_runs, results, waits): writes down what new runs wait for.
--- waits: nothing but the lines under their keys keeps them.
+-- _sas.note_start(v, run_ids, parent_run_id, after_runs, results, waits): stores what new runs wait for.
+-- waits: only the lines under their concurrency keys keep them.
+-- Writes: run_dependency, concurrency_slot.
 CREATE FUNCTION _sas.note_start(v _sas.workflow_version, run_ids bigint[], parent_run_id bigint,
                                 after_runs bigint[], results text[], waits boolean) RETURNS void
 LANGUAGE plpgsql AS $$
@@ -69,7 +69,7 @@ BEGIN
     END IF;
 END $$;
 
--- _sas.earlier_runs(after_run, after_runs): both as one list, each run once; null: there are none.
+-- _sas.earlier_runs(after_run, after_runs): both arguments as one list, each run once. Null: no runs.
 CREATE FUNCTION _sas.earlier_runs(after_run bigint, after_runs bigint[]) RETURNS bigint[]
 LANGUAGE plpgsql IMMUTABLE AS $$
 BEGIN
@@ -85,8 +85,8 @@ BEGIN
     RETURN (SELECT array_agg(DISTINCT e) FROM unnest(after_runs || after_run) e WHERE e IS NOT NULL);
 END $$;
 
--- _sas.check_start(caller, start_at, start_before, after_runs, results): what is wrong with what a submit
--- says about the start.
+-- _sas.check_start(caller, start_at, start_before, after_runs, results): raises an error if the arguments
+-- of a submit about its start are wrong.
 CREATE FUNCTION _sas.check_start(caller oid, start_at timestamptz, start_before timestamptz,
                                  after_runs bigint[], results text[]) RETURNS void
 LANGUAGE plpgsql AS $$
@@ -118,8 +118,9 @@ BEGIN
     END IF;
 END $$;
 
--- _sas.release_waiting(run_ids, timed): these runs have stopped: who waits for them is checked again, and
--- what they had while they were open is given back. timed: those of them that have a time for their start.
+-- _sas.release_waiting(run_ids, timed): these runs have stopped: sends a message to each run that waits for
+-- one of them, and releases what they held. timed: those of them that have start_at or start_before.
+-- Writes: message, phase, concurrency_slot. Wakes: the scheduler.
 CREATE FUNCTION _sas.release_waiting(run_ids bigint[], timed bigint[]) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
@@ -140,7 +141,7 @@ BEGIN
     UNION ALL
     SELECT DISTINCT 's'::"char", sas.now(), g.run_id, 'leave' FROM gone g
     UNION ALL
-    -- the snapshot of the transaction may be older than a run that follows: the scheduler looks later
+    -- this snapshot may be too old to see a run that waits, so the scheduler checks later
     SELECT 's', sas.now(), u, 'ended' FROM unnest($1) u
     WHERE current_setting('transaction_isolation') IN ('repeatable read', 'serializable');
     IF FOUND THEN
@@ -148,7 +149,7 @@ BEGIN
     END IF;
 END $$;
 
--- _sas.tell_followers(run_ids): these runs have stopped: those that follow them are checked.
+-- _sas.tell_followers(run_ids): these runs have stopped: sends a message to the runs that wait for them.
 -- Caller: the scheduler.
 CREATE FUNCTION _sas.tell_followers(run_ids bigint[]) RETURNS void
 LANGUAGE plpgsql AS $$
@@ -157,8 +158,9 @@ BEGIN
     SELECT 's', sas.now(), a.run_id, 'start' FROM _sas.run_dependency a WHERE a.after_run = ANY ($1);
 END $$;
 
--- _sas.make_room(run_ids): these runs are paused: those of them that wait for a place make room for who is
--- behind them.
+-- _sas.make_room(run_ids): these runs are paused: those of them that wait in line leave it, so that the
+-- runs behind them are next.
+-- Writes: message. Wakes: the scheduler.
 CREATE FUNCTION _sas.make_room(run_ids bigint[]) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
@@ -170,8 +172,8 @@ BEGIN
     END IF;
 END $$;
 
--- _sas.may_begin(run_ids): the scheduled ones of these runs that nothing keeps any more; null when there are
--- none.
+-- _sas.may_begin(run_ids): the scheduled runs among these that nothing keeps from beginning any more; null
+-- if there are none. Runs whose start_before has passed are stopped.
 CREATE FUNCTION _sas.may_begin(run_ids bigint[]) RETURNS bigint[]
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -191,15 +193,17 @@ BEGIN
     RETURN nullif(_sas.past_line(ids), '{}');
 END $$;
 
--- _sas.check_later(run_ids): what they wait for is being changed just now: in a moment.
+-- _sas.check_later(run_ids): checks these runs again in a moment, because another transaction is just
+-- changing what they wait for.
 CREATE FUNCTION _sas.check_later(run_ids bigint[], kind text) RETURNS void
 LANGUAGE sql AS $$
     INSERT INTO _sas.message (actor, due_at, run_id, kind) SELECT 's', sas.now() + interval '50 ms', u, $2
     FROM unnest(run_ids) u
 $$;
 
--- _sas.take_turn(of_what): is it the turn of this scheduler to give out places? What is counted then cannot
--- change until its transaction is over. Nobody waits for the turn: who has it may be a session.
+-- _sas.take_turn(of_what): takes a mutex, a row of _sas.lock_row, if it is free. Returns whether it has.
+-- What is counted under it cannot change until this transaction ends. It never waits, because a session may
+-- hold the row.
 CREATE FUNCTION _sas.take_turn(of_what text) RETURNS boolean
 LANGUAGE plpgsql AS $$
 BEGIN
@@ -207,13 +211,14 @@ BEGIN
     RETURN FOUND;
 END $$;
 
--- _sas.past_earlier(run_ids): without those that are to follow a run that is still open. One of whose
--- earlier runs one has ended otherwise than it was to stops, whatever the others do.
+-- _sas.past_earlier(run_ids): these runs, without those that must wait for an earlier run. If an earlier
+-- run has ended with another result than the run requires, the run stops, whatever the other earlier runs
+-- do.
 --
--- Nothing is locked, and nobody asks again while an earlier run goes on: its end tells the runs that follow
--- it (_sas.release_waiting). These have been committed, so a transaction that has not stopped the earlier run
--- by now finds them when it does. A transaction that has stopped it and not committed may have looked before
--- them. Only then is the run checked again in a moment.
+-- Nothing is locked, and nothing polls while an earlier run goes on: its end sends a message to the runs
+-- that wait for it (_sas.release_waiting). Those runs are committed, so a transaction that stops the
+-- earlier run later finds them. A transaction that has stopped it but not yet committed may have looked
+-- before they were committed. Only in that case is the run checked again in a moment.
 CREATE FUNCTION _sas.past_earlier(run_ids bigint[]) RETURNS bigint[]
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -228,13 +233,13 @@ BEGIN
     END IF;
     ending := _sas.ending(ARRAY(SELECT DISTINCT a.after_run FROM _sas.run_dependency a
                                 WHERE a.run_id = ANY (run_ids)));
-    -- a statement of its own: it sees what was committed meanwhile
+    -- a statement of its own, because it must see what was committed meanwhile
     SELECT array_agg(u.id) FILTER (WHERE u.open IS NULL AND u.otherwise IS NULL),
            array_agg(u.id) FILTER (WHERE u.otherwise IS NOT NULL),
            array_agg(_sas.problem_object('after-run',
                                          format('run %s ended with result %s', u.otherwise, u.result),
-                                         format('The run needed one of these results:  '
-                                                '%s.', array_to_string(u.results, ', ')), NULL, u.id, NULL))
+                                         format('The run needed one of these results: %s.',
+                                                array_to_string(u.results, ', ')), NULL, u.id, NULL))
                FILTER (WHERE u.otherwise IS NOT NULL),
            array_agg(u.id) FILTER (WHERE u.otherwise IS NULL AND u.open && ending)
     INTO ids, left_behind, errors, again
@@ -254,8 +259,10 @@ BEGIN
     RETURN ids;
 END $$;
 
--- _sas.past_pause(run_ids): without those whose workflow is paused; its resume sends for them. Its row
--- is locked meanwhile, for the same reason as above.
+-- _sas.past_pause(run_ids): these runs, without those whose workflow is paused; its resume sends them a
+-- message. The row of the workflow is locked meanwhile, so that a resume cannot miss them; if it cannot be
+-- locked, the run is checked again in a moment.
+-- Writes: deferred_run, message.
 CREATE FUNCTION _sas.past_pause(run_ids bigint[]) RETURNS bigint[]
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -287,7 +294,8 @@ BEGIN
                  AND u <> ALL (coalesce(again, '{}')));
 END $$;
 
--- _sas.stop_late_runs(run_ids): start_before has come, and they have not begun: they never do.
+-- _sas.stop_late_runs(run_ids): stops those of these runs that have not begun by their start_before.
+-- Next: _sas.abandon.
 CREATE FUNCTION _sas.stop_late_runs(run_ids bigint[]) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -304,16 +312,18 @@ BEGIN
     WHERE r.run_id = ANY (run_ids) AND r.start_before <= now AND r.started_at IS NULL AND r.abandon_as IS NULL
         AND r.state IN ('scheduled', 'pending', 'paused');
     ids := coalesce(ids, '{}');
-    -- a step that is being claimed at this moment is locked: in a moment it has begun, or not
+    -- a locked row is being claimed at this moment; soon the run has begun, or not
     free := ARRAY(SELECT l.ctid FROM (SELECT q.ctid FROM _sas.ready q WHERE q.run_id = ANY (ids)
                                       FOR UPDATE SKIP LOCKED) l);
     busy := ARRAY(SELECT DISTINCT q.run_id FROM _sas.ready q WHERE q.run_id = ANY (ids)
                   AND q.ctid <> ALL (free));
     PERFORM _sas.check_later(busy, 'late');
-    SELECT array_agg(r.run_id), array_agg(_sas.problem_object('start-before',
-                                                              'could not be started before its set time',
-                                                              to_char(r.start_before AT TIME ZONE 'UTC',
-                        '"It was to begin before "YYYY-MM-DD HH24:MI:SS" UTC."'), NULL, r.run_id, NULL))
+    SELECT array_agg(r.run_id),
+           array_agg(_sas.problem_object(
+               'start-before', 'could not be started before its set time',
+               to_char(r.start_before AT TIME ZONE 'UTC',
+                       '"It was to begin before "YYYY-MM-DD HH24:MI:SS" UTC."'),
+               NULL, r.run_id, NULL))
     INTO late, errors
     FROM _sas.run r
     WHERE r.run_id = ANY (ids) AND r.run_id <> ALL (busy)
@@ -322,7 +332,7 @@ BEGIN
     IF late IS NOT NULL THEN
         PERFORM _sas.abandon(late, array_fill('fail'::text, ARRAY[cardinality(late)]), errors);
     END IF;
-    -- those that have begun after all
+    -- these have begun in time
     begun := ARRAY(SELECT DISTINCT u FROM unnest(run_ids) u WHERE u <> ALL (busy)
                    AND u <> ALL (coalesce(late, '{}')));
     PERFORM _sas.start_runs(ARRAY(SELECT u FROM unnest(begun) u WHERE u = ANY (ids)));
@@ -330,8 +340,8 @@ BEGIN
                             array_agg(b.undo), array_agg(b.alone)) FROM unnest(_sas.take_late(begun)) b;
 END $$;
 
--- _sas.pausable_workflow(caller, name): the workflow, if the caller may pause it: its owner, an operator or
--- an admin.
+-- _sas.pausable_workflow(caller, name): the id of the workflow, if the caller may pause it: its owner, an
+-- operator or an admin.
 CREATE FUNCTION _sas.pausable_workflow(caller oid, workflow_name text) RETURNS int
 LANGUAGE plpgsql AS $$
 DECLARE

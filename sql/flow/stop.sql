@@ -1,14 +1,14 @@
 -- SPDX-License-Identifier: PostgreSQL
 --
--- Stop: what takes work out of the hands of those who do it, for runs that an
--- operator ends. All functions: runs locked by the caller.
+-- Stop: takes work away from workers, for runs that an operator ends; and pauses runs in which only failed
+-- steps are left. The caller of each function holds the lock of the runs.
 --
--- The verb writes the run, and leaves a message; the scheduler revokes the claims, when nobody is about to
--- answer one. One road for functions, calls, polls and tasks; children get messages of their own.
+-- The verb writes the run and leaves a message. The scheduler revokes the claims when no worker is about to
+-- reply to one. Functions, calls, polls and tasks go the same way; child runs get messages of their own.
 
--- _sas.stop_work(run_ids): what workers hold of these runs is revoked once this is committed. A verb writes
--- the run, never a claim: what is answered meanwhile is done.
--- Writes: message. Wakes: the scheduler. Next: _sas.revoke_claims
+-- _sas.stop_work(run_ids): the claims of workers in these runs are revoked once this transaction is
+-- committed. A verb writes the run, never a claim: a step that is answered in between is done.
+-- Writes: message. Wakes: the scheduler. Next: _sas.revoke_claims.
 CREATE FUNCTION _sas.stop_work(run_ids bigint[]) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
@@ -18,8 +18,8 @@ BEGIN
     PERFORM _sas.wake('{}', true, false, '{}') WHERE FOUND;
 END $$;
 
--- _sas.is_function(run_id, step_no, element, lane, undo): is what is claimed of this step for a function
--- worker? The functions around a call are not the call.
+-- _sas.is_function(run_id, step_no, element, lane, undo): does a function worker hold the claim of this
+-- step? The functions around a call count as functions, the call itself does not.
 CREATE FUNCTION _sas.is_function(run_id bigint, step_no int, element int, lane int, undo boolean)
 RETURNS boolean
 LANGUAGE sql STABLE AS $$
@@ -27,9 +27,9 @@ LANGUAGE sql STABLE AS $$
                                AND p.element = $3 AND p.undo = $5 AND p.stage <> 'call')
 $$;
 
--- _sas.revocable_claims(run_ids): what workers hold of these runs although they were halted, or cancelled.
--- Outside programs are told of a cancel by their heartbeats, and may end what they do; an undo is not stopped
--- by it. answered: one that only waits for its run.
+-- _sas.revocable_claims(run_ids): the claims in these runs that a halt or a cancel revokes. Outside
+-- programs learn of a cancel from their heartbeats and may finish their work; a cancel does not stop an
+-- undo. answered: the claim has a reply that only waits for its run.
 CREATE FUNCTION _sas.revocable_claims(run_ids bigint[], OUT step _sas.step, OUT def _sas.workflow_step,
                                       OUT is_function boolean, OUT answered boolean)
 RETURNS SETOF record
@@ -50,15 +50,15 @@ BEGIN
            OR r.abandon_as = 'cancel' AND s.state = 'running' AND (w.kind <> 'task' OR f.is_function));
 END $$;
 
--- _sas.revoke_claims(run_ids): what workers hold of these runs, which were cancelled or halted, counts no
--- more, and is stopped. A claim whose lease is locked is about to be answered, and one that is answered waits
--- for its run only: they are asked for again in a moment.
+-- _sas.revoke_claims(run_ids): revokes the claims of workers in these runs, which were cancelled or halted,
+-- and stops the work. A claim whose lease is locked is about to get its reply, and one that has its reply
+-- only waits for its run: both are tried again in a moment.
 --
--- A reply that comes all the same is stale. A call may have been carried out, so its outcome is in doubt; the
--- ask of a poll changes nothing, and what a function did is rolled back.
+-- A reply that still comes is stale. A call may have been carried out, so its outcome is in doubt. A status
+-- request of a poll changes nothing, and what a function did is rolled back.
 --   holds   the locks of the runs
 --   locks   the leases that no other transaction holds
---   writes  step, run, attempt, place, message
+--   writes  step, run, attempt, external_slot, message
 --   wakes   at commit: the worker that runs such a function, which is cancelled, and ended after a while
 --           (base/peers.h); agent workers, which stop such calls; the scheduler, for the undo
 --   next    _sas.undo_next
@@ -77,7 +77,8 @@ BEGIN
     free := ARRAY(SELECT l.lease_id FROM _sas.lease l WHERE l.lease_id = ANY (wanted)
                   FOR UPDATE SKIP LOCKED);
     INSERT INTO _sas.message (actor, due_at, run_id, kind)
-    -- a worker holds its lease for a moment, a session that answers a task until it ends its transaction
+    -- a worker locks its lease for a moment; a session that replies to a task keeps the lock until its
+    -- transaction ends
     SELECT DISTINCT 's'::"char", now + CASE l.worker_id WHEN 0 THEN interval '250 ms'
         ELSE interval '10 ms' END, (c.step).run_id, 'revoke'
     FROM _sas.revocable_claims($1) c LEFT JOIN _sas.lease l ON l.lease_id = (c.step).lease_id
@@ -90,7 +91,7 @@ BEGIN
     INTO changes, requests, outside, calls
     FROM _sas.revocable_claims($1) c
     LEFT JOIN _sas.lease l ON l.lease_id = (c.step).lease_id
-    -- without a lease: its worker has answered, and that did not count
+    -- without a lease: its worker has replied, and the reply did not count
     WHERE NOT c.answered AND (l.lease_id = ANY (free) OR l.lease_id IS NULL);
     IF changes IS NOT NULL THEN
         PERFORM _sas.record_revoked(changes);
@@ -103,7 +104,7 @@ BEGIN
     END IF;
 END $$;
 
--- _sas.revoked_step(s, def, is_function, holder, now): what becomes of a step whose claim is revoked.
+-- _sas.revoked_step(s, def, is_function, holder, now): the change of a step whose claim is revoked.
 CREATE FUNCTION _sas.revoked_step(s _sas.step, def _sas.workflow_step, is_function boolean, holder text,
                                   now timestamptz) RETURNS _sas.step_change
 LANGUAGE sql STABLE AS $$
@@ -126,8 +127,9 @@ LANGUAGE sql STABLE AS $$
                  ELSE 'its call was stopped' END AS title) stopped
 $$;
 
--- _sas.record_revoked(changes): the attempts that were stopped with these claims, but for functions, of which
--- nothing is left. Before the steps are moved: their claims tell who held them, and since when.
+-- _sas.record_revoked(changes): stores the attempts that end with these claims; a function leaves none.
+-- Caller: before it moves the steps, because their claims say which worker held them, and since when.
+-- Writes: attempt.
 CREATE FUNCTION _sas.record_revoked(changes _sas.step_change[]) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
@@ -145,15 +147,15 @@ BEGIN
     WHERE c.attempt IS NOT NULL;
 END $$;
 
--- _sas.left_by_halt(s, name): the error of a step whose run was halted before it was undone.
+-- _sas.left_by_halt(s, name): the error of a step whose run was halted before the step was undone.
 CREATE FUNCTION _sas.left_by_halt(s _sas.step, name text) RETURNS jsonb
 LANGUAGE sql STABLE AS $$
     SELECT _sas.problem_object('left-standing', 'its run was halted before it was undone',
                                CASE WHEN s.error ? 'title' THEN _sas.title(s.error) END, NULL, s.run_id, name)
 $$;
 
--- _sas.lost_claims(run_ids, step_nos, elements, request_ids): which of these claims hold no more, by their
--- positions. Nothing is locked.
+-- _sas.lost_claims(run_ids, step_nos, elements, request_ids): the positions of those of these claims that
+-- do not hold any more. Locks nothing.
 CREATE FUNCTION _sas.lost_claims(run_ids bigint[], step_nos int[], elements int[], request_ids uuid[])
 RETURNS int[]
 LANGUAGE plpgsql STABLE AS $$
@@ -167,9 +169,9 @@ BEGIN
         WHERE s.request_id IS DISTINCT FROM u.request_id);
 END $$;
 
--- _sas.halt_now(run_ids, errors): these runs stop now, whatever they are at. Nothing is undone, and nobody is
--- waited for. errors null: they are halted with the run that they are children of.
--- Writes: ready, step, undo_line, run, due. Wakes: agent workers; the scheduler, for children.
+-- _sas.halt_now(run_ids, errors): stops these runs now. Nothing is undone, and nothing is waited for.
+-- errors null: they are halted together with their parent.
+-- Writes: ready, step, undo_order, run, message. Wakes: agent workers; the scheduler, for child runs.
 CREATE FUNCTION _sas.halt_now(run_ids bigint[], errors jsonb[]) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -181,7 +183,7 @@ BEGIN
     IF ids = '{}' THEN
         RETURN;
     END IF;
-    -- of those that went on beside what failed; where they are paused, the change of state does so
+    -- for runs that went on beside a failure; for a paused run the change of state closes its alerts
     PERFORM _sas.close_alerts_of(ARRAY(SELECT r.run_id FROM _sas.run r
                                        WHERE r.run_id = ANY (ids) AND r.paused_state = 'held'));
     PERFORM _sas.cancel_ready(ids, true);
@@ -201,7 +203,7 @@ BEGIN
                finished_at => now))
     INTO changes
     FROM _sas.step s
-    -- what a worker still holds is for _sas.revoke_claims
+    -- _sas.revoke_claims handles claims that workers still hold
     WHERE s.run_id = ANY (ids) AND s.request_id IS NULL
         AND (s.state IN ('waiting', 'ready', 'suspended', 'compensating')
              OR s.state = 'failed' AND s.waiting_kind = 'supervisor');
@@ -221,8 +223,8 @@ BEGIN
     PERFORM _sas.free_slots(ids);
 END $$;
 
--- _sas.forget_timers(run_ids, step_nos, elements): what these steps waited for until some time is waited for
--- no more. step_nos null: all steps of the runs.
+-- _sas.forget_timers(run_ids, step_nos, elements): deletes the timers of these steps. step_nos null: of all
+-- steps of the runs.
 CREATE FUNCTION _sas.forget_timers(run_ids bigint[], step_nos int[], elements int[]) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
@@ -241,12 +243,14 @@ BEGIN
     END IF;
 END $$;
 
--- A run with a step that failed, and that waits for an operator, goes on beside it: its paused_state says
--- 'held'. When nothing but what has failed is left it is paused. So does a run of which an operator has one
--- failed step tried again. Whoever ends a step of it sends the scheduler a message.
 
--- _sas.hold_runs(run_ids): steps of these runs have failed, and wait for an operator. Those runs in which
--- nothing else is on its way are paused.
+-- A run in which a failed step waits for an operator goes on beside it; its paused_state is 'held'
+-- meanwhile. It is paused when only failed steps are left. The same holds for a run in which an operator
+-- has one of several failed steps tried again. Each function that ends a step of such a run sends the
+-- scheduler a message.
+--
+-- _sas.hold_runs(run_ids): steps of these runs have failed and wait for an operator. Pauses those of these
+-- runs in which nothing else is in progress.
 -- Caller: holds the lock of the runs. Writes: run.
 CREATE FUNCTION _sas.hold_runs(run_ids bigint[]) RETURNS void
 LANGUAGE plpgsql AS $$
@@ -256,7 +260,9 @@ BEGIN
     PERFORM _sas.pause_held($1);
 END $$;
 
--- _sas.check_hosted(run_ids): a step of these runs has ended; is anything still on its way?
+-- _sas.check_hosted(run_ids): a step of these runs has ended: the scheduler checks whether anything is
+-- still in progress.
+-- Writes: message. Wakes: the scheduler. Next: _sas.pause_held.
 CREATE FUNCTION _sas.check_hosted(run_ids bigint[]) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
@@ -265,7 +271,8 @@ BEGIN
     PERFORM _sas.wake('{}', true, false, '{}');
 END $$;
 
--- _sas.pause_held(run_ids): pauses those of these runs in which nothing is on its way.
+-- _sas.pause_held(run_ids): pauses those of these runs in which nothing is in progress.
+-- Writes: as _sas.move_to_paused; alert.
 CREATE FUNCTION _sas.pause_held(run_ids bigint[]) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -291,7 +298,7 @@ BEGIN
                         AND (s.state IN ('running', 'ready', 'compensating') OR s.state = 'failed'
                              AND s.waiting_kind = 'supervisor'
                              OR s.state = 'suspended' AND s.waiting_kind NOT IN ('elements', 'fallback')
-                             -- a step that repeats rests between two turns
+                             -- a repeating step waits for its next iteration
                              OR s.state = 'suspended' AND s.waiting_kind = 'elements'
                                  AND EXISTS (SELECT FROM _sas.map_progress f WHERE f.run_id = s.run_id
                                              AND f.step_no = s.step_no AND f.remaining = 0)));
@@ -299,7 +306,7 @@ BEGIN
         RETURN;
     END IF;
     PERFORM _sas.move_to_paused(stuck.ids, stuck.whys, 'sas supervisor', stuck.errors);
-    -- their alerts were closed when the run went on
+    -- their alerts were closed when the run was resumed
     PERFORM _sas.raise_alert('step-failed', format('step %s', w.name),
                              format('run %s: step "%s" failed: %s', r.run_id, _sas.shown_name(w.name),
                                     s.error ->> 'title'), nullif(w.lane, 0), r.run_id, s.step_no, s.error)

@@ -1,17 +1,18 @@
 -- SPDX-License-Identifier: PostgreSQL
 --
--- Runs: submit, keys and reply queues.
+-- Submit: new runs, their keys, and the first message of their reply queue.
 
--- _sas.submit_runs(...): the runs, with what makes them start, in the caller's transaction. A key that is
--- taken gives the run that has it. parent_run_id, parent_step_no: the step whose children they are, one for
--- each of parent_elements; null for a run of its own. plans: what their plan function has returned already.
--- schedules, scheduled_ats: the schedule and instant that each is submitted for. version: null for the newest
--- that the caller may run. for_workflow: the workflow of that name must be this one.
---
--- Caller: nothing, or the lock of the parent.
--- Writes: run, run_key, run_label, concurrency_slot, and what _sas.begin_submitted writes.
--- Next: ready steps are claimed; the scheduler begins what something keeps. src/store/submit.c does the same
--- for what is plain.
+-- _sas.submit_runs(...): creates runs and what makes them begin, in the transaction of the caller. If a key
+-- is taken, the run that has it is returned.
+--   parent_run_id, parent_step_no  the step whose child runs these are, one for each of parent_elements;
+--                                  null: they have no parent
+--   plans                          what their plan function has returned already
+--   schedules, scheduled_ats       the schedule and the instant that each is submitted for
+--   version                        null: the newest version that the caller may run
+--   for_workflow                   the workflow of that name must be this one
+-- Caller: holds the lock of the parent run, if there is one. Writes: run, run_key, run_label,
+-- concurrency_slot, and what _sas.begin_submitted writes. Next: workers claim the ready steps; the
+-- scheduler begins runs that something keeps. src/store/submit.c does the same for plain runs.
 CREATE FUNCTION _sas.submit_runs(caller oid, workflow text, inputs jsonb[], keys text[], priority int,
                                  start_at timestamptz, start_before timestamptz,
                                  deadline interval, after_runs bigint[], reply_to text, labels jsonb,
@@ -34,7 +35,7 @@ DECLARE
     made bigint[];
     held boolean := coalesce($6 > now, false) OR $9 IS NOT NULL
         OR (SELECT f.paused_at IS NOT NULL FROM _sas.workflow f WHERE f.workflow_id = v.workflow_id);
-    -- a child has the queue of its step
+    -- a child run has the queue of its step
     queue int := coalesce(v.queue_id, CASE WHEN is_child THEN _sas.queue_of_step($12, $13) END);
 BEGIN
     PERFORM _sas.check_start(caller, start_at, start_before, after_runs, after_result)
@@ -42,7 +43,7 @@ BEGIN
        OR after_result IS DISTINCT FROM '{success,warning}';
     IF EXISTS (SELECT FROM _sas.middleware) THEN
         PERFORM _sas.check_middleware($1, $2);
-        -- a child run is planned by its parent, in a scheduler: no function of a user runs there
+        -- a child run is submitted by a scheduler, and no function of a user runs there
         IF NOT is_child THEN
             SELECT m.inputs, m.labels INTO inputs, labels FROM _sas.plan_before($1, $2, $3, $4, $11) m;
         END IF;
@@ -87,9 +88,10 @@ BEGIN
     ORDER BY u.n;
 END $$;
 
--- _sas.version_to_submit(caller, workflow, wanted): the version that new runs have, if the caller may submit
--- them. One that was made for single runs is not purged until this is committed; if it is gone, another one
--- is current. An older one that is wanted is composed with the subscribers when it is submitted first.
+-- _sas.version_to_submit(caller, workflow, wanted): the version that new runs get, if the caller may submit
+-- them. A version that was made for single runs is locked against the purge until this transaction ends; if
+-- it is gone, another one is current. An older version that the caller names is combined with its
+-- subscribers at its first submit.
 CREATE FUNCTION _sas.version_to_submit(caller oid, workflow text, wanted int DEFAULT NULL,
                                        for_workflow int DEFAULT NULL)
 RETURNS _sas.workflow_version
@@ -114,8 +116,8 @@ BEGIN
     RETURN v;
 END $$;
 
--- _sas.check_submit(...): what is wrong with what a submit says. A child run may have a longer deadline: that
--- of its parent.
+-- _sas.check_submit(...): raises an error if the arguments of a submit are wrong. The deadline of a child
+-- run may be longer than ten years, because it is that of its parent.
 CREATE FUNCTION _sas.check_submit(inputs jsonb[], keys text[], priority int, start_at timestamptz,
                                   start_before timestamptz, deadline interval, reply_to text, labels jsonb,
                                   is_child boolean) RETURNS void
@@ -160,12 +162,12 @@ BEGIN
             USING ERRCODE = 'invalid_parameter_value', DETAIL = 'At /deadline.',
             HINT = 'It is the time that the run may take.';
     END IF;
-    -- an end that never comes is none
+    -- start_before may be far away, but not infinite
     IF start_at > latest OR NOT isfinite(start_at) OR NOT isfinite(start_before) THEN
         RAISE EXCEPTION 'the run must begin within a hundred years'
             USING ERRCODE = 'invalid_parameter_value',
             DETAIL = _sas.at(CASE WHEN isfinite(start_at) AND start_at <= latest OR start_at IS NULL
-                                 THEN '/start_before' ELSE '/start_at' END),
+                                  THEN '/start_before' ELSE '/start_at' END),
             HINT = 'Omit it for a run that waits for no time.';
     END IF;
     IF priority IS NULL OR priority NOT BETWEEN -1000 AND 1000 THEN
@@ -180,9 +182,8 @@ BEGIN
     END IF;
 END $$;
 
--- _sas.note_runs(run_ids, state): runs have been made, in this state: they are counted, and the supervisor
--- finds those that do not end in time.
--- Reads: run. Writes: due.
+-- _sas.note_runs(run_ids, state): counts new runs, which have this state, and sets their deadline timers.
+-- Reads: run. Writes: message.
 CREATE FUNCTION _sas.note_runs(run_ids bigint[], new_state text) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -197,13 +198,14 @@ BEGIN
     PERFORM _sas.due_by(first);
 END $$;
 
--- _sas.label_hash(name, value): the number by which a label finds its runs. Other labels may have the same.
+-- _sas.label_hash(name, value): the number under which a label is indexed. Different labels may have the
+-- same number.
 CREATE FUNCTION _sas.label_hash(name text, value jsonb) RETURNS bigint
 LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
     SELECT jsonb_hash_extended(jsonb_build_object(name, value), 0)
 $$;
 
--- _sas.note_labels(owner, run_ids, labels): these runs, which have been made, are found by these labels.
+-- _sas.note_labels(owner, run_ids, labels): indexes these labels for new runs.
 -- Writes: run_label.
 CREATE FUNCTION _sas.note_labels(owner oid, run_ids bigint[], labels jsonb) RETURNS void
 LANGUAGE sql AS $$
@@ -211,9 +213,11 @@ LANGUAGE sql AS $$
     SELECT _sas.label_hash(e.key, e.value), owner, u FROM jsonb_each(labels) e CROSS JOIN unnest(run_ids) u
 $$;
 
--- _sas.prepare_runs(caller, v, keys, inputs, labels, is_child, plans): a run id for each input, and whether
--- that run is to be made (the key may be taken, one may be open); versions of their own where they are
--- planned. inputs: a later one may take the place of one that is to be made.
+-- _sas.prepare_runs(caller, v, keys, inputs, labels, is_child, plans): chooses a run id for each input, and
+-- whether that run is to be created: the key may be taken, or an open run may be returned instead. Plans
+-- runs that have versions of their own. inputs: a later input may replace the input of a run that is to be
+-- created.
+-- Writes: run_key, concurrency_slot, and versions.
 CREATE FUNCTION _sas.prepare_runs(caller oid, v _sas.workflow_version, keys text[], INOUT inputs jsonb[],
                                   labels jsonb, is_child boolean, plans jsonb[], OUT ids bigint[],
                                   OUT fresh boolean[], OUT versions int[])
@@ -236,11 +240,10 @@ BEGIN
     END IF;
 END $$;
 
--- _sas.begin_submitted(...): what follows when runs of this version have been made by one submit. held:
--- something else than the line under their key keeps them from beginning.
--- parent_run_id: of child runs. Writes: reply, ready, or message, run_dependency and concurrency_slot; what
--- hooks need. Wakes: what can claim their first
--- steps, or the scheduler.
+-- _sas.begin_submitted(...): starts runs of this version after a submit has created them. held: something
+-- other than the line under their key keeps them from beginning. parent_run_id: the parent of child runs.
+-- Writes: reply; ready, or message, run_dependency and concurrency_slot; what hooks write. Wakes: workers
+-- that can claim their first steps, or the scheduler.
 CREATE FUNCTION _sas.begin_submitted(v _sas.workflow_version, run_ids bigint[], parent_run_id bigint,
                                      caller oid, workflow text, start_at timestamptz,
                                      start_before timestamptz, after_runs bigint[], after_result text[],
@@ -277,8 +280,9 @@ BEGIN
     END IF;
 END $$;
 
--- _sas.take_keys(...): gives each key to its new run, or finds the run that has it. Keys in
--- order, so that two sessions cannot wait for each other.
+-- _sas.take_keys(...): gives each key to its new run, or finds the run that has it. Keys are taken in
+-- order, so that two sessions cannot deadlock.
+-- Writes: run_key.
 CREATE FUNCTION _sas.take_keys(caller oid, for_workflow int, keys text[], inputs jsonb[], INOUT ids bigint[],
                                OUT fresh boolean[])
 LANGUAGE plpgsql AS $$
@@ -299,7 +303,7 @@ BEGIN
                                       inputs[array_position(ids, t.run_id)]) INTO holder, held
             FROM _sas.run_key t WHERE t.owner = caller AND t.workflow_id = for_workflow AND t.key = keys[n];
             EXIT WHEN FOUND;
-            -- purged in this very moment: the key is free
+            -- the run was purged at this moment: the key is free
         END LOOP;
         CONTINUE WHEN holder IS NULL;
         IF held IS DISTINCT FROM inputs[n] THEN
@@ -312,7 +316,8 @@ BEGIN
     END LOOP;
 END $$;
 
--- _sas.check_own_keys(keys): the keys of schedules' runs are nobody else's.
+-- _sas.check_own_keys(keys): raises an error if a key begins with "schedule:"; these keys belong to the
+-- runs of schedules.
 CREATE FUNCTION _sas.check_own_keys(keys text[]) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
@@ -322,48 +327,45 @@ BEGIN
     END IF;
 END $$;
 
--- _sas.submit_batch_as(...): sas.submit_batch.
+-- _sas.submit_batch_as(...): the body of sas.submit_batch.
 CREATE FUNCTION _sas.submit_batch_as(caller oid, workflow text, inputs jsonb[], keys text[], priority int,
-                                     start_at timestamptz, start_before timestamptz,
-                                  deadline interval, after_run bigint, after_runs bigint[], reply_to text,
-                                      labels jsonb, after_result text[], version int)
+                                     start_at timestamptz, start_before timestamptz, deadline interval,
+                                     after_run bigint, after_runs bigint[], reply_to text, labels jsonb,
+                                     after_result text[], version int)
 RETURNS TABLE (run_id bigint, created boolean)
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
-    -- the caller's session plans as it likes; these statements reach few rows by an index
+    -- the session of the caller may have any planner settings; these statements read few rows, by an index
     SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_hashjoin = off
         SET enable_mergejoin = off
 AS $$
 BEGIN
     PERFORM _sas.check_submit_rate(caller, coalesce(cardinality(inputs), 0));
     PERFORM _sas.check_own_keys(keys) WHERE keys IS NOT NULL;
-    RETURN QUERY SELECT * FROM _sas.submit_runs(caller, workflow, _sas.numbered(inputs),
-                                                _sas.numbered(keys), priority, start_at,
-                                                start_before, deadline,
-                                                _sas.earlier_runs(after_run, after_runs), reply_to, labels,
-                                                after_result => coalesce(after_result,
-                                                                         '{success,warning}'),
-                                                version => version);
+    RETURN QUERY
+    SELECT * FROM _sas.submit_runs(caller, workflow, _sas.numbered(inputs), _sas.numbered(keys), priority,
+                                   start_at, start_before, deadline,
+                                   _sas.earlier_runs(after_run, after_runs), reply_to, labels,
+                                   after_result => coalesce(after_result, '{success,warning}'),
+                                   version => version);
 END $$;
 
--- _sas.submit_as(...): what sas.submit does not write by itself (see src/api/submit.c).
+-- _sas.submit_as(...): the body of sas.submit for runs that src/api/submit.c does not write itself.
 CREATE FUNCTION _sas.submit_as(caller oid, workflow text, input jsonb, key text, priority int,
-                               start_at timestamptz, start_before timestamptz,
-                            deadline interval, after_run bigint, after_runs bigint[], reply_to text,
-                                labels jsonb, after_result text[], version int, OUT run_id bigint,
-                                OUT created boolean)
+                               start_at timestamptz, start_before timestamptz, deadline interval,
+                               after_run bigint, after_runs bigint[], reply_to text, labels jsonb,
+                               after_result text[], version int, OUT run_id bigint, OUT created boolean)
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_column
 BEGIN
     SELECT b.run_id, b.created INTO run_id, created
-    FROM _sas.submit_batch_as($1, $2, ARRAY[$3], CASE
-                              WHEN $4 IS NOT NULL THEN ARRAY[$4] END, $5, $6, $7, $8, $9, $10, $11, $12,
-                              $13, $14) b;
+    FROM _sas.submit_batch_as($1, $2, ARRAY[$3], CASE WHEN $4 IS NOT NULL THEN ARRAY[$4] END, $5, $6, $7, $8,
+                              $9, $10, $11, $12, $13, $14) b;
 END $$;
 
--- _sas.plain_workflow(caller, workflow): what a session keeps of a workflow that the caller may submit and
--- whose runs begin with the claim of their first steps, see src/store/submit.c; nulls when there is more to a
--- submit. What this asks, and is not a
--- function, role or schema, must have the trigger below.
+-- _sas.plain_workflow(caller, workflow): what a session caches of a workflow that the caller may submit and
+-- that qualifies for the fast submit path (src/store/submit.c). Nulls if a submit has to do more. Each
+-- table that this function reads needs the trigger below; functions, roles and schemas have invalidations
+-- of their own.
 CREATE FUNCTION _sas.plain_workflow(caller oid, workflow text, OUT workflow_id int, OUT version_id int,
                                     OUT priority int, OUT deadline interval,
                                     OUT root_nos int[], OUT root_lanes int[], OUT root_priorities int[])
@@ -380,12 +382,12 @@ BEGIN
       AND NOT EXISTS (SELECT FROM _sas.middleware) AND NOT EXISTS (SELECT FROM _sas.subscription);
 END $$;
 
--- _sas.announce_workflows(): at commit, and in this session with the next command, every session forgets what
--- it has kept of workflows.
+-- _sas.announce_workflows(): makes every session drop what it has cached of workflows: at commit, and in
+-- this session at the next command.
 CREATE FUNCTION _sas.announce_workflows() RETURNS trigger
 LANGUAGE C AS 'MODULE_PATHNAME', 'sas_api_announce_workflows';
 
--- versions that are made for single runs are submitted by nobody
+-- no session submits versions that were made for single runs, so they need no announcement
 CREATE TRIGGER announce AFTER INSERT OR UPDATE OR DELETE
     OR TRUNCATE ON _sas.workflow FOR EACH STATEMENT EXECUTE FUNCTION _sas.announce_workflows();
 CREATE TRIGGER announce AFTER INSERT OR UPDATE OR DELETE
@@ -401,7 +403,7 @@ CREATE TRIGGER announce AFTER INSERT ON _sas.workflow_version FOR EACH ROW
 CREATE TRIGGER announce_change AFTER UPDATE OR DELETE ON _sas.workflow_version FOR EACH ROW
     WHEN (OLD.of_version IS NULL) EXECUTE FUNCTION _sas.announce_workflows();
 
--- what is restored or replicated is news as well
+-- also for rows that are restored or replicated
 ALTER TABLE _sas.workflow ENABLE ALWAYS TRIGGER announce;
 ALTER TABLE _sas.workflow_grant ENABLE ALWAYS TRIGGER announce;
 ALTER TABLE _sas.agent_grant ENABLE ALWAYS TRIGGER announce;

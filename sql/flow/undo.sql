@@ -1,15 +1,15 @@
 -- SPDX-License-Identifier: PostgreSQL
 --
--- Undo: what was done is undone in reverse order of completion, one step after the other.
+-- Undo: completed steps are undone one after the other, in reverse order of completion.
 
--- _sas.wake_steps(...): the pause of these steps is over.
--- Caller: the scheduler, with the lock of the runs. Writes: step. Next: _sas.requeue.
+-- _sas.wake_steps(...): continues steps whose pause is over.
+-- Caller: the scheduler; holds the lock of the runs. Writes: step. Next: _sas.requeue.
 CREATE FUNCTION _sas.wake_steps(run_ids bigint[], step_nos int[], elements int[]) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
     changes _sas.step_change[];
 BEGIN
-    -- a timer whose step has been given another time, or another state, since means nothing
+    -- a timer is ignored if its step has got another time, or another state, since
     SELECT array_agg(_sas.make_step_change(
                run_id => s.run_id, step_no => s.step_no, element => s.element, from_state => s.state,
                to_state => CASE s.state WHEN 'suspended' THEN 'ready' ELSE s.state END))
@@ -24,25 +24,24 @@ BEGIN
     PERFORM _sas.leave_closed_limits(cardinality(changes)) WHERE changes IS NOT NULL;
 END $$;
 
--- _sas.to_undo(run_id, version_id, abandon_as): what is to be undone of a run, the next one first.
+-- _sas.to_undo(run_id, version_id, abandon_as): what has to be undone in a run, the next one first.
 CREATE FUNCTION _sas.to_undo(run_id bigint, version_id int, abandon_as text)
 RETURNS TABLE (step_no int, element int, place bigint)
 LANGUAGE plpgsql STABLE AS $$
 #variable_conflict use_column
 BEGIN
     RETURN QUERY
-    SELECT s.step_no, s.element, row_number() OVER (
-                                                    ORDER BY s.completion DESC NULLS FIRST, s.step_no DESC,
-                                                    s.element DESC)
+    SELECT s.step_no, s.element,
+           row_number() OVER (ORDER BY s.completion DESC NULLS FIRST, s.step_no DESC, s.element DESC)
     FROM _sas.step s
     JOIN _sas.workflow_step w ON w.version_id = $2 AND w.step_no = s.step_no AND w.undo
     WHERE s.run_id = $1 AND (s.state = 'succeeded' OR s.state IN ('failed', 'skipped')
                              AND (s.in_doubt OR s.asks IS NOT NULL))
-      -- what an operator wanted left
+      -- an operator has left this step as it is
       AND NOT (s.state = 'skipped' AND coalesce(s.error ->> 'type' = 'urn:sas:left-standing', false))
-      -- a map or a step that repeats is undone element by element
+      -- maps and repeating steps are undone element by element
       AND $3 <> 'fail' AND NOT (s.element = 0 AND coalesce(w.shape ?| '{each,repeat}', false))
-      -- what its fallback did is undone by that one's undo
+      -- the undo of its fallback undoes the work of the fallback
       AND NOT coalesce(w.shape ? 'fallback' AND s.state = 'succeeded'
                        AND EXISTS (SELECT FROM _sas.step f WHERE f.run_id = s.run_id
                                    AND f.step_no = (w.shape #>> '{fallback,no}')::int
@@ -50,9 +49,10 @@ BEGIN
     ORDER BY 3;
 END $$;
 
--- _sas.line_up(run_ids): of doomed runs in which nothing is open, those with much to undo get a list of it:
--- looking through all their steps for each would take ever longer. Nothing comes to it, since nothing else is
--- going on.
+-- _sas.line_up(run_ids): stores the list of what has to be undone, for abandoned runs with many steps in
+-- which no step is open. Without the list, each undo would scan all steps of the run. The list stays
+-- complete, because nothing else happens in the run.
+-- Writes: undo_order.
 CREATE FUNCTION _sas.line_up(run_ids bigint[]) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -71,8 +71,8 @@ BEGIN
     END IF;
 END $$;
 
--- _sas.first_to_undo(...): the next one, from the list where there is one. What has been settled meanwhile is
--- passed by.
+-- _sas.first_to_undo(...): the next step, or element, to undo; from the list, if there is one. Entries that
+-- an operator has settled meanwhile are passed by.
 CREATE FUNCTION _sas.first_to_undo(run_id bigint, version_id int, abandon_as text, OUT step_no int,
                                    OUT element int, OUT place bigint, OUT state text,
                                    OUT reads_own_output boolean, OUT output jsonb, OUT asks int)
@@ -99,16 +99,17 @@ BEGIN
     END IF;
 END $$;
 
--- _sas.keep_success(changes): of steps that are to be undone and succeeded at once, the attempt: the row of
--- the step will tell of its undo.
+-- _sas.keep_success(changes): stores the attempt of steps that have succeeded at once and are now undone,
+-- because their row will describe the undo.
+-- Writes: attempt.
 CREATE FUNCTION _sas.keep_success(changes _sas.step_change[]) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
     INSERT INTO _sas.attempt (run_id, step_no, element, attempt, undo, agent_id, status, http_status,
                               started_at, finished_at)
-    SELECT s.run_id, s.step_no, s.element, 1, false, nullif(w.lane, 0), 'succeeded', CASE
-        WHEN w.kind = 'call' AND w.output IS NULL THEN (s.output ->> 'status')::int END, s.started_at,
-        s.finished_at
+    SELECT s.run_id, s.step_no, s.element, 1, false, nullif(w.lane, 0), 'succeeded',
+           CASE WHEN w.kind = 'call' AND w.output IS NULL THEN (s.output ->> 'status')::int END,
+           s.started_at, s.finished_at
     FROM unnest(changes) c
     CROSS JOIN LATERAL (SELECT * FROM _sas.step x WHERE x.run_id = c.run_id AND x.step_no = c.step_no
                         AND x.element = c.element OFFSET 0) s
@@ -118,9 +119,10 @@ BEGIN
     WHERE c.from_state = 'succeeded' AND s.attempt = 1 AND s.asks IS NULL;
 END $$;
 
--- _sas.undone_as_a_whole(run_ids): maps and steps that repeat, undone element by element, and includes,
--- undone step by step, of runs in which nothing is left to undo: compensated, when nothing stands any more of
--- what they are made of.
+-- _sas.undone_as_a_whole(run_ids): in runs that have nothing left to undo, sets maps and repeating steps
+-- (undone element by element) and includes (undone step by step) to compensated, if all their parts are
+-- undone.
+-- Writes: step.
 CREATE FUNCTION _sas.undone_as_a_whole(run_ids bigint[]) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
@@ -131,7 +133,7 @@ BEGIN
     CROSS JOIN LATERAL (SELECT * FROM _sas.step x WHERE x.run_id = r.run_id
                         AND x.step_no = coalesce(w.covers[cardinality(w.covers)], w.step_no)
                         AND x.element = 0 OFFSET 0) s
-    -- its parts by their key: of those that are told as a whole the elements only
+    -- the parts, by their key; for maps and repeating steps the elements only
     CROSS JOIN LATERAL (SELECT array_agg(o.step_no) AS nos,
                         coalesce(array_agg(o.step_no) FILTER (WHERE o.shape ?| '{each,repeat}'),
                                  '{}') AS wholes
@@ -147,8 +149,9 @@ BEGIN
     WHERE r.run_id = ANY (run_ids) AND s.state = 'succeeded' AND e.some AND e.standing IS NOT TRUE;
 END $$;
 
--- _sas.mark_undone(run_ids, step_nos, elements): these steps, which have succeeded, are undone with others:
--- there is no undo of their own.
+-- _sas.mark_undone(run_ids, step_nos, elements): sets these succeeded steps to compensated: they have no
+-- undo of their own, but are undone together with other steps.
+-- Writes: step.
 CREATE FUNCTION _sas.mark_undone(run_ids bigint[], step_nos int[], elements int[]) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
@@ -162,29 +165,29 @@ BEGIN
     FROM unnest(run_ids, step_nos, elements) AS u (run_id, step_no, element);
 END $$;
 
--- _sas.undo_stopped_runs(run_ids, errors): runs that have stopped are undone after all.
--- Caller: holds their locks. Writes: run, due. Wakes: the scheduler, which undoes them step by step.
+-- _sas.undo_stopped_runs(run_ids, errors): undoes runs that have stopped.
+-- Caller: holds the lock of the runs. Writes: run, message. Wakes: the scheduler, which undoes them step by
+-- step.
 CREATE FUNCTION _sas.undo_stopped_runs(run_ids bigint[], errors jsonb[]) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
     PERFORM _sas.change_runs(array_agg(_sas.make_run_change(
         run_id => u.run_id, from_state => 'stopped', to_state => 'compensating', abandon_as => 'compensate',
-        -- it was halted, and a worker is not stopped yet
+        -- the run was halted, and a worker has not stopped yet
         open_steps => (SELECT count(*)::int FROM _sas.step s
                        WHERE s.run_id = u.run_id AND s.request_id IS NOT NULL), error => u.error)))
     FROM unnest(run_ids, errors) AS u (run_id, error);
     PERFORM _sas.hand_to_scheduler(run_ids);
 END $$;
 
--- _sas.undo_next(run_ids): the next undo of doomed runs in which nothing is
--- open, in reverse order of completion; a run with none left stops.
+-- _sas.undo_next(run_ids): begins the next undo of abandoned runs in which no step is open, in reverse
+-- order of completion. A run that has nothing left to undo stops.
 --
--- A step in doubt comes first: it is undone when its undo needs nothing of
--- its output, else its call is repeated under its key until the outcome is
--- known. A poll counts as done once its call has succeeded. What a run with
--- abandon_as fail has done is left standing.
--- Caller: the scheduler, with the lock of the runs. Writes: undo_line, step, run, attempt, ready. Next: the
--- undo is claimed; its reply closes the step, and the scheduler comes here again.
+-- A step in doubt comes first. It is undone if its undo needs nothing of its output; else its call is
+-- repeated under its key until the outcome is known. A poll counts as done once its call has succeeded.
+-- With abandon_as fail, nothing is undone.
+-- Caller: the scheduler; holds the lock of the runs. Writes: undo_order, step, run, attempt, ready. Next: a
+-- worker claims the undo; its reply closes the step, and the scheduler calls this function again.
 CREATE FUNCTION _sas.undo_next(run_ids bigint[]) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -200,7 +203,7 @@ BEGIN
             AND n.output IS NULL AND n.asks IS NULL THEN 'ready' ELSE 'compensating' END AS to_state
         FROM doomed d
         CROSS JOIN LATERAL _sas.first_to_undo(d.run_id, d.version_id, d.abandon_as) n),
-    -- one whose outcome is asked first keeps its place
+    -- a step whose outcome is asked first stays in the list
     gone AS (
         DELETE FROM _sas.undo_order l USING next n WHERE l.run_id = n.run_id
             AND l.place <= n.place - (n.to_state = 'ready')::int)
@@ -210,7 +213,7 @@ BEGIN
            (SELECT array_agg(_sas.make_run_change(
                run_id => d.run_id, from_state => d.state, to_state => 'stopped',
                result => CASE WHEN d.abandon_as = 'cancel' THEN 'cancelled'
-                              -- an operator has let something stand
+                              -- an operator has left a step as it is
                               WHEN EXISTS (SELECT FROM _sas.step s
                                            WHERE s.run_id = d.run_id AND s.state = 'skipped'
                                              AND s.error ->> 'type' = 'urn:sas:left-standing') THEN 'error'

@@ -1,11 +1,11 @@
 -- SPDX-License-Identifier: PostgreSQL
 --
--- Waits: steps that wait for a signal or a time. They hold no worker: a
--- suspended row, and a timer where there is an end. Runs locked by the caller.
+-- Waits: steps that wait for a signal or a time. They hold no worker: a wait is a suspended row, and a
+-- timer if it has an end. The caller holds the lock of the runs.
 
--- _sas.begin_waits(run_ids, step_nos, elements): suspends them; a signal that is there already is taken at
--- once.
--- Writes: step, due. Next: _sas.deliver_signals, or _sas.end_timers when the time has come.
+-- _sas.begin_waits(run_ids, step_nos, elements): suspends these steps. A signal that has already arrived is
+-- taken at once.
+-- Writes: step, message. Next: _sas.deliver_signals, or _sas.end_timers when the time has come.
 CREATE FUNCTION _sas.begin_waits(run_ids bigint[], step_nos int[], elements int[]) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -36,12 +36,14 @@ BEGIN
                           WHEN span BETWEEN '0' AND '10 years' THEN now + span END;
             IF until IS NULL OR NOT isfinite(until) THEN
                 PERFORM _sas.fail_steps(ARRAY[b.run_id], ARRAY[b.step_no], ARRAY[b.element],
-                    ARRAY[_sas.problem_object('wait', format('"%s" needs %s', ending, CASE ending
-                                              WHEN 'until' THEN 'an instant' ELSE 'a span of time' END),
-                          CASE WHEN made.problem IS NOT NULL
-                              THEN format('%s: %s', made.problem ->> 'path', made.problem ->> 'what')
-                               ELSE format('%s gives %s', b.wait ->> ending,
-                                           left(made.result::text, 80)) END, NULL, b.run_id, b.name)]);
+                    ARRAY[_sas.problem_object(
+                        'wait',
+                        format('"%s" needs %s', ending,
+                               CASE ending WHEN 'until' THEN 'an instant' ELSE 'a span of time' END),
+                        CASE WHEN made.problem IS NOT NULL
+                             THEN format('%s: %s', made.problem ->> 'path', made.problem ->> 'what')
+                             ELSE format('%s gives %s', b.wait ->> ending, left(made.result::text, 80)) END,
+                        NULL, b.run_id, b.name)]);
                 CONTINUE;
             END IF;
         END IF;
@@ -62,21 +64,22 @@ BEGIN
         WHERE c.waiting_kind = 'signal' HAVING count(*) > 0;
 END $$;
 
--- _sas.end_timers(run_ids, step_nos, elements): their time has come: a timer succeeds, a wait for a signal
--- has failed, or goes on with output null (on_timeout).
+-- _sas.end_timers(run_ids, step_nos, elements): the time of these steps has come: a timer succeeds; a wait
+-- for a signal fails, or goes on with output null (on_timeout).
+-- Next: _sas.succeed_steps, _sas.fail_steps.
 CREATE FUNCTION _sas.end_timers(run_ids bigint[], step_nos int[], elements int[]) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
     done record;
     late record;
 BEGIN
-    -- a signal that came in time counts, however late the scheduler looks
+    -- a signal that came in time counts, however late the scheduler runs
     PERFORM _sas.deliver_signals(array_agg(DISTINCT s.run_id))
     FROM unnest(run_ids, step_nos, elements) AS u (run_id, step_no, element)
     CROSS JOIN LATERAL (SELECT x.run_id, x.waiting_kind FROM _sas.step x WHERE x.run_id = u.run_id
                         AND x.step_no = u.step_no AND x.element = u.element OFFSET 0) s
     WHERE s.waiting_kind = 'signal' HAVING count(*) > 0;
-    -- a timer whose step has got its signal, or another time, means nothing
+    -- a timer is ignored if its step has got its signal, or another time
     SELECT array_agg(s.run_id) AS run_ids, array_agg(s.step_no) AS step_nos,
         array_agg(s.element) AS elements,
         array_agg(CASE s.waiting_kind WHEN 'timer' THEN to_jsonb(s.waiting_until) ELSE 'null' END) AS outputs
@@ -112,8 +115,9 @@ BEGIN
         WHERE late.run_ids IS NOT NULL;
 END $$;
 
--- _sas.deliver_signals(run_ids): gives the oldest signals to those steps that have waited longest for one of
--- that name; what is for one step goes to that one.
+-- _sas.deliver_signals(run_ids): gives the oldest signals to the steps that have waited longest for a
+-- signal of that name. A signal for one step goes to that step.
+-- Writes: signal, message. Next: _sas.succeed_steps.
 CREATE FUNCTION _sas.deliver_signals(run_ids bigint[]) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -131,14 +135,16 @@ BEGIN
           AND d.actor = 's' AND d.due_at = s.waiting_until AND d.run_id = u.run_id AND d.kind = 'timer'
               AND d.step_no = u.step_no AND d.element = u.element;
         PERFORM _sas.succeed_steps(taken.run_ids, taken.step_nos, taken.elements, taken.payloads);
-        -- only a wait for several names can have kept others back, or begun to wait, above
+        -- a wait for several names may have kept other signals back; and steps that have begun to wait
+        -- above may take signals
         EXIT WHEN NOT EXISTS (SELECT FROM _sas.signal g WHERE g.run_id = ANY (deliver_signals.run_ids));
     END LOOP;
 END $$;
 
--- _sas.take_signals(run_ids): removes the signals that can be given now, and says to which step each goes.
--- A wait for several names stands in the line of each name. Where it is first in two lines, what comes from
--- the second on is left for the next call: the lines are other ones by then.
+-- _sas.take_signals(run_ids): deletes the signals that can be delivered now, and returns the step that each
+-- goes to. A wait for several names is in the line of each name. If it is first in two lines, the signals
+-- from the second one on are left for the next call, because the lines are different then.
+-- Writes: signal.
 CREATE FUNCTION _sas.take_signals(run_ids bigint[])
 RETURNS TABLE (run_id bigint, step_no int, element int, payload jsonb)
 LANGUAGE sql AS $$
@@ -186,8 +192,9 @@ LANGUAGE sql AS $$
     FROM gone g JOIN waiting w ON w.run_id = g.run_id AND w.step_no = g.step_no AND w.element = g.element
 $$;
 
--- _sas.refuse_signal(r, signal, step_no, element): why no step of this run, nor the undo of one, can ever
--- take a signal of that name; null when one can. step_no: the step that it is for.
+-- _sas.refuse_signal(r, signal, step_no, element): the reason why no step of this run, nor the undo of one,
+-- can ever take a signal of that name; null if one can. for_step, for_element: the step that the signal is
+-- for.
 CREATE FUNCTION _sas.refuse_signal(r _sas.run, signal text, for_step int, for_element int) RETURNS text
 LANGUAGE sql STABLE AS $$
     SELECT CASE WHEN r.state = 'stopped' THEN format('run %s has stopped', r.run_id)
@@ -209,8 +216,9 @@ LANGUAGE sql STABLE AS $$
             AND (for_step IS NULL OR w.step_no = for_step AND NOT w.undo)) can
 $$;
 
--- _sas.send_signal(...): stores a signal and tells the scheduler; refuses one that nobody can ever take.
--- step_no: the step that it is for; null: whichever waits for the name.
+-- _sas.send_signal(...): stores a signal and sends the scheduler a message; raises an error if no step can
+-- ever take it. for_step: the step that it is for; null: any step that waits for the name.
+-- Writes: signal, message. Wakes: the scheduler. Next: _sas.deliver_signals.
 CREATE FUNCTION _sas.send_signal(caller oid, r _sas.run, name text, payload jsonb, for_step int,
                                  for_element int) RETURNS void
 LANGUAGE plpgsql AS $$
@@ -243,8 +251,9 @@ BEGIN
     PERFORM _sas.wake('{}', true, false, '{}');
 END $$;
 
--- _sas.signal_children(caller, run_id, name, payload): gives the signal to each open run below this one that
--- waits for it just now; returns how many there are.
+-- _sas.signal_children(caller, run_id, name, payload): sends the signal to each open run below this one
+-- that is waiting for it now. Returns how many.
+-- Writes: signal, message.
 CREATE FUNCTION _sas.signal_children(caller oid, run_id bigint, name text, payload jsonb) RETURNS bigint
 LANGUAGE sql AS $$
     WITH RECURSIVE below AS (
@@ -271,9 +280,9 @@ LANGUAGE sql AS $$
     SELECT count(*) FROM sent
 $$;
 
--- _sas.signal_run(caller, r, name, payload): the signal for a run and the runs below it. What the run itself
--- cannot take is refused, unless one below takes it. A payload is data for the steps that follow: what a
--- superuser's run is given, superusers say.
+-- _sas.signal_run(caller, r, name, payload): sends the signal to a run and the runs below it. If the run
+-- itself cannot take it, an error is raised unless a run below takes it. A payload is data for the steps
+-- that follow; therefore only a superuser can give one to a superuser's run.
 CREATE FUNCTION _sas.signal_run(caller oid, r _sas.run, name text, payload jsonb) RETURNS void
 LANGUAGE plpgsql AS $$
 #variable_conflict use_column
@@ -324,7 +333,7 @@ DECLARE
     ids bigint[];
     r _sas.run;
 BEGIN
-    -- one's own first; a key may stand for a run of each owner
+    -- the caller's own run first: runs of different owners may have the same key
     SELECT array_agg(x.run_id ORDER BY (x.owner = caller) DESC) INTO ids
     FROM _sas.workflow f
     JOIN _sas.run x ON x.key = $3
@@ -346,7 +355,7 @@ BEGIN
     PERFORM _sas.signal_run(caller, r, $4, $5);
 END $$;
 
--- The token is the authority: whoever has it may end that wait, once.
+-- _sas.signal_token_as(...): the token is the authorization: its holder may end that wait, once.
 CREATE FUNCTION _sas.signal_token_as(caller oid, token text, payload jsonb) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_column
