@@ -2,16 +2,13 @@
 --
 -- sas: a set of remote actions behaves as one operation.
 --
--- This script is put together from the pieces in sql/, in reading order:
--- guard, types, native functions, tables, machine, scheduler, agent,
--- function, supervisor, definition, api, views, grants, dump.
+-- This script is concatenated from the pieces in sql/, in the order of sql/order.
 
 \echo Use "CREATE EXTENSION sas" to load this file. \quit
 
--- The script finds its names in pg_catalog and by schema. Both schemas are made here, in the transaction of
--- CREATE
--- EXTENSION: nobody else can have put an operator or a better fitting overload there, and the extension owns
--- them.
+-- The script finds names in pg_catalog and by schema only. It creates both schemas here, in the transaction
+-- of CREATE EXTENSION, so that no other role can have put an operator or a better matching overload there;
+-- the extension owns both.
 SET LOCAL search_path TO pg_catalog, pg_temp;
 
 DO LANGUAGE plpgsql $$

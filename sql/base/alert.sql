@@ -1,11 +1,11 @@
 -- SPDX-License-Identifier: PostgreSQL
 --
--- Alerts: what an operator should see. One row per cause, with a count; of runs one per cause, workflow and
--- owner. A row is closed when its cause has ended: at once where that is seen to happen, by
--- the supervisor's watch (sql/supervisor/conditions) elsewhere. Of some kinds nobody can see
--- the end; those are closed by whoever acknowledges them.
+-- Alerts: what an operator should see. There is one row per cause, with a count; alerts of runs have one
+-- row per cause, workflow and owner. A row is closed when its cause has ended: at once if sas sees the end,
+-- else by the checks of the supervisor (sql/supervisor/conditions.sql). Some kinds have no detectable end;
+-- acknowledging such an alert closes it.
 
--- _sas.lasts(kind): is there an end of such a cause that sas itself can see?
+-- _sas.lasts(kind): can sas itself detect the end of such a cause?
 CREATE FUNCTION _sas.lasts(kind text) RETURNS boolean
 LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
     SELECT kind IN ('step-failed', 'undo-failed', 'parked', 'deadline', 'breaker-open', 'worker-slots',
@@ -19,20 +19,23 @@ LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
     SELECT kind IN ('step-failed', 'undo-failed', 'parked', 'deadline', 'stuck')
 $$;
 
--- _sas.raise_alert(kind, cause, message, agent_id, run_id, step_no, error): raises an alert, or counts once
--- more the open one with the same cause. NOTIFY and the hook tell of new ones only. A cause that lies in the
--- server or an agent and comes back within five minutes of its end is the same alert: nobody is told twice of
--- a breaker that opens and closes. Alerts of runs are folded: see _sas.raise_run_alert.
--- error: of a message that ends in "failed: <title>". The private message has the whole cause in that place,
--- the other one what _sas.public_error leaves. private: the private message, where that is another one.
---   holds   nothing; a row that another session has locked is not waited for
---   writes  alert; of a new one also a message alert_hook, if a hook is set and it is not of that hook's
---           own failure
---   wakes   the supervisor, for that message: not the scheduler, whose lateness is one of the alerts
+-- _sas.raise_alert(kind, cause, message, agent_id, run_id, step_no, error): raises an alert, or counts the
+-- open alert with the same cause once more. Only new alerts send a NOTIFY and call the hook. If a cause in
+-- the server or an agent comes back within five minutes of its end, it is the same alert; so a breaker that
+-- opens and closes is reported once. Alerts of runs are grouped: see _sas.raise_run_alert.
+--
+-- error: belongs to a message that ends in "failed: <title>". The private message has the whole cause in
+-- that place, the other message what _sas.public_error leaves of it. private: the private message, if it is
+-- a different one.
+--   holds   nothing; never waits for a row that another session has locked
+--   writes  alert; for a new alert also a message alert_hook, if a hook is set and the alert is not about the
+--           failure of that hook
+--   wakes   the supervisor, for that message; not the scheduler, because a late scheduler is one of the
+--           alerts
 --   next    _sas.fire_alert_hook
 CREATE FUNCTION _sas.raise_alert(kind text, cause text, message text, agent_id int DEFAULT NULL,
-                           run_id bigint DEFAULT NULL, step_no int DEFAULT NULL,
-                           error jsonb DEFAULT NULL, private text DEFAULT NULL) RETURNS void
+                                 run_id bigint DEFAULT NULL, step_no int DEFAULT NULL,
+                                 error jsonb DEFAULT NULL, private text DEFAULT NULL) RETURNS void
 LANGUAGE plpgsql AS $$
 #variable_conflict use_column
 DECLARE
@@ -48,7 +51,7 @@ BEGIN
         PERFORM _sas.raise_run_alert($1, $2, public, whole, $4, $5, $6);
         RETURN;
     END IF;
-    -- one that a session is just acknowledging is not waited for
+    -- never waits for a session that is acknowledging the alert
     SELECT l.alert_id INTO known FROM _sas.alert l WHERE l.cause = $2
         AND l.closed_at IS NULL FOR UPDATE SKIP LOCKED;
     IF NOT taken AND _sas.lasts($1) THEN
@@ -62,7 +65,8 @@ BEGIN
     IF FOUND OR taken AND _sas.lasts($1) THEN
         RETURN;
     END IF;
-    -- what cannot last may be closed by that session, and then does not stand for what comes now
+    -- that session may close an alert whose end cannot be detected; so this occurrence needs an alert of
+    -- its own
     INSERT INTO _sas.alert AS a (kind, cause, agent_id, message, private_message, created_at, last_at)
     VALUES ($1, $2 || CASE WHEN taken THEN ' since ' || now ELSE '' END, $4, public, whole, now, now)
     ON CONFLICT (cause) WHERE closed_at IS NULL
@@ -72,24 +76,25 @@ BEGIN
     PERFORM _sas.announce_alert($1, made) WHERE made IS NOT NULL;
 END $$;
 
--- _sas.announce_alert(kind, alert_id): this alert is new: NOTIFY and the hook tell of it.
+-- _sas.announce_alert(kind, alert_id): sends a NOTIFY and a message for the hook: this alert is new.
 CREATE FUNCTION _sas.announce_alert(kind text, alert_id bigint) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
     PERFORM _sas.count_metric('alert', 0, 0, $1, 1);
-    PERFORM _sas.notify('sas_alert', jsonb_build_object('alert_id', $2, 'kind', $1, 'run_id', (
-                                       SELECT l.run_id FROM _sas.alert l WHERE l.alert_id = $2))::text);
+    PERFORM _sas.notify('sas_alert', jsonb_build_object(
+        'alert_id', $2, 'kind', $1,
+        'run_id', (SELECT l.run_id FROM _sas.alert l WHERE l.alert_id = $2))::text);
     INSERT INTO _sas.message (actor, due_at, run_id, kind, alert_id)
     SELECT 'v', _sas.due_by(sas.now()), 0, 'alert_hook', $2
     WHERE $1 <> 'alert-hook-failed' AND EXISTS (SELECT FROM _sas.alert_hook);
 END $$;
 
--- _sas.raise_run_alert(kind, cause, message, whole, agent_id, run_id, step_no): an alert of a run. It is
--- counted in the open alert that runs of the same workflow and owner have for this cause, so that many runs
--- are one alert. An alert that somebody has acknowledged takes no further run: that is a new alert; but it
--- continues counting what recurs in a run that it has already.
---   holds   the lock of the run. An alert that another session has locked, or has not committed yet, is not
---           waited for: there is another one beside it
+-- _sas.raise_run_alert(kind, cause, message, whole, agent_id, run_id, step_no): raises an alert of a run.
+-- It is counted in the open alert that runs of the same workflow and owner have for this cause, so that
+-- many runs make one alert. An acknowledged alert takes no further run, so another run raises a new alert;
+-- but what recurs in a run that it already has is counted in it.
+--   holds   the lock of the run. Never waits for an alert that another session has locked, or has not
+--           committed yet: it uses another row beside it
 --   writes  alert, alert_run
 CREATE FUNCTION _sas.raise_run_alert(kind text, cause text, message text, whole text, agent_id int,
                                      run_id bigint, step_no int) RETURNS void
@@ -115,7 +120,7 @@ BEGIN
         SELECT l.alert_id INTO into_alert FROM _sas.alert l WHERE l.cause = beside AND l.closed_at IS NULL
         FOR UPDATE SKIP LOCKED;
         EXIT WHEN FOUND AND _sas.count_alert(into_alert, $3, $4, $6, $7);
-        -- the unique index would wait for who is just inserting the same cause
+        -- the unique index would wait for a session that is just inserting the same cause
         CONTINUE WHEN EXISTS (SELECT FROM _sas.alert l WHERE l.cause = beside AND l.closed_at IS NULL)
             OR NOT _sas.try_lock('alert ' || beside);
         INSERT INTO _sas.alert (kind, cause, agent_id, workflow_id, owner, run_id, run_ids, step_no, message,
@@ -132,8 +137,8 @@ BEGIN
     ON CONFLICT (run_id, cause) DO UPDATE SET alert_id = EXCLUDED.alert_id;
 END $$;
 
--- _sas.count_alert(alert_id, message, whole, run_id, step_no): this alert has come once more, for this run.
--- Not while another session has it locked; returns whether it was counted.
+-- _sas.count_alert(alert_id, message, whole, run_id, step_no): counts this alert once more, for this run.
+-- Returns false if another session has it locked; then nothing is counted.
 CREATE FUNCTION _sas.count_alert(alert_id bigint, message text, whole text, run_id bigint, step_no int)
 RETURNS boolean
 LANGUAGE plpgsql AS $$
@@ -148,8 +153,8 @@ BEGIN
     RETURN FOUND;
 END $$;
 
--- _sas.close_alerts(causes): these causes have ended. One that a session is just acknowledging is left to the
--- watch.
+-- _sas.close_alerts(causes): closes the alerts of these causes, which have ended. An alert that a session
+-- is just acknowledging is left to the checks of the supervisor.
 CREATE FUNCTION _sas.close_alerts(causes text[]) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
@@ -161,8 +166,9 @@ BEGIN
     DELETE FROM _sas.alert_run m USING closed c WHERE m.alert_id = c.alert_id;
 END $$;
 
--- _sas.close_resolved(alert_ids): those of these alerts of runs that have no run any more are closed. They
--- are locked first: nobody adds a run to them then, and the next statement sees those that were added before.
+-- _sas.close_resolved(alert_ids): closes those of these alerts of runs that have no run any more. They are
+-- locked first: then no session adds a run to them, and the next statement sees runs that were added
+-- before.
 CREATE FUNCTION _sas.close_resolved(alert_ids bigint[]) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -174,11 +180,13 @@ BEGIN
       AND NOT EXISTS (SELECT FROM _sas.alert_run m WHERE m.alert_id = a.alert_id);
 END $$;
 
--- _sas.remind_at(deadline): when it is looked again whether the undo that a deadline began is over.
+-- _sas.remind_at(deadline): when the supervisor checks whether the undo that this deadline has begun is
+-- over.
 CREATE FUNCTION _sas.remind_at(deadline timestamptz) RETURNS timestamptz
 LANGUAGE sql STABLE PARALLEL SAFE AS $$ SELECT deadline + interval '1 h' $$;
 
--- _sas.close_alerts_of(run_ids): these runs are paused no more, or have been undone.
+-- _sas.close_alerts_of(run_ids): closes the alerts of these runs, which are not paused any more, or have
+-- been undone.
 CREATE FUNCTION _sas.close_alerts_of(run_ids bigint[]) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -198,9 +206,8 @@ BEGIN
           AND d.kind = 'reminder';
 END $$;
 
--- _sas.acknowledge_alerts_as(caller, alert_ids): somebody has seen them. Says of each alert, in
--- the order given, and of the run and step that it tells of, whether it was new to be seen, or that it is not
--- there.
+-- _sas.acknowledge_alerts_as(caller, alert_ids): the body of sas.acknowledge_alerts. Reports for each
+-- alert, in the given order, its run and step, and whether it was new or does not exist.
 CREATE FUNCTION _sas.acknowledge_alerts_as(caller oid, alert_ids bigint[])
 RETURNS TABLE (run_id bigint, step text, changed boolean, state text, result text, refused text)
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -213,7 +220,7 @@ BEGIN
         SET acknowledged_at = sas.now(), acknowledged_by = pg_get_userbyid(caller),
             closed_at = CASE WHEN _sas.lasts(a.kind) THEN a.closed_at
                 ELSE coalesce(a.closed_at, sas.now()) END,
-            -- further runs are another alert
+            -- further runs raise another alert
             cause = a.cause || CASE WHEN a.run_id IS NOT NULL AND _sas.has_runs(a.kind)
                 THEN format(' seen %s', a.alert_id) ELSE '' END
         WHERE a.alert_id = ANY (alert_ids) AND a.acknowledged_at IS NULL

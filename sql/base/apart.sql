@@ -1,14 +1,15 @@
 -- SPDX-License-Identifier: PostgreSQL
 --
--- Apart: the frame of every tick. What a tick has taken is carried out as a
--- set; where the set raises, one by one, so that one that raises holds up no
--- other. That one is deferred, with an alert, and tried again.
+-- Apart: the frame of every tick. What a tick has taken is carried out as a set. If the set raises an
+-- error, its items are carried out one by one, so that a failing item holds up no other. The failing item
+-- is deferred, with an alert, and tried again.
 
 -- _sas.apart(work, items): carries out what a tick has taken.
---   work     an expression that gets the items as $1, and gives a bigint[] or null
---   results  all of what it gave
---   failed   the positions of the items that raised by themselves, with errors beside
--- A cancel raises, and so does a table that is locked: the tick is over, and the next one tries again.
+--   work     an expression with the items as $1 that returns a bigint[] or null
+--   results  everything that it returned
+--   failed   the positions of the items that failed by themselves, with their errors beside them
+-- A cancel raises an error, and so does a table that is locked: the tick ends, and the next one tries
+-- again.
 CREATE FUNCTION _sas.apart(work text, items anyarray, OUT results bigint[], OUT failed int[],
                            OUT errors text[])
 LANGUAGE plpgsql AS $$
@@ -27,7 +28,7 @@ BEGIN
             EXECUTE 'SELECT ' || work INTO result USING items[n : n];
             results := results || result;
         EXCEPTION WHEN OTHERS THEN
-            -- once more: a table is locked, not a row, and each would wait for it
+            -- timeouts go on: a table is locked, not a row, and each item would wait for it
             locked := locked + _sas.count_lock(SQLSTATE);
             IF locked > 2 THEN
                 RAISE;
@@ -38,7 +39,7 @@ BEGIN
     END LOOP;
 END $$;
 
--- _sas.count_lock(state): 1 if this error is a lock that was waited for in vain, which is counted; else 0.
+-- _sas.count_lock(state): 1 if this error is a lock timeout, which is counted; else 0.
 CREATE FUNCTION _sas.count_lock(state text) RETURNS int
 LANGUAGE plpgsql AS $$
 BEGIN
@@ -49,9 +50,9 @@ BEGIN
     RETURN 1;
 END $$;
 
--- _sas.defer_apart(of_kind, ids, whys, runs): these could not be carried out: an alert, and another try in
--- a minute. Who takes work of this kind leaves them out until then: see _sas.is_deferred.
--- runs: the run that each is about; null: none.
+-- _sas.defer_apart(of_kind, ids, whys, runs): these items could not be carried out: raises an alert, and
+-- defers them for a minute. Scans for work of this kind leave them out until then: see _sas.is_deferred.
+-- runs: the run of each item; null: none.
 CREATE FUNCTION _sas.defer_apart(of_kind text, ids bigint[], whys text[], runs bigint[] DEFAULT NULL)
 RETURNS void
 LANGUAGE plpgsql AS $$
@@ -65,14 +66,14 @@ BEGIN
     FROM unnest(ids, whys, runs) AS u (id, why, run);
 END $$;
 
--- _sas.is_deferred(of_kind, of_id): is this left out for now?
+-- _sas.is_deferred(of_kind, of_id): is this item deferred now?
 CREATE FUNCTION _sas.is_deferred(of_kind text, of_id bigint) RETURNS boolean
 LANGUAGE sql STABLE AS $$
     SELECT EXISTS (SELECT FROM _sas.deferred_work d WHERE d.kind = of_kind AND d.id = of_id
                    AND d.until > sas.now())
 $$;
 
--- _sas.retry_deferred(): deferrals whose time is over are forgotten. Returns whether there were any.
+-- _sas.retry_deferred(): deletes deferrals whose time is over. Returns whether there were any.
 CREATE FUNCTION _sas.retry_deferred() RETURNS boolean
 LANGUAGE plpgsql AS $$
 BEGIN
@@ -82,8 +83,8 @@ BEGIN
     RETURN FOUND;
 END $$;
 
--- _sas.part(what, work): one part of a tick, an expression that gives a number, or null. A part that raises
--- is an alert and gives null, so that it does not hold up the other parts.
+-- _sas.part(what, work): runs one part of a tick, an expression that returns a number or null. If it raises
+-- an error, that is an alert, and the result is null, so that it does not hold up the other parts.
 CREATE FUNCTION _sas.part(what text, work text) RETURNS bigint
 LANGUAGE plpgsql AS $$
 DECLARE

@@ -1,11 +1,10 @@
 -- SPDX-License-Identifier: PostgreSQL
 --
--- Check: small functions that find what is wrong with a piece of a
--- definition or an agent. Each returns problems with the place as a JSON
--- pointer, what is wrong, what to do, and the SQLSTATE that says the kind.
+-- Check: small functions that find errors in a piece of a definition or an agent. Each returns problems:
+-- the place as a JSON pointer, what is wrong, what to do, and the SQLSTATE.
 
--- _sas.moment(value): the instant that a rendered "until" says, or null when it says none; in a worker the
--- same as in the session that defined it.
+-- _sas.moment(value): the instant that a rendered "until" means; null if it is none. A worker reads it as
+-- the session that defined it would.
 CREATE FUNCTION _sas.moment(value jsonb) RETURNS timestamptz
 LANGUAGE plpgsql STABLE SET datestyle = iso, mdy AS $$
 BEGIN
@@ -14,7 +13,7 @@ EXCEPTION WHEN data_exception THEN
     RETURN NULL;
 END $$;
 
--- _sas.pointer(path, name): a JSON pointer, one level deeper (RFC 6901).
+-- _sas.pointer(path, name): the JSON pointer one level deeper (RFC 6901).
 CREATE FUNCTION _sas.pointer(path text, name text) RETURNS text
 LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
     SELECT path || '/' || replace(replace(name, '~', '~0'), '/', '~1')
@@ -26,15 +25,15 @@ LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
     SELECT format('At %s.', coalesce(nullif(pointer, ''), 'the top level'))
 $$;
 
--- _sas.numbered(array): with its elements numbered from 1 on, whatever dimensions and bounds it was given.
+-- _sas.numbered(given): the array with its elements numbered from 1, whatever dimensions and bounds it has.
 CREATE FUNCTION _sas.numbered(given anyarray) RETURNS anyarray
 LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
     SELECT CASE WHEN array_ndims(given) = 1 AND array_lower(given, 1) = 1 OR given IS NULL THEN given
                 ELSE ARRAY(SELECT u.e FROM unnest(given) WITH ORDINALITY AS u (e, n) ORDER BY u.n) END
 $$;
 
--- _sas.check_bytes(bytes, most, pointer, what): raises when a value that is stored has more bytes than that.
--- One that goes with each of many runs is stored as often.
+-- _sas.check_bytes(bytes, most, pointer, what): raises an error if a value that is stored has more bytes
+-- than "most". A value that belongs to many runs is stored once for each of them.
 CREATE FUNCTION _sas.check_bytes(bytes int, most int, pointer text, what text) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
@@ -45,7 +44,7 @@ BEGIN
     END IF;
 END $$;
 
--- _sas.check_name(name, path): agents, workflows, steps and queues have plain names.
+-- _sas.check_name(name, path): names of agents, workflows, steps and queues must be plain.
 CREATE FUNCTION _sas.check_name(name text, path text) RETURNS SETOF _sas.problem
 LANGUAGE sql STABLE AS $$
     SELECT path, format('"%s" is not a valid name', left(name, 80)),
@@ -54,16 +53,16 @@ LANGUAGE sql STABLE AS $$
     WHERE name IS NULL OR name !~ '^[a-z][a-z0-9_]*$' OR octet_length(name) > 63
 $$;
 
--- _sas.check_keys(value, path, keys, later): an object with these keys and no others.
--- later: keys that the format has and this release does not.
+-- _sas.check_keys(value, path, keys, later): the value must be an object with these keys and no others.
+-- later: keys of the format that this release does not support yet.
 CREATE FUNCTION _sas.check_keys(value jsonb, path text, keys text[], later text[] DEFAULT '{}')
 RETURNS SETOF _sas.problem
 LANGUAGE plpgsql STABLE AS $$
 BEGIN
     IF jsonb_typeof(value) IS DISTINCT FROM 'object' THEN
-        RETURN NEXT ROW(path, format('expected an object, not %s',
-                                     coalesce(jsonb_typeof(value), 'nothing')), 'Allowed keys: '
-                        || array_to_string(keys, ', ') || '.', '22023')::_sas.problem;
+        RETURN NEXT ROW(path,
+                        format('expected an object, not %s', coalesce(jsonb_typeof(value), 'nothing')),
+                        'Allowed keys: ' || array_to_string(keys, ', ') || '.', '22023')::_sas.problem;
         RETURN;
     END IF;
     RETURN QUERY
@@ -75,8 +74,8 @@ BEGIN
     FROM jsonb_object_keys(value) k WHERE NOT k = ANY (keys);
 END $$;
 
--- _sas.span(value): the interval that a definition says, or null when it says none; in a worker the same as
--- in the session that defined it.
+-- _sas.span(value): the interval that a definition means; null if it is none. A worker reads it as the
+-- session that defined it would.
 CREATE FUNCTION _sas.span(value jsonb) RETURNS interval
 LANGUAGE plpgsql STABLE SET intervalstyle = postgres AS $$
 BEGIN
@@ -107,8 +106,8 @@ $$;
 
 CREATE FUNCTION _sas.check_choice(value jsonb, path text, choices text[]) RETURNS SETOF _sas.problem
 LANGUAGE sql STABLE AS $$
-    SELECT path, format('%s is not one of the choices', left(value::text, 80)), 'Choose one of: '
-        || array_to_string(choices, ', ') || '.', '22023'
+    SELECT path, format('%s is not one of the choices', left(value::text, 80)),
+        'Choose one of: ' || array_to_string(choices, ', ') || '.', '22023'
     WHERE value IS NOT NULL AND (jsonb_typeof(value) <> 'string' OR NOT (value #>> '{}') = ANY (choices))
 $$;
 
@@ -119,7 +118,8 @@ LANGUAGE sql STABLE AS $$
     WHERE value IS NOT NULL AND jsonb_typeof(value) <> 'boolean'
 $$;
 
--- _sas.check_pauses(value, path, counter): retry (counter max_attempts) or recovery (max_failures).
+-- _sas.check_pauses(value, path, counter): checks retry (counter max_attempts) or recovery (counter
+-- max_failures).
 CREATE FUNCTION _sas.check_pauses(value jsonb, path text, counter text) RETURNS SETOF _sas.problem
 LANGUAGE plpgsql STABLE AS $$
 BEGIN
@@ -139,17 +139,20 @@ BEGIN
         UNION ALL SELECT * FROM _sas.check_choice(value -> 'backoff', path || '/backoff',
                                                   '{exponential,linear,constant}')
         UNION ALL SELECT * FROM _sas.check_boolean(value -> 'jitter', path || '/jitter')
-        UNION ALL SELECT path || '/on', 'expected an array of statuses or SQLSTATEs',
+        UNION ALL
+        SELECT path || '/on', 'expected an array of statuses or SQLSTATEs',
             'Write them as numbers or strings, such as 409, "5xx" or "40001".', '22023'
-                  WHERE value ? 'on' AND NOT CASE WHEN jsonb_typeof(value -> 'on') = 'array'
-                        THEN (SELECT coalesce(bool_and((
-                                e #>> '{}') ~ '^([1-5]([0-9][0-9]|xx)|[0-9A-Z]{5})$'), true)
-                                    FROM jsonb_array_elements(value -> 'on') e) ELSE false END;
+        WHERE value ? 'on'
+          AND NOT CASE WHEN jsonb_typeof(value -> 'on') = 'array'
+                       THEN (SELECT coalesce(bool_and(
+                                        (e #>> '{}') ~ '^([1-5]([0-9][0-9]|xx)|[0-9A-Z]{5})$'), true)
+                             FROM jsonb_array_elements(value -> 'on') e)
+                       ELSE false END;
     END IF;
 END $$;
 
--- _sas.check_pause_list(value, path): the pauses of retry or recovery, one by one, in place of what computes
--- them.
+-- _sas.check_pause_list(value, path): checks "pauses" of retry or recovery: a list of pauses, instead of
+-- initial, max and backoff.
 CREATE FUNCTION _sas.check_pause_list(value jsonb, path text) RETURNS SETOF _sas.problem
 LANGUAGE sql STABLE AS $$
     SELECT path, 'expected an array of 1 to 100 spans of time',
@@ -167,14 +170,14 @@ LANGUAGE sql STABLE AS $$
     FROM unnest('{initial,max,backoff}'::text[]) k WHERE value ? 'pauses' AND value ? k
 $$;
 
--- _sas.check_task(value, path): what a task is is in its input; the kind itself has no keys.
+-- _sas.check_task(value, path): a task has no keys of its own; its description is its input.
 CREATE FUNCTION _sas.check_task(value jsonb, path text) RETURNS SETOF _sas.problem
 LANGUAGE sql STABLE AS $$
     SELECT c.path, c.problem, 'Write "task": {} and put the input of the worker under "input".', c.code
     FROM _sas.check_keys(value, path, '{}') c
 $$;
 
--- _sas.check_task_retry(value, path): attempts of outside workers have no statuses.
+-- _sas.check_task_retry(value, path): attempts of outside programs have no statuses to retry on.
 CREATE FUNCTION _sas.check_task_retry(value jsonb, path text) RETURNS SETOF _sas.problem
 LANGUAGE sql STABLE AS $$
     SELECT path || '/on', 'a task cannot retry on statuses',
@@ -182,7 +185,8 @@ LANGUAGE sql STABLE AS $$
     WHERE jsonb_typeof(value) = 'object' AND value ? 'on'
 $$;
 
--- _sas.check_on_failure(value, path, maps): maps: of a map, which may run through first.
+-- _sas.check_on_failure(value, path, maps): checks "on_failure". maps: it belongs to a map, which may run
+-- through first.
 CREATE FUNCTION _sas.check_on_failure(value jsonb, path text, maps boolean DEFAULT false)
 RETURNS SETOF _sas.problem
 LANGUAGE plpgsql STABLE AS $$
@@ -200,8 +204,8 @@ BEGIN
     END IF;
 END $$;
 
--- _sas.check_function(name, path, caller): a function(jsonb) returns jsonb that the caller may call; null:
--- whoever may.
+-- _sas.check_function(value, path, caller): the value must name a function(jsonb) returning jsonb that the
+-- caller may call.
 CREATE FUNCTION _sas.check_function(value jsonb, path text, caller oid) RETURNS SETOF _sas.problem
 LANGUAGE plpgsql STABLE AS $$
 DECLARE
@@ -215,7 +219,7 @@ BEGIN
         RETURN;
     END IF;
     found := to_regprocedure((value #>> '{}') || '(pg_catalog.jsonb)');
-    -- what stands in for a function, such as _sas.through_middleware, is nobody's to name
+    -- users cannot name functions that replace others, such as _sas.through_middleware
     IF found IS NULL OR EXISTS (SELECT FROM pg_proc p WHERE p.oid = found
                                 AND p.pronamespace = '_sas'::regnamespace) THEN
         RETURN NEXT ROW(path, format('function %s(jsonb) does not exist', value #>> '{}'),
@@ -238,7 +242,7 @@ BEGIN
     END IF;
 END $$;
 
--- _sas.check_headers(value, path)
+-- _sas.check_headers(value, path): checks the headers of a call.
 CREATE FUNCTION _sas.check_headers(value jsonb, path text) RETURNS SETOF _sas.problem
 LANGUAGE plpgsql STABLE AS $$
 BEGIN
@@ -267,8 +271,8 @@ BEGIN
        OR (h.value #>> '{}') ~ E'[\\x01-\\x08\\x0a-\\x1f\\x7f]';
 END $$;
 
--- _sas.check_path(predicate, path, name, example): a predicate that is malformed, or refused for what it may
--- cost.
+-- _sas.check_path(predicate, path, name, example): reports a predicate that is malformed, or refused
+-- because of its possible cost.
 CREATE FUNCTION _sas.check_path(predicate text, path text, name text, example text)
 RETURNS SETOF _sas.problem
 LANGUAGE sql STABLE AS $$
@@ -280,7 +284,7 @@ LANGUAGE sql STABLE AS $$
     WHERE bad.problem IS NOT NULL
 $$;
 
--- _sas.check_expect(value, path, kind)
+-- _sas.check_expect(value, path, kind): checks "expect" of a step.
 CREATE FUNCTION _sas.check_expect(value jsonb, path text, kind text) RETURNS SETOF _sas.problem
 LANGUAGE plpgsql STABLE AS $$
 BEGIN
@@ -298,7 +302,7 @@ BEGIN
     END IF;
 END $$;
 
--- _sas.check_call(value, path)
+-- _sas.check_call(value, path): checks "call" of a step.
 CREATE FUNCTION _sas.check_call(value jsonb, path text) RETURNS SETOF _sas.problem
 LANGUAGE plpgsql STABLE AS $$
 DECLARE
@@ -343,7 +347,7 @@ BEGIN
     END IF;
 END $$;
 
--- _sas.raise(problem): refuses what was found first.
+-- _sas.raise(p): raises this problem as an error.
 CREATE FUNCTION _sas.raise(p _sas.problem) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN

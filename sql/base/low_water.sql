@@ -1,21 +1,22 @@
 -- SPDX-License-Identifier: PostgreSQL
 --
--- Low-water marks: where the rows of an owner in a lane, and of what is due, begin. Rows leave the low end
--- of these indexes all the time, and while a transaction somewhere keeps its snapshot their entries stay,
--- dead: nobody walks over them twice. src/wake/low_water.h says how the marks are kept, and why none is ever
--- too high.
---   kind    r: an owner's rows in the lane n of _sas.ready, by rank; the lane itself has owner 0;
---           d: the rows to actor n in _sas.message, by due_at, of an owner or of all (0); under its capital
---           letter the urgent ones, under 'c' those of _sas.schedule, under 'i' those of _sas.watch_work,
---           under 'p' those of _sas.schedule_plan that are offered;
---           y: runs that nobody has heard of yet who sets timers, by run_id (sql/supervisor/deadline.sql)
+-- Low-water marks: where the rows of an owner in a lane, and rows that are due, begin. Rows leave the low
+-- end of these indexes all the time. While any transaction keeps its snapshot, their index entries stay,
+-- dead; the marks keep scans from walking over them twice. src/wake/low_water.h explains how the marks are
+-- kept, and why none is ever too high.
+--   kind  r  an owner's rows in lane n of _sas.ready, by rank; owner 0 is the lane itself
+--         d  rows for actor n in _sas.message, by due_at: of one owner, or of all (owner 0). n in upper case:
+--            the urgent messages. n = 'c': rows of _sas.schedule; 'i': of _sas.watch_work; 'p': of
+--            _sas.schedule_plan that are offered
+--         y  runs that the sweep for deadline timers has not seen, by run_id (sql/supervisor/deadline.sql)
 
--- _sas.note_low_water(): notes where the row that is written is; its mark is lowered at commit.
+-- _sas.note_low_water(): notes the key of the row that is written; its mark is lowered at commit.
 CREATE FUNCTION _sas.note_low_water() RETURNS trigger
 LANGUAGE C AS 'MODULE_PATHNAME', 'sas_api_note_low_water';
 
--- _sas.note_message(): the same for a message. One that is written without its owner has that of its run;
--- what is about no run has the bootstrap superuser. Some kinds are urgent (src/api/message_api.c).
+-- _sas.note_message(): the same for a message. A message that is written without its owner gets the owner
+-- of its run; one that is about no run gets the bootstrap superuser. Some kinds become urgent
+-- (src/api/message_api.c).
 CREATE FUNCTION _sas.note_message() RETURNS trigger
 LANGUAGE C AS 'MODULE_PATHNAME', 'sas_api_note_message';
 
@@ -31,7 +32,7 @@ CREATE TRIGGER front BEFORE INSERT OR UPDATE
     ON _sas.schedule_plan FOR EACH ROW EXECUTE FUNCTION _sas.note_low_water('p');
 CREATE TRIGGER front BEFORE INSERT ON _sas.run FOR EACH ROW EXECUTE FUNCTION _sas.note_low_water('y');
 
--- what is restored or replicated is there as well
+-- also for rows that are restored or replicated
 ALTER TABLE _sas.ready ENABLE ALWAYS TRIGGER front;
 ALTER TABLE _sas.message ENABLE ALWAYS TRIGGER front;
 ALTER TABLE _sas.schedule ENABLE ALWAYS TRIGGER front;
@@ -39,28 +40,29 @@ ALTER TABLE _sas.watch_work ENABLE ALWAYS TRIGGER front;
 ALTER TABLE _sas.schedule_plan ENABLE ALWAYS TRIGGER front;
 ALTER TABLE _sas.run ENABLE ALWAYS TRIGGER front;
 
--- _sas.begin_low_water(kind, ns): from where to look; before the statement that looks, since its snapshot
--- must be the younger one.
+-- _sas.begin_low_water(kind, ns): the marks from which scans may start. Call it before the statement that
+-- scans, because its snapshot must be the younger one.
 CREATE FUNCTION _sas.begin_low_water(kind "char", ns int[]) RETURNS timestamptz[]
 LANGUAGE C VOLATILE STRICT AS 'MODULE_PATHNAME', 'sas_api_begin_low_water';
 
--- _sas.raise_low_water(kind, n, owner, first): where the first row was that was seen from there on, whoever
--- holds it; null: there was none. owner: whose rows; 0: all of what is due. Returns n.
+-- _sas.raise_low_water(kind, n, owner, first): reports the first row that a scan has seen from its mark on,
+-- whether or not another transaction has locked it; null: there was none. owner: whose rows; 0: those of
+-- all owners that are due. Returns n.
 CREATE FUNCTION _sas.raise_low_water(kind "char", n int, owner oid, first timestamptz) RETURNS int
 LANGUAGE C VOLATILE AS 'MODULE_PATHNAME', 'sas_api_raise_low_water';
 
--- _sas.lower_low_water(kind, n, owner, first): now: a row is there.
+-- _sas.lower_low_water(kind, n, owner, first): lowers a mark now, because there is a row.
 CREATE FUNCTION _sas.lower_low_water(kind "char", n int, owner oid, first timestamptz) RETURNS void
 LANGUAGE C VOLATILE STRICT AS 'MODULE_PATHNAME', 'sas_api_lower_low_water';
 
--- _sas.low_water_marks(unchecked): the marks of this database. unchecked: those that nobody has asked for in
--- this way for five minutes.
+-- _sas.low_water_marks(unchecked): the marks of this database. unchecked: only those that this function has
+-- not returned so for five minutes.
 CREATE FUNCTION _sas.low_water_marks(unchecked boolean DEFAULT false, OUT kind "char", OUT n int,
                                      OUT owner oid, OUT mark timestamptz) RETURNS SETOF record
 LANGUAGE C VOLATILE STRICT AS 'MODULE_PATHNAME', 'sas_api_low_water_marks';
 
--- _sas.first_due(n, owner, mark): when the first of these rows of this owner is due from there on, as its
--- caller sees it. n: as in a mark of kind d.
+-- _sas.first_due(n, of_owner, mark): when the first of these rows of this owner is due, from the mark on,
+-- as the caller's snapshot sees it. n: as in a mark of kind d.
 CREATE FUNCTION _sas.first_due(n int, of_owner oid, mark timestamptz) RETURNS timestamptz
 LANGUAGE plpgsql STABLE AS $$
 BEGIN
@@ -84,9 +86,9 @@ BEGIN
             ORDER BY d.due_at LIMIT 1);
 END $$;
 
--- _sas.check_low_water(): checks marks from the very beginning, each now and then. Nothing should be below a
--- mark, and no owner out of line; what is all the same is found by this. Returns the lanes where something
--- was.
+-- _sas.check_low_water(): checks marks from the very beginning of their index, a part of them at a time. No
+-- row should be below a mark, and no owner out of line; this function finds them if there are any. Returns
+-- the lanes in which it found rows.
 CREATE FUNCTION _sas.check_low_water() RETURNS int[]
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -123,6 +125,7 @@ BEGIN
     RETURN lanes;
 END $$;
 
--- _sas.forget_owners(kind, n): who asks next finds all owners with rows there again.
+-- _sas.forget_owners(kind, n): marks the line as incomplete: the next scan of it finds all owners with rows
+-- again.
 CREATE FUNCTION _sas.forget_owners(kind "char", n int) RETURNS void
 LANGUAGE C VOLATILE STRICT AS 'MODULE_PATHNAME', 'sas_api_forget_owners';

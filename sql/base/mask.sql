@@ -1,15 +1,16 @@
 -- SPDX-License-Identifier: PostgreSQL
 --
--- Mask: which values of a run are shown as *** to everybody but its owner, operators, admins and superusers
--- included. What is stored is not changed: the engine, and the owner, work with the values.
+-- Mask: values of a run that only its owner sees; all others see ***, operators, admins and superusers
+-- included. The stored values are not changed: the engine and the owner work with them.
 
--- _sas.masked(value, mask, at): the value with *** where a path of the mask leads. at: where it is found,
--- such as {input} or {steps,charge,output}. leaves: objects and arrays keep their form, so that templates
--- find what is in them.
+-- _sas.masked(value, mask, at): the value with *** wherever a path of the mask leads. at: where the value
+-- is, such as {input} or {steps,charge,output}. leaves: objects and arrays keep their form, so that
+-- templates find what is in them.
 CREATE FUNCTION _sas.masked(value jsonb, mask text[], at text[], leaves boolean DEFAULT false) RETURNS jsonb
 LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE AS 'MODULE_PATHNAME', 'sas_api_masked';
 
--- _sas.mask_words(path): the words of a path as _sas.masked reads them; null when it is not one.
+-- _sas.mask_words(path): the words of a path in the form that _sas.masked reads; null if it is not a valid
+-- path.
 CREATE FUNCTION _sas.mask_words(path text) RETURNS text
 LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
     SELECT string_agg(CASE WHEN t[1] IS NOT NULL THEN '.' || t[1]
@@ -22,9 +23,9 @@ LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
                   || E'(\\.([[:alpha:]_]\\w*|"[^"\\\\[:cntrl:]]+"|\\*)|\\[(\\*|\\d{1,6})\\])*$')
 $$;
 
--- _sas.read_mask(scopes): the paths of a compiled definition, as they are stored; null: it has none. Those to
--- the output of an included workflow lead to the output of its step; what else its mask names is inside the
--- include, where all is hidden.
+-- _sas.read_mask(scopes): the masks of a compiled definition, as they are stored; null: there is none. A
+-- path to the output of an included workflow becomes a path to the output of its step; other paths of an
+-- included workflow are not needed, because everything inside an include is hidden.
 CREATE FUNCTION _sas.read_mask(scopes _sas.scope[]) RETURNS text[]
 LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
     SELECT coalesce(array_agg(CASE WHEN s.no = 1 THEN w.words
@@ -37,9 +38,9 @@ LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
     HAVING count(*) > 0
 $$;
 
--- _sas.masked_part(value, mask, step, part, inside): the input, output or started of a step as others than
--- the owner see it. inside: the step is one of an included workflow: its words mean other things there than
--- in the mask, and all of it is hidden.
+-- _sas.masked_part(value, mask, step, part, inside): the input, output or "started" of a step as roles
+-- other than the owner see it. inside: the step belongs to an included workflow; its names mean other
+-- things than in the mask, so all of it is hidden.
 CREATE FUNCTION _sas.masked_part(value jsonb, mask text[], step text, part text, inside boolean)
 RETURNS jsonb
 LANGUAGE sql IMMUTABLE PARALLEL SAFE
@@ -48,8 +49,8 @@ BEGIN ATOMIC
                 ELSE _sas.masked(value, mask, ARRAY['steps', step, part]) END;
 END;
 
--- _sas.check_mask(mask, path, steps, planned): paths to input, output, or what a step of the definition has.
--- Where a plan function adds steps, their names are not known yet.
+-- _sas.check_mask(mask, path, steps, planned): errors of a mask: its paths must lead to input, output, or a
+-- step of the definition. If a plan function adds steps, names of steps are not checked.
 CREATE FUNCTION _sas.check_mask(mask jsonb, path text, steps jsonb, planned boolean)
 RETURNS SETOF _sas.problem
 LANGUAGE sql STABLE AS $$
@@ -79,7 +80,7 @@ LANGUAGE sql STABLE AS $$
           AND NOT (step = 'finalize' AND split_part(words, chr(31), 2) <> '*')
 $$;
 
--- _sas.hides(mask, owner): are values of this owner's run shown as *** to the current user?
+-- _sas.hides(mask, owner): does the current user see values of this owner's run as ***?
 CREATE FUNCTION _sas.hides(mask text[], owner oid) RETURNS boolean
 LANGUAGE sql STABLE
 BEGIN ATOMIC

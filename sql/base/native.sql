@@ -1,114 +1,119 @@
 -- SPDX-License-Identifier: PostgreSQL
 --
--- Native: the functions of the library that SQL calls. Internal but for the verbs.
+-- Native: functions in C that SQL calls. All are internal, except sas.now(). The C functions of verbs are
+-- declared in sql/api.
 
--- _sas.refuse(sqlstate, message, detail, hint): raises that error, for bodies that are bound by oid. Were it
--- not VOLATILE, the planner could raise it for a row that does not come.
+-- _sas.refuse(sqlstate, message, detail, hint): raises that error; for function bodies that are bound when
+-- they are created. It is VOLATILE, because the planner may otherwise raise the error for a row that is
+-- never read.
 CREATE FUNCTION _sas.refuse(sqlstate text, message text, detail text, hint text) RETURNS void
 LANGUAGE C VOLATILE PARALLEL SAFE AS 'MODULE_PATHNAME', 'sas_api_refuse';
 
--- _sas.notify(channel, payload): as pg_notify; but nothing while the queue of notifications is almost full.
--- Any role can fill it, by listening in a transaction that it leaves open; and the commit of who notifies
--- then would fail. Who listens for sas looks from time to time, too.
+-- _sas.notify(channel, payload): as pg_notify, but does nothing while the queue of notifications is almost
+-- full. Any role can fill that queue by listening in a transaction that it leaves open, and then a commit
+-- with a notification would fail. Programs that listen for sas also poll from time to time.
 CREATE FUNCTION _sas.notify(channel text, payload text) RETURNS void
 LANGUAGE sql AS $$
     SELECT pg_notify(channel, payload) WHERE pg_notification_queue_usage() < 0.9
 $$;
 
--- _sas.lock(name), _sas.try_lock(name): a lock of that name to the end of the transaction. No function of
--- PostgreSQL can hold it, as any role could an advisory lock.
+-- _sas.lock(name), _sas.try_lock(name): takes a lock of that name until the transaction ends. No function
+-- of PostgreSQL can take this lock; any role could take an advisory lock.
 CREATE FUNCTION _sas.lock(name text) RETURNS void
 LANGUAGE C STRICT AS 'MODULE_PATHNAME', 'sas_api_lock';
 
 CREATE FUNCTION _sas.try_lock(name text) RETURNS boolean
 LANGUAGE C STRICT AS 'MODULE_PATHNAME', 'sas_api_try_lock';
 
--- _sas.find_cycle(from_nos, to_nos, n): nodes 1..n; the nodes of one cycle in order, empty when there is
--- none.
+-- _sas.find_cycle(from_nos, to_nos, n): the nodes of one cycle in order; empty if there is none. Nodes are
+-- 1..n.
 CREATE FUNCTION _sas.find_cycle(from_nos int[], to_nos int[], n int) RETURNS int[]
 LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE AS 'MODULE_PATHNAME', 'sas_api_find_cycle';
 
--- _sas.is_before(from_nos, to_nos, n, firsts, seconds): for each pair, whether a way leads from the
--- first to the second; the edges are without a cycle.
+-- _sas.is_before(from_nos, to_nos, n, firsts, seconds): for each pair, whether a path leads from the first
+-- node to the second. The edges have no cycle.
 CREATE FUNCTION _sas.is_before(from_nos int[], to_nos int[], n int, firsts int[], seconds int[])
 RETURNS boolean[]
 LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE AS 'MODULE_PATHNAME', 'sas_api_is_before';
 
--- _sas.levels(from_nos, to_nos, n): for each of nodes 1..n how long the longest path to it is.
+-- _sas.levels(from_nos, to_nos, n): for each of the nodes 1..n, the length of the longest path that ends
+-- there.
 CREATE FUNCTION _sas.levels(from_nos int[], to_nos int[], n int) RETURNS int[]
 LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE AS 'MODULE_PATHNAME', 'sas_api_levels';
 
--- _sas.url_problem(url): why it cannot be the base of an agent; null when it can.
+-- _sas.url_problem(url): why it cannot be the base URL of an agent; null if it can.
 CREATE FUNCTION _sas.url_problem(url text) RETURNS text
 LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE AS 'MODULE_PATHNAME', 'sas_api_url_problem';
 
--- _sas.path_has_dot_segment(path): "." or ".." as a segment, also percent-encoded.
+-- _sas.path_has_dot_segment(path): does the path have "." or ".." as a segment, also percent-encoded?
 CREATE FUNCTION _sas.path_has_dot_segment(path text) RETURNS boolean
 LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE AS 'MODULE_PATHNAME', 'sas_api_path_has_dot_segment';
 
--- _sas.may_call(role, functions): may the role call all of these functions(jsonb)? What keeps it from that,
--- _sas.check_function says.
+-- _sas.may_call(role, functions): may the role call all of these functions(jsonb)? _sas.check_function says
+-- what prevents it.
 CREATE FUNCTION _sas.may_call(role oid, functions text[]) RETURNS boolean
 LANGUAGE C STABLE STRICT AS 'MODULE_PATHNAME', 'sas_api_may_call';
 
--- _sas.agent_right(role, agent_id): what runs of the role may ask of an agent: a all, s some, n nothing.
--- Cached until a grant, a role or a function changes; see _sas.read_agent_right.
+-- _sas.agent_right(role, agent_id): what runs of the role may ask of an agent: a (all), s (some), n
+-- (nothing). Cached until a grant, a role or a function changes; see _sas.read_agent_right.
 CREATE FUNCTION _sas.agent_right(role oid, agent_id int) RETURNS "char"
 LANGUAGE C STRICT AS 'MODULE_PATHNAME', 'sas_api_agent_right';
 
--- _sas.call_as(caller, role, function, input): calls a function(jsonb) as that role, in this transaction of
--- the caller; for another role it is a security-restricted operation.
+-- _sas.call_as(caller, role, function, input): calls a function(jsonb) as that role, in the caller's
+-- transaction. For another role than the caller it is a security-restricted operation.
 CREATE FUNCTION _sas.call_as(caller oid, role oid, function text, input jsonb) RETURNS jsonb
 LANGUAGE C STRICT AS 'MODULE_PATHNAME', 'sas_api_call_as';
 
--- _sas.announce_agents(): at commit, every worker of this database reads the agents again.
+-- _sas.announce_agents(): at commit, every worker of this database reloads the agents.
 CREATE FUNCTION _sas.announce_agents() RETURNS void
 LANGUAGE C AS 'MODULE_PATHNAME', 'sas_api_announce_agents';
 
--- _sas.limit_entries(): per agent what the workers share: places in use, the breaker, and how long there is
--- no token of its rate.
--- An agent that rests is not in it: nothing on its way, breaker closed. Nor is an agent that found no room
--- (sas.max_agents): _sas.agent_health stores its breaker, and one call at most is on its way.
+-- _sas.limit_entries(): the shared limits of each agent: calls in progress, the breaker, and how long its
+-- rate has no token. Idle agents are missing: no call in progress, breaker closed. So are agents that found
+-- no room in shared memory (sas.max_agents): their breaker is in _sas.agent_health, and they have at most
+-- one call in progress.
 CREATE FUNCTION _sas.limit_entries(OUT agent_id int, OUT in_flight int, OUT breaker text,
-                                   OUT open_for_ms float8,
-                            OUT rate_for_ms float8) RETURNS SETOF record
+                                   OUT open_for_ms float8, OUT rate_for_ms float8) RETURNS SETOF record
 LANGUAGE C AS 'MODULE_PATHNAME', 'sas_api_limits';
 
--- _sas.path_breakers(): the breakers of paths of agents that are not closed: path_no counts the paths of the
--- agent from 1 on.
+-- _sas.path_breakers(): the breakers of agents' paths that are not closed. path_no counts the paths of the
+-- agent from 1.
 CREATE FUNCTION _sas.path_breakers(OUT agent_id int, OUT path_no int, OUT breaker text,
                                    OUT open_for_ms float8) RETURNS SETOF record
 LANGUAGE C AS 'MODULE_PATHNAME', 'sas_api_path_breakers';
 
--- _sas.spend_tokens(agent_id, rate_per_s, want): takes so many tokens of the rate of this agent, or as many
--- as there are, and returns how many. What a transaction has taken stays taken when it aborts.
+-- _sas.spend_tokens(agent_id, rate_per_s, want): takes "want" tokens of this agent's rate, or as many as
+-- there are, and returns how many. They are not given back if the transaction aborts.
 CREATE FUNCTION _sas.spend_tokens(agent_id int, rate_per_s float8, want int) RETURNS int
 LANGUAGE C STRICT AS 'MODULE_PATHNAME', 'sas_api_spend_tokens';
 
--- _sas.forget_limits(agent_id): it is dropped: at commit, or when its last call has ended, it makes room.
+-- _sas.forget_limits(agent_id): frees the room of a dropped agent, at commit or when its last call has
+-- ended.
 CREATE FUNCTION _sas.forget_limits(agent_id int) RETURNS void
 LANGUAGE C STRICT AS 'MODULE_PATHNAME', 'sas_api_forget_limits';
 
--- _sas.shared_tables(): a row for each table in shared memory, which all databases share.
---   setting: its capacity; taken: entries that cannot make room (while half of the table is free, all
---   entries); refused: how often an entry found no room since the server started, and how long ago it did
---   last (null: never).
---   Reads shared memory only; no rows when the library is not preloaded.
+-- _sas.shared_tables(): one row for each table in shared memory, which all databases share.
+--   setting   the setting that gives its capacity
+--   taken     entries that cannot make room (while half of the table is free: all entries)
+--   refused   how often an entry found no room since the server started, and how long ago that was last
+--             (null: never)
+-- Reads shared memory only; no rows if the library is not preloaded.
 CREATE FUNCTION _sas.shared_tables(OUT name text, OUT setting text, OUT capacity int, OUT taken int,
                                    OUT refused bigint, OUT refused_ms_ago float8) RETURNS SETOF record
 LANGUAGE C VOLATILE AS 'MODULE_PATHNAME', 'sas_api_shared_tables';
 
--- _sas.stop_calls(): at commit, the agent workers of this database stop the calls of claims that hold no
+-- _sas.stop_calls(): at commit, the agent workers of this database stop calls whose claims do not hold any
 -- more.
 CREATE FUNCTION _sas.stop_calls() RETURNS void
 LANGUAGE C AS 'MODULE_PATHNAME', 'sas_api_stop_calls';
 
--- _sas.interrupt_functions(request_ids): at commit, the function workers that call functions for these
--- claims, which hold no more, are interrupted; one that does not listen is ended after a while.
+-- _sas.interrupt_functions(request_ids): at commit, interrupts the function workers that call functions for
+-- these claims, which do not hold any more. A function that ignores this is ended after a while, with its
+-- worker.
 CREATE FUNCTION _sas.interrupt_functions(request_ids uuid[]) RETURNS void
 LANGUAGE C STRICT AS 'MODULE_PATHNAME', 'sas_api_interrupt_functions';
 
--- _sas.is_executed(request_id): does a worker call the function of this claim now?
+-- _sas.is_executed(request_id): is a worker calling the function of this claim now?
 CREATE FUNCTION _sas.is_executed(request_id uuid) RETURNS boolean
 LANGUAGE C VOLATILE STRICT AS 'MODULE_PATHNAME', 'sas_api_is_executed';
 
@@ -116,71 +121,73 @@ LANGUAGE C VOLATILE STRICT AS 'MODULE_PATHNAME', 'sas_api_is_executed';
 CREATE FUNCTION _sas.writing_workers() RETURNS bigint[]
 LANGUAGE C VOLATILE AS 'MODULE_PATHNAME', 'sas_api_writing_workers';
 
--- _sas.half_open(agent_id): its service is mended: a breaker that is not closed lets a new probe through.
+-- _sas.half_open(agent_id): lets a breaker of this agent that is not closed try a new probe, because its
+-- service is repaired.
 CREATE FUNCTION _sas.half_open(agent_id int) RETURNS void
 LANGUAGE C STRICT AS 'MODULE_PATHNAME', 'sas_api_half_open';
 
--- Templates and predicates (src/template, src/api/template_api.c).  Internal: nothing is granted.
--- All strict: a null argument gives null (or no rows).  STABLE, not IMMUTABLE: .datetime()
--- comparisons depend on TimeZone.
+-- Templates and predicates (src/template, src/api/template_api.c).
+--
+-- All functions are strict: a null argument gives null, or no rows. They are STABLE, not IMMUTABLE, because
+-- comparisons of .datetime() depend on TimeZone.
 
--- _sas.render(template, root): the template with its {{ references }} filled in from the root.
--- Exactly one of result and problem is null (both are, when an argument is null).  Evaluation is bounded in
--- processor time and memory (src/template/budget.h); a spent budget is a problem.
--- problem: {"pointer", "what"} and, where known, {"path", "hint"}.  Never raises because of data.
--- Call it in FROM (LATERAL); "(f()).*" in a select list evaluates it twice.
+-- _sas.render(template, root): fills in the {{ references }} of a template from the root. Exactly one of
+-- result and problem is null (both are if an argument is null). Evaluation is bounded in processor time and
+-- memory (src/template/budget.h); if the budget is spent, that is a problem. problem: {"pointer", "what"}
+-- and, if known, {"path", "hint"}. Data never raises an error here. Call it in FROM (LATERAL); "(f()).*" in
+-- a select list evaluates it twice.
 CREATE FUNCTION _sas.render(template jsonb, root jsonb, OUT result jsonb, OUT problem jsonb)
 LANGUAGE C STABLE STRICT PARALLEL SAFE
 AS 'MODULE_PATHNAME', 'sas_api_template_render';
 
--- _sas.render_path(template, root): the path of a URL; each reference becomes one percent-encoded
--- segment, dot segments are refused; a template that is one whole reference gives its string as it
--- is (a full URL or a path): the caller checks the origin.
+-- _sas.render_path(template, root): fills in the path of a URL. Each reference becomes one percent-encoded
+-- segment, and dot segments are refused. A template that is a single reference yields its string unchanged
+-- (a full URL or a path); the caller checks the origin.
 CREATE FUNCTION _sas.render_path(template text, root jsonb, OUT result text, OUT problem jsonb)
 LANGUAGE C STABLE STRICT PARALLEL SAFE
 AS 'MODULE_PATHNAME', 'sas_api_template_render_path';
 
--- _sas.render_request(request, root): the request of a call with its templates filled in: its path as by
--- _sas.render_path, all else as by _sas.render; there is always a path. What is wrong with the rest is told
--- before what is wrong with the path.
+-- _sas.render_request(request, root): fills in the request of a call: its path as by _sas.render_path,
+-- everything else as by _sas.render. The result always has a path. A problem in the rest is reported before
+-- a problem in the path.
 CREATE FUNCTION _sas.render_request(request jsonb, root jsonb, OUT result jsonb, OUT problem jsonb)
 LANGUAGE C STABLE STRICT PARALLEL SAFE
 AS 'MODULE_PATHNAME', 'sas_api_template_render_request';
 
--- _sas.root(...): what the paths of a step or a run start from: {input, key, run: {...}, steps}. reads: the
--- members of the input that are checked; null: all. An input that is no object is there as a whole.
+-- _sas.root(...): the root of the paths of a step or a run: {input, key, run: {...}, steps}. reads: the
+-- members of the input that are needed; null: all. An input that is no object is included as a whole.
 CREATE FUNCTION _sas.root(input jsonb, reads text[], key text, run_id bigint, run_key text, labels jsonb,
                           created_at timestamptz, deadline timestamptz, steps jsonb,
                           schedule text DEFAULT NULL, scheduled_at timestamptz DEFAULT NULL) RETURNS jsonb
 LANGUAGE C STABLE PARALLEL SAFE
 AS 'MODULE_PATHNAME', 'sas_api_template_root';
 
--- _sas.with_member(object, name, member): object || jsonb_build_object(name, member), without taking the
--- values apart: a reply may be large. Null when one of them is.
+-- _sas.with_member(object, name, member): object || jsonb_build_object(name, member), without decoding the
+-- values, because a reply may be large. Null if an argument is null.
 CREATE FUNCTION _sas.with_member(object jsonb, name text, member jsonb) RETURNS jsonb
 LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE
 AS 'MODULE_PATHNAME', 'sas_api_template_with_member';
 
--- _sas.references(template): one row per place in the root that the template checks, also inside
--- filters and subscripts, in the order of the template.  root, member, third, fourth: the first four member
--- names, as far as they are plain ("steps.*" has no member).
--- problem: why the reference is not accepted (then root, member and third are null), else null.
--- hint: the way round, of one that is well-formed and refused (.**, like_regex); else null.
+-- _sas.references(template): one row for each place in the root that the template reads, also inside
+-- filters and subscripts, in the order of the template. root, member, third, fourth: the first four member
+-- names, as far as they are plain ("steps.*" has no member). problem: why the reference is not accepted
+-- (then root, member and third are null), else null. hint: what to write instead, if it is well-formed and
+-- refused (.**, like_regex), else null.
 CREATE FUNCTION _sas.references(template jsonb)
 RETURNS TABLE (pointer text, path text, root text, member text, third text, optional boolean, problem text,
                hint text, fourth text)
 LANGUAGE C STABLE STRICT PARALLEL SAFE ROWS 10
 AS 'MODULE_PATHNAME', 'sas_api_template_references';
 
--- _sas.predicate(path, root): met is true, false, or null for neither; then reason says why, where it is
--- known: a budget is spent.  "$.output.ok == true"; the "$." may be left out before a first member name.
--- Raises syntax_error for one that is malformed.
+-- _sas.predicate(path, root): met is true, false, or null for neither; then reason says why, if that is
+-- known: the budget is spent. Example: "$.output.ok == true"; "$." may be omitted before the first member
+-- name. A malformed predicate raises syntax_error.
 CREATE FUNCTION _sas.predicate(path text, root jsonb, OUT met boolean, OUT reason text)
 LANGUAGE C STABLE STRICT PARALLEL SAFE
 AS 'MODULE_PATHNAME', 'sas_api_template_predicate';
 
--- _sas.predicate_problem(path): why the predicate is not accepted, null when it is.
--- hint: the way round, of one that is well-formed and refused (.**, like_regex); else null.
+-- _sas.predicate_problem(path): why the predicate is not accepted; null if it is. hint: what to write
+-- instead, if it is well-formed and refused (.**, like_regex), else null.
 CREATE FUNCTION _sas.predicate_problem(path text, OUT problem text, OUT hint text)
 LANGUAGE C STABLE STRICT PARALLEL SAFE
 AS 'MODULE_PATHNAME', 'sas_api_template_predicate_problem';
@@ -192,11 +199,14 @@ RETURNS TABLE (pointer text, path text, root text, member text, third text, opti
 LANGUAGE C STABLE STRICT PARALLEL SAFE ROWS 3
 AS 'MODULE_PATHNAME', 'sas_api_template_predicate_references';
 
--- _sas.all_workers(): the workers that run now, in all databases of this server (the view filters).
---   Returns a row per worker: actor is scheduler, agent, function or supervisor; worker_id counts from 1
---   since _sas.current_boot(). turn_for: how long it has been in its turn, or since code of users returned in
---   it; calls: whose code it waits for; stalled: for ten seconds, and for nobody's code.
---   Reads shared memory only; no rows when the library is not preloaded.
+-- _sas.all_workers(): one row for each worker that is running, in all databases of this server (the view
+-- filters them).
+--   actor      scheduler, agent, function or supervisor
+--   worker_id  counts from 1 since _sas.current_boot()
+--   turn_for   how long its tick has been running, or how long ago code of a user returned in it
+--   calls      whose code it waits for
+--   stalled    its tick has been running for ten seconds, and waits for nobody's code
+-- Reads shared memory only; no rows if the library is not preloaded.
 CREATE FUNCTION _sas.all_workers(
     OUT pid int, OUT actor text, OUT database text, OUT leader boolean, OUT in_flight int,
     OUT started_at timestamptz, OUT last_activity_at timestamptz, OUT worker_id bigint,
@@ -205,10 +215,12 @@ RETURNS SETOF record
 LANGUAGE c VOLATILE STRICT PARALLEL SAFE
 AS 'MODULE_PATHNAME', 'sas_api_workers';
 
--- _sas.launcher_state(): how the launcher is, for sas.health().
---   loaded: the library is in shared_preload_libraries; launcher_pid: null when none runs (a standby);
---   slots_missing: workers that found no free process slot, since missing_since; probed_at: the last answer
---   of a probe; excluded_by: the session that keeps workers away, to restore a dump or to drop the extension.
+-- _sas.launcher_state(): the state of the launcher, for sas.health().
+--   loaded         the library is in shared_preload_libraries
+--   launcher_pid   null if none runs (on a standby)
+--   slots_missing  workers that found no free process slot, since missing_since
+--   probed_at      the last answer of a probe
+--   excluded_by    the session that keeps workers away, to restore a dump or to drop the extension
 CREATE FUNCTION _sas.launcher_state(
     OUT loaded boolean, OUT launcher_pid int, OUT slots_missing int, OUT missing_since timestamptz,
     OUT probed_at timestamptz, OUT excluded_by int)
@@ -216,54 +228,54 @@ RETURNS record
 LANGUAGE c VOLATILE STRICT PARALLEL SAFE
 AS 'MODULE_PATHNAME', 'sas_api_launcher_state';
 
--- _sas.wake(lanes, scheduler, supervisor, runs): marks the bell; it is rung when this transaction commits.
---   lanes: agent ids, 0 for functions; runs: whose waiters (sas.wait) wake up.  Nulls are nothing.
+-- _sas.wake(lanes, scheduler, supervisor, runs): wakes workers when this transaction commits. lanes: agent
+-- ids, 0 for functions; runs: sessions that wait for them (sas.wait) wake up. Nulls are ignored.
 CREATE FUNCTION _sas.wake(lanes int[], scheduler boolean, supervisor boolean, runs bigint[]) RETURNS void
 LANGUAGE c VOLATILE
 AS 'MODULE_PATHNAME', 'sas_api_wake';
 
--- _sas.ending(run_ids): those of these runs that are stopped by a transaction which has not committed. Locks
--- nothing, waits for nothing.
+-- _sas.ending(run_ids): those of these runs that an uncommitted transaction is stopping. Locks nothing,
+-- waits for nothing.
 CREATE FUNCTION _sas.ending(run_ids bigint[]) RETURNS bigint[]
 LANGUAGE C AS 'MODULE_PATHNAME', 'sas_api_ending';
 
--- _sas.nudge(lanes, scheduler, items, watches): at commit, workers that take steps of these lanes, messages
--- to the scheduler, items or tasks look for them. Nothing is announced: what they find was found late
--- (src/work/late.h). Nulls are nothing.
+-- _sas.nudge(lanes, scheduler, items, watches): at commit, the workers that take steps of these lanes,
+-- messages to the scheduler, items or tasks scan for work. Nothing is announced: what they find counts as
+-- found late (src/work/late.h). Nulls are ignored.
 CREATE FUNCTION _sas.nudge(lanes int[] DEFAULT NULL, scheduler boolean DEFAULT false,
                            items boolean DEFAULT false, watches boolean DEFAULT false) RETURNS void
 LANGUAGE C AS 'MODULE_PATHNAME', 'sas_api_nudge';
 
--- _sas.found(kind, label, since): a look of this worker has found such work, which was there since then, or
--- became visible later. Counts it if nobody announced it (src/work/late.h).
+-- _sas.found(kind, label, since): a scan of this worker has found such work, which has been there since
+-- then, or became visible later. Counts it as found late if nothing announced it (src/work/late.h).
 CREATE FUNCTION _sas.found(kind text, label text, since timestamptz) RETURNS boolean
 LANGUAGE C STRICT AS 'MODULE_PATHNAME', 'sas_api_found';
 
--- _sas.last_tick(): when the last tick of this worker began that ended without an error; -infinity: none did.
+-- _sas.last_tick(): when this worker began its last tick that ended without an error; -infinity: none has.
 CREATE FUNCTION _sas.last_tick() RETURNS timestamptz
 LANGUAGE C STABLE AS 'MODULE_PATHNAME', 'sas_api_last_tick';
 
--- _sas.wake_on_abort(): rings everything of this database when this transaction ends, by commit or by abort.
---   For a session that locks rows which the workers then set aside.
+-- _sas.wake_on_abort(): wakes all workers of this database when this transaction ends, by commit or by
+-- abort. For a session that locks rows which workers then pass by.
 CREATE FUNCTION _sas.wake_on_abort() RETURNS void
 LANGUAGE c VOLATILE STRICT
 AS 'MODULE_PATHNAME', 'sas_api_wake_on_abort';
 
--- sas.now(): the one clock: clock_timestamp(), or the instant of sas.clock. It is public, so that the
---   functions of steps go by it, too.
+-- sas.now(): the only clock: clock_timestamp(), or the instant of sas.clock. It is public, so that
+-- functions of steps can use it, too.
 CREATE FUNCTION sas.now() RETURNS timestamptz
 LANGUAGE c VOLATILE STRICT PARALLEL SAFE
 AS 'MODULE_PATHNAME', 'sas_api_now';
-COMMENT ON FUNCTION sas.now IS 'The clock that sas goes by: the time of the machine at this call, or '
-                               'what sas.set_clock says.';
+COMMENT ON FUNCTION sas.now IS
+    'The clock of sas: the time of the machine at this call, or the time that sas.set_clock has set.';
 
--- _sas.current_boot(): a random number of this start of shared memory; 0 when the library is not preloaded.
---   Worker ids count from one with each: only the pair names a worker forever.
+-- _sas.current_boot(): a random number of this start of shared memory; 0 if the library is not preloaded.
+-- Worker ids begin with 1 at each start; only the pair identifies a worker for ever.
 CREATE FUNCTION _sas.current_boot() RETURNS bigint
 LANGUAGE c STABLE STRICT PARALLEL SAFE
 AS 'MODULE_PATHNAME', 'sas_api_boot';
 
--- Settings as values, whatever unit they are written in.
+-- Settings as values, independent of the unit in which they are written.
 CREATE FUNCTION _sas.complete_in() RETURNS interval
 LANGUAGE c STABLE STRICT PARALLEL SAFE AS 'MODULE_PATHNAME', 'sas_api_complete_in';
 
@@ -282,13 +294,14 @@ LANGUAGE c STABLE STRICT PARALLEL SAFE AS 'MODULE_PATHNAME', 'sas_api_max_input_
 CREATE FUNCTION _sas.max_steps() RETURNS int
 LANGUAGE c STABLE STRICT PARALLEL SAFE AS 'MODULE_PATHNAME', 'sas_api_max_steps';
 
--- _sas.due_by(at): something is due for the supervisor then; it is woken at commit when it means to sleep
+-- _sas.due_by(at): the supervisor has something to do at that time: it is woken at commit if it would sleep
 -- longer. Returns at.
 CREATE FUNCTION _sas.due_by(at timestamptz) RETURNS timestamptz
 LANGUAGE C STRICT AS 'MODULE_PATHNAME', 'sas_api_due_by';
 
--- Counters and histograms in shared memory; what a transaction counts is added when it has committed.
--- _sas.count_metric(metric, id1, id2, label, n): n more; returns n.
+-- Counters and histograms in shared memory. What a transaction counts is added when it has committed.
+--
+-- _sas.count_metric(metric, id1, id2, label, n): counts n more; returns n.
 CREATE FUNCTION _sas.count_metric(metric text, id1 int, id2 int, label text, n bigint) RETURNS bigint
 LANGUAGE C VOLATILE STRICT AS 'MODULE_PATHNAME', 'sas_api_count';
 
@@ -298,18 +311,18 @@ CREATE FUNCTION _sas.observe(metric text, ids1 int[], ids2 int[], labels text[],
 RETURNS void
 LANGUAGE C VOLATILE AS 'MODULE_PATHNAME', 'sas_api_observe';
 
--- _sas.waited(lane, ready_at): a step of that lane was ready since then, and is claimed now. Returns how long
--- it was, in seconds.
+-- _sas.waited(lane, ready_at): counts how long a step of that lane, which is claimed now, has waited since
+-- ready_at. Returns the seconds.
 CREATE FUNCTION _sas.waited(lane int, ready_at timestamptz) RETURNS float8
 LANGUAGE C VOLATILE STRICT AS 'MODULE_PATHNAME', 'sas_api_waited';
 
--- _sas.count_moves(subject, changes): the changes of state in an array of _sas.step_change or
--- _sas.run_change. Returns which there are, each as "from to"; one may be named more than once.
+-- _sas.count_moves(subject, changes): counts the changes of state in an array of _sas.step_change or
+-- _sas.run_change. Returns them, each as "from to"; a change may be listed more than once.
 CREATE FUNCTION _sas.count_moves(subject text, changes anyarray) RETURNS text[]
 LANGUAGE C VOLATILE STRICT AS 'MODULE_PATHNAME', 'sas_api_count_moves';
 
--- _sas.series(): what was counted in this database since the server began; buckets count those up to
--- _sas.metric_bounds().
+-- _sas.series(): what was counted in this database since the server started. Each bucket counts the values
+-- up to its bound in _sas.metric_bounds().
 CREATE FUNCTION _sas.series(OUT metric text, OUT id1 int, OUT id2 int, OUT label text, OUT n bigint,
                             OUT sum float8, OUT buckets bigint[]) RETURNS SETOF record
 LANGUAGE C VOLATILE STRICT ROWS 200 AS 'MODULE_PATHNAME', 'sas_api_series';
@@ -317,15 +330,15 @@ LANGUAGE C VOLATILE STRICT ROWS 200 AS 'MODULE_PATHNAME', 'sas_api_series';
 CREATE FUNCTION _sas.metric_bounds() RETURNS float8[]
 LANGUAGE C IMMUTABLE STRICT AS 'MODULE_PATHNAME', 'sas_api_metric_bounds';
 
--- _sas.begin_testing(): from now on this transaction cannot be committed: see sql/testing/stub.sql.
+-- _sas.begin_testing(): from now on this transaction cannot be committed, see sql/testing/stub.sql.
 CREATE FUNCTION _sas.begin_testing() RETURNS void
 LANGUAGE C AS 'MODULE_PATHNAME', 'sas_api_testing_begin';
 
--- _sas.is_testing(): is this such a transaction? Then pauses are made without jitter.
+-- _sas.is_testing(): is this a testing transaction? Pauses have no jitter in one.
 CREATE FUNCTION _sas.is_testing() RETURNS boolean
 LANGUAGE C STABLE PARALLEL RESTRICTED AS 'MODULE_PATHNAME', 'sas_api_testing_begun';
 
--- _sas.submitted_here(run_id): was it submitted in this transaction?
+-- _sas.submitted_here(run_id): was the run submitted in this transaction?
 CREATE FUNCTION _sas.submitted_here(run_id bigint) RETURNS boolean
 LANGUAGE C STABLE STRICT PARALLEL RESTRICTED AS 'MODULE_PATHNAME', 'sas_api_submitted_here';
 
@@ -333,38 +346,38 @@ LANGUAGE C STABLE STRICT PARALLEL RESTRICTED AS 'MODULE_PATHNAME', 'sas_api_subm
 CREATE FUNCTION _sas.retain(result text) RETURNS interval
 LANGUAGE C STABLE STRICT PARALLEL SAFE AS 'MODULE_PATHNAME', 'sas_api_retain';
 
--- _sas.wake_watches(): at commit, every host of this database checks what concerns it.
+-- _sas.wake_watches(): at commit, every host of this database checks its tasks and what waits for a host.
 CREATE FUNCTION _sas.wake_watches() RETURNS void
 LANGUAGE C AS 'MODULE_PATHNAME', 'sas_api_wake_watches';
 
--- _sas.wake_items(): at commit, a function worker looks for items that are to be brought to their target.
+-- _sas.wake_items(): at commit, a function worker checks for items to bring to their target.
 CREATE FUNCTION _sas.wake_items() RETURNS void
 LANGUAGE C AS 'MODULE_PATHNAME', 'sas_api_wake_items';
 
 CREATE FUNCTION _sas.watch_window() RETURNS int
 LANGUAGE c STABLE STRICT PARALLEL SAFE AS 'MODULE_PATHNAME', 'sas_api_watch_window';
 
--- Instants of schedules (src/schedule, src/api/schedule_api.c). anchor: what "every ..." counts from, null
--- for the epoch. Each refuses a spec or a zone that is invalid.
+-- Instants of schedules (src/schedule, src/api/schedule_api.c). anchor: the start of "every ..."; null: the
+-- epoch. All of them raise an error if spec or timezone is invalid.
 
--- _sas.check_spec(spec, timezone): refuses them, also a spec that never happens; returns the name of the
--- zone.
+-- _sas.check_spec(spec, timezone): raises an error if they are invalid, or if the spec never occurs;
+-- returns the name of the time zone.
 CREATE FUNCTION _sas.check_spec(spec text, timezone text) RETURNS text
 LANGUAGE C STABLE AS 'MODULE_PATHNAME', 'sas_api_check_spec';
 
--- _sas.next_instant(spec, timezone, anchor, after): the first later than after; null: there is none.
+-- _sas.next_instant(spec, timezone, anchor, after): the first instant after "after"; null: there is none.
 CREATE FUNCTION _sas.next_instant(spec text, timezone text, anchor timestamptz, after timestamptz)
 RETURNS timestamptz
 LANGUAGE C STABLE AS 'MODULE_PATHNAME', 'sas_api_next_instant';
 
--- _sas.newest_instant(spec, timezone, anchor, after, until, most): the last one later than after and not
--- later than until, and how many there are, counted up to most.
+-- _sas.newest_instant(spec, timezone, anchor, after, until, most): the last instant after "after" and not
+-- after "until", and how many there are, counted up to "most".
 CREATE FUNCTION _sas.newest_instant(spec text, timezone text, anchor timestamptz, after timestamptz,
                                     until timestamptz, most int, OUT newest timestamptz, OUT passed int)
 LANGUAGE C STABLE AS 'MODULE_PATHNAME', 'sas_api_newest_instant';
 
--- _sas.instants(spec, timezone, anchor, after, until, most): the first ones later than after and not later
--- than until.
+-- _sas.instants(spec, timezone, anchor, after, until, most): the first instants after "after" and not after
+-- "until", at most "most".
 CREATE FUNCTION _sas.instants(spec text, timezone text, anchor timestamptz, after timestamptz,
                               until timestamptz, most int) RETURNS SETOF timestamptz
 LANGUAGE C STABLE AS 'MODULE_PATHNAME', 'sas_api_instants';

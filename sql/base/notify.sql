@@ -1,8 +1,10 @@
 -- SPDX-License-Identifier: PostgreSQL
 --
--- Notifications for programs outside the server: a task of an external agent is ready, a task forever waits.
+-- Notifications for programs outside the server: a task of an external agent is ready, an infinite task
+-- waits for a host.
 
--- _sas.notify_outside(lanes): NOTIFY sas_agent_<name> for those that are external agents. Returns the others.
+-- _sas.notify_outside(lanes): sends NOTIFY sas_agent_<name> for the lanes that are external agents. Returns
+-- the other lanes.
 CREATE FUNCTION _sas.notify_outside(lanes int[]) RETURNS int[]
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -17,8 +19,8 @@ BEGIN
     RETURN ARRAY(SELECT l FROM unnest(lanes) l WHERE NOT l = ANY (told));
 END $$;
 
--- _sas.notify_lanes(lanes): hosts may look for tasks to take: NOTIFY sas_watch_<agent> for those of outside
--- programs, a wake-up for all others.
+-- _sas.notify_lanes(lanes): hosts should check for tasks to take: sends NOTIFY sas_watch_<agent> for
+-- outside programs, and wakes all other hosts.
 CREATE FUNCTION _sas.notify_lanes(lanes int[]) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN

@@ -1,23 +1,23 @@
 -- SPDX-License-Identifier: PostgreSQL
 --
--- Place: where the data is alive: system identifier, database oid, timeline, and the base backup that the
--- server was started from. A row of _sas.home names such a place. If one of them is another place than this
--- one, the data is a copy, and its original may go on: no worker runs until sas.release().
+-- Place: where the data is in use: system identifier, database oid, timeline, and the base backup that the
+-- server was started from. A row of _sas.home names such a place. If a row names another place than this
+-- one, the data is a copy, and its original may still be in use; no worker runs until sas.release().
 --
--- A promoted standby goes on in the place of its primary: the next probe notes its timeline. A dump has the
--- rows only if it has work that goes on by itself (sql/api/dump.sql).
+-- A promoted standby continues in the place of its primary; the next probe stores its timeline. A dump
+-- contains the rows only if it has work that continues by itself (sql/api/dump.sql).
 
--- _sas.place(): this place. continues: the server was started as a standby, or it is one.
+-- _sas.place(): this place. continues: the server was started as a standby, or is one.
 CREATE FUNCTION _sas.place(OUT system_identifier bigint, OUT database oid, OUT timeline bigint,
                            OUT backup text, OUT continues boolean) RETURNS record
 LANGUAGE C STABLE STRICT AS 'MODULE_PATHNAME', 'sas_api_place';
 
--- _sas.probe(): at commit the launcher looks whether workers may run in this database.
+-- _sas.probe(): at commit, the launcher checks whether workers may run in this database.
 CREATE FUNCTION _sas.probe() RETURNS void
 LANGUAGE C VOLATILE STRICT AS 'MODULE_PATHNAME', 'sas_api_probe';
 
--- _sas.quarantined_for(): why the data is a copy that must not call out; null: it is at home. A copy in which
--- nobody has defined anything, as of a template, is at home.
+-- _sas.quarantined_for(): why the data is a copy that must not call anything; null: it is at home. A copy
+-- without workflows and watchers, such as one of a template database, is at home.
 CREATE FUNCTION _sas.quarantined_for() RETURNS text
 LANGUAGE plpgsql STABLE AS $$
 DECLARE
@@ -38,7 +38,7 @@ BEGIN
     RETURN reason;
 END $$;
 
--- _sas.note_home(): this place is the home of the data.
+-- _sas.note_home(): stores that this place is the home of the data.
 CREATE FUNCTION _sas.note_home() RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
@@ -47,11 +47,11 @@ BEGIN
     SELECT p.system_identifier, p.database, p.timeline, p.backup FROM _sas.place() p;
 END $$;
 
--- _sas.at_home(): may workers run? The launcher's probe asks it before the first of them starts. What it
--- finds out is stored, so that neither a crash nor a promotion changes it. Its transaction need not reach a
--- standby: a standby finds out the same. A session that releases the data just now is not waited for: at its
--- commit the launcher looks again.
---   writes  home, alert
+-- _sas.at_home(): may workers run? The launcher's probe calls it before the first of them starts. Its
+-- answer is stored, so that neither a crash nor a promotion changes it. Its transaction need not reach a
+-- standby, because a standby comes to the same answer. It does not wait for a session that is just
+-- releasing the data: at the commit of that session the launcher checks again.
+-- Writes: home, alert.
 CREATE FUNCTION _sas.at_home() RETURNS boolean
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -63,7 +63,7 @@ BEGIN
         IF NOT FOUND THEN
             RETURN false;
         END IF;
-        -- it may have been released before it was locked
+        -- the data may have been released before the row was locked
         reason := _sas.quarantined_for();
     END IF;
     IF reason IS NULL THEN

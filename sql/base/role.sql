@@ -1,10 +1,10 @@
 -- SPDX-License-Identifier: PostgreSQL
 --
--- Roles: which level one has, whether an outside program may work for an agent; commits that are durable
--- whatever the session says.
+-- Roles: their levels, whether an outside program may work for an agent, who may change what; and durable
+-- commits whatever the session has set.
 
--- _sas.commit_durably(): this transaction waits for its WAL, whatever the session is set to; a stronger
--- setting stays.
+-- _sas.commit_durably(): this transaction waits until its WAL is flushed, whatever the session has set; a
+-- stronger setting is kept.
 CREATE FUNCTION _sas.commit_durably() RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
@@ -13,7 +13,7 @@ BEGIN
     END IF;
 END $$;
 
--- _sas.may_work(role, agent_id): has it level worker for that agent, or for all?
+-- _sas.may_work(role, for_agent): does the role have the level worker for that agent, or for all agents?
 CREATE FUNCTION _sas.may_work(role oid, for_agent int) RETURNS boolean
 LANGUAGE sql STABLE AS $$
     SELECT _sas.has_level(role, 'worker') OR _sas.has_level(role, 'admin')
@@ -21,7 +21,7 @@ LANGUAGE sql STABLE AS $$
                    AND pg_has_role($1, g.role, 'MEMBER'))
 $$;
 
--- _sas.trusts(role, owner): may that which the owner can change act with the rights of the role? A superuser
+-- _sas.trusts(role, owner): may code that the owner can change run with the rights of the role? A superuser
 -- trusts superusers only.
 CREATE FUNCTION _sas.trusts(role oid, owner oid) RETURNS boolean
 LANGUAGE sql STABLE AS $$
@@ -29,15 +29,16 @@ LANGUAGE sql STABLE AS $$
         OR EXISTS (SELECT FROM pg_roles r WHERE r.oid = $2 AND r.rolsuper)
 $$;
 
--- _sas.may_change(role, owner): may the role change what belongs to the owner? Its members and admins; what
--- belongs to a superuser, superusers alone.
+-- _sas.may_change(role, owner): may the role change what belongs to the owner? Members of the owner and
+-- admins may; only superusers may change what belongs to a superuser.
 CREATE FUNCTION _sas.may_change(role oid, owner oid) RETURNS boolean
 LANGUAGE sql STABLE AS $$
     SELECT (pg_has_role($1, $2, 'MEMBER') OR _sas.has_level($1, 'admin'))
         AND _sas.trusts($2, $1)
 $$;
 
--- _sas.check_role(role): raises when nobody is it: null, or a number that no role has (regrole takes any).
+-- _sas.check_role(role): raises an error if the role does not exist: null, or a number that no role has
+-- (regrole accepts any).
 CREATE FUNCTION _sas.check_role(role regrole) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
@@ -48,7 +49,8 @@ BEGIN
     END IF;
 END $$;
 
--- _sas.level_<level>(): called by nobody; who may execute it has that level. One function per level.
+-- _sas.level_<level>(): a role that may execute this function has that level. Nothing calls it. One
+-- function per level.
 CREATE FUNCTION _sas.level_admin() RETURNS void LANGUAGE sql BEGIN ATOMIC END;
 
 CREATE FUNCTION _sas.level_operator() RETURNS void LANGUAGE sql BEGIN ATOMIC END;
@@ -64,14 +66,14 @@ LANGUAGE sql STABLE AS $$
     SELECT has_function_privilege(role, format('_sas.level_%s()', level)::regprocedure, 'EXECUTE')
 $$;
 
--- _sas.holds(acl, role): is there a right in this list that names the role itself?
+-- _sas.holds(acl, role): does this list have a privilege that is granted to the role itself?
 CREATE FUNCTION _sas.holds(acl aclitem[], role oid) RETURNS boolean
 LANGUAGE sql IMMUTABLE AS $$
     SELECT EXISTS (SELECT FROM aclexplode(acl) x WHERE x.grantee = role)
 $$;
 
--- _sas.tie_role(role): a grant that is a row ties the role to schema sas as a right does: DROP ROLE is
--- refused while it stands, and DROP OWNED takes it away (see _sas.forget_grants).
+-- _sas.tie_role(role): ties the role to schema sas, as a privilege does, because its grant is only a row of
+-- a table: DROP ROLE is refused while the grant exists, and DROP OWNED removes it (see _sas.forget_grants).
 CREATE FUNCTION _sas.tie_role(role regrole) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN

@@ -1,36 +1,36 @@
 -- SPDX-License-Identifier: PostgreSQL
 --
--- Shares: what each role has open, in shared memory (src/limits/shares.h), and how much it may have.
+-- Shares: how much each role has open, in shared memory (src/limits/shares.h), and how much it may have.
 
--- _sas.take_share(owner, runs, children, bytes, most, generation, checks): the owner opens as much more in
--- this transaction. most: its limits as _sas.limits_of() gives them, of that generation; null: those in
--- memory. over null: taken; unknown: the limits must be given; else the limit that refuses it, and used what
--- there is.
+-- _sas.take_share(owner, runs, children, bytes, most, generation, checks): the owner opens this much more
+-- in this transaction. most: its limits from _sas.limits_of(), and the generation for which they were read;
+-- null: the limits in memory. over: null if it was taken; "unknown" if the limits must be passed; else the
+-- limit that is exceeded, and used is what the owner has.
 CREATE FUNCTION _sas.take_share(owner oid, runs bigint, children bigint, bytes bigint, most bigint[],
                                 generation bigint, checks boolean, OUT over text, OUT used bigint)
 LANGUAGE C VOLATILE AS 'MODULE_PATHNAME', 'sas_api_take_share';
 
--- _sas.give_share(owner, is_child, input): a run of that input has stopped, if this transaction commits.
+-- _sas.give_share(owner, is_child, input): a run with that input has stopped, if this transaction commits.
 CREATE FUNCTION _sas.give_share(owner oid, is_child boolean, input jsonb) RETURNS bigint
 LANGUAGE C VOLATILE STRICT AS 'MODULE_PATHNAME', 'sas_api_give_share';
 
--- _sas.share_size(input): its bytes, the same wherever and however it is stored.
+-- _sas.share_size(input): the bytes of the input: the same number wherever and however it is stored.
 CREATE FUNCTION _sas.share_size(input jsonb) RETURNS bigint
 LANGUAGE C IMMUTABLE STRICT AS 'MODULE_PATHNAME', 'sas_api_share_size';
 
--- _sas.spend_submits(owner, n, per_s): n submits from within a run; false: too many in this moment.
+-- _sas.spend_submits(owner, n, per_s): counts n submits from within a run; false: too many at this moment.
 CREATE FUNCTION _sas.spend_submits(owner oid, n bigint, per_s bigint) RETURNS boolean
 LANGUAGE C VOLATILE STRICT AS 'MODULE_PATHNAME', 'sas_api_spend_submits';
 
--- _sas.is_in_run(): does a worker execute a function of a user here?
+-- _sas.is_in_run(): is this a worker that is executing a function of a user?
 CREATE FUNCTION _sas.is_in_run() RETURNS boolean
 LANGUAGE C VOLATILE AS 'MODULE_PATHNAME', 'sas_api_is_in_run';
 
--- _sas.share_generation(): of limits; asked before they are read.
+-- _sas.share_generation(): the generation of the limits; call it before they are read.
 CREATE FUNCTION _sas.share_generation() RETURNS bigint
 LANGUAGE C VOLATILE AS 'MODULE_PATHNAME', 'sas_api_share_generation';
 
--- What all sessions know of limits is read again once this transaction has ended.
+-- _sas.forget_shares(): all sessions read the limits again once this transaction has ended.
 CREATE FUNCTION _sas.forget_shares() RETURNS trigger
 LANGUAGE C AS 'MODULE_PATHNAME', 'sas_api_forget_shares';
 
@@ -44,16 +44,16 @@ CREATE FUNCTION _sas.set_share(owner oid, runs bigint, children bigint, bytes bi
 LANGUAGE C VOLATILE STRICT AS 'MODULE_PATHNAME', 'sas_api_set_share';
 CREATE FUNCTION _sas.end_recount() RETURNS void LANGUAGE C AS 'MODULE_PATHNAME', 'sas_api_end_recount';
 
--- _sas.shares_counted_ago(): seconds since the last recount; null: there was none since the server began.
+-- _sas.shares_counted_ago(): seconds since the last recount; null: there was none since the server started.
 CREATE FUNCTION _sas.shares_counted_ago() RETURNS float8
 LANGUAGE C VOLATILE AS 'MODULE_PATHNAME', 'sas_api_shares_counted_ago';
 
--- _sas.shares(): what the roles of this database have open, that of open transactions included.
+-- _sas.shares(): how much the roles of this database have open, including open transactions.
 CREATE FUNCTION _sas.shares(OUT owner oid, OUT open_runs bigint, OUT children bigint, OUT bytes bigint)
 RETURNS SETOF record
 LANGUAGE C VOLATILE STRICT ROWS 20 AS 'MODULE_PATHNAME', 'sas_api_shares';
 
--- _sas.limit_names(): the limits, in the order of _sas.limits_of(), and what they are where nobody set them.
+-- _sas.limit_names(): the limits, in the order of _sas.limits_of(), with their default values.
 CREATE FUNCTION _sas.limit_names(OUT name text, OUT value bigint) RETURNS SETOF record
 LANGUAGE sql IMMUTABLE PARALLEL SAFE BEGIN ATOMIC
     SELECT l.name, l.value
@@ -62,7 +62,7 @@ LANGUAGE sql IMMUTABLE PARALLEL SAFE BEGIN ATOMIC
                  ('function_workers', 64::bigint)) AS l (name, value);
 END;
 
--- _sas.limit_of(role, name): its own, else that of all roles, else the one that sas comes with.
+-- _sas.limit_of(role, name): the limit of the role; else the limit of all roles; else the default.
 CREATE FUNCTION _sas.limit_of(role oid, name text) RETURNS bigint
 LANGUAGE plpgsql STABLE AS $$
 BEGIN
@@ -71,7 +71,7 @@ BEGIN
                     (SELECT l.value FROM _sas.limit_names() l WHERE l.name = $2));
 END $$;
 
--- _sas.limits_of(role): open_runs, children, bytes and submits_per_s.
+-- _sas.limits_of(role): the limits open_runs, children, bytes and submits_per_s.
 CREATE FUNCTION _sas.limits_of(role oid) RETURNS bigint[]
 LANGUAGE plpgsql STABLE AS $$
 BEGIN
@@ -79,17 +79,19 @@ BEGIN
                  _sas.limit_of(role, 'bytes'), _sas.limit_of(role, 'submits_per_s')];
 END $$;
 
--- _sas.function_owners(): whose functions the other workers of this database call now, a row for each worker.
+-- _sas.function_owners(): the owners whose functions the other workers of this database call now, one row
+-- for each worker.
 CREATE FUNCTION _sas.function_owners() RETURNS SETOF oid
 LANGUAGE C VOLATILE STRICT ROWS 4 AS 'MODULE_PATHNAME', 'sas_api_function_owners';
 
--- _sas.wait_for_owners(waits): this worker leaves steps of owners whose functions run on as many workers as
--- may, and is woken when one of these has a function less; or it leaves none any more.
+-- _sas.wait_for_owners(waits): true: this worker leaves steps of owners whose functions run on as many
+-- workers as their limit allows, and is woken when one of these functions ends; false: it leaves none any
+-- more.
 CREATE FUNCTION _sas.wait_for_owners(waits boolean) RETURNS void
 LANGUAGE C VOLATILE STRICT AS 'MODULE_PATHNAME', 'sas_api_wait_for_owners';
 
--- _sas.full_owners(): the owners whose functions run on as many of the other workers as may. Nobody is asked
--- for while nobody has such a limit.
+-- _sas.full_owners(): the owners whose functions run on as many other workers as their limit allows.
+-- Nothing is read while no role has such a limit.
 CREATE FUNCTION _sas.full_owners() RETURNS SETOF oid
 LANGUAGE C VOLATILE ROWS 1 AS 'MODULE_PATHNAME', 'sas_api_verb';
 
@@ -102,8 +104,9 @@ BEGIN
     END IF;
 END $$;
 
--- _sas.unclaimable_owners(): the same for a worker that claims: what it is to leave. It is woken when one of
--- them may be served. Asked again after it has said that it waits: one that ended before was not told.
+-- _sas.unclaimable_owners(): the same for a worker that claims: the owners whose steps it must leave. It is
+-- woken when one of them may be served. The list is read again after the worker has registered its wait,
+-- because a function that ended before that did not wake it.
 CREATE FUNCTION _sas.unclaimable_owners() RETURNS oid[]
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -117,8 +120,8 @@ BEGIN
     RETURN CASE WHEN full_owners = '{}' THEN full_owners ELSE ARRAY(SELECT _sas.full_owners_as(0)) END;
 END $$;
 
--- _sas.open_share(owner, runs, is_child, bytes): the owner opens so many runs with so many bytes of input, in
--- this transaction; raises if that is more than it may have.
+-- _sas.open_share(owner, runs, is_child, bytes): the owner opens this many runs with this many bytes of
+-- input in this transaction; raises an error if that exceeds a limit.
 CREATE FUNCTION _sas.open_share(owner oid, runs int, is_child boolean, bytes bigint) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -144,7 +147,8 @@ BEGIN
     END IF;
 END $$;
 
--- _sas.check_submit_rate(owner, n): raises if a function that runs submits faster than its owner may.
+-- _sas.check_submit_rate(owner, n): raises an error if a running function submits faster than its owner
+-- may.
 CREATE FUNCTION _sas.check_submit_rate(owner oid, n int) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE

@@ -1,14 +1,15 @@
 -- SPDX-License-Identifier: PostgreSQL
 --
--- Context: what templates see of a run and of its steps, under which names; and an error as it is told.
+-- Context: what templates see of a run and of its steps, and under which names; and how errors are shown.
 
--- _sas.step_key(...): the Idempotency-Key of a step: the same in every
--- attempt, another one for its undo.
+-- _sas.step_key(...): the Idempotency-Key of a step: the same in every attempt, and another one for its
+-- undo.
 CREATE FUNCTION _sas.step_key(trace uuid, step text, element int, undo boolean) RETURNS text
 LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE AS 'MODULE_PATHNAME', 'sas_api_step_key';
 
--- _sas.token(run_id, trace, step): what ends the wait of this step from outside: known to whom it is given
--- only. It is made from the name: the number of a step changes with the version of its run (sas.set_version).
+-- _sas.token(run_id, trace, step): the token that ends the wait of this step from outside; only those to
+-- whom it is given know it. It is made from the name of the step, because its number may change with the
+-- version of the run (sas.set_version).
 CREATE FUNCTION _sas.token(run_id bigint, trace uuid, step text) RETURNS text
 LANGUAGE plpgsql STABLE STRICT AS $$
 BEGIN
@@ -17,32 +18,33 @@ BEGIN
                                       'hex'), 40)) FROM _sas.token_key k);
 END $$;
 
--- _sas.steps_of(run_id, version_id, trace, reads, own_no, own_element): what templates see under "steps". An
--- element of step own_no sees its own result under the name of its step. One row; a set, so that it is
--- planned as part of the statement that asks, and not started again for each step.
+-- _sas.steps_of(for_run, for_version, trace, reads, own_no, own_element): what templates see under "steps".
+-- An element of step own_no sees its own result under the name of its step. It returns one row as a set, so
+-- that the planner makes it part of the calling statement and does not start it for each step.
 CREATE FUNCTION _sas.steps_of(for_run bigint, for_version int, trace uuid, reads int[], own_no int,
                               own_element int) RETURNS TABLE (steps jsonb)
 LANGUAGE sql STABLE AS $$
-    SELECT coalesce(jsonb_object_agg(w.local_name,
-                       jsonb_build_object('key', coalesce((SELECT k.key FROM _sas.override k
-                                                           WHERE k.run_id = for_run AND k.step_no = w.step_no
-                                                           AND k.element = e.element),
-                                                          _sas.step_key(trace, w.name, e.element, false)),
-                                          'state', coalesce(s.state, 'waiting'),
-                                          'failed', coalesce(s.state = 'failed', false))
-                       || CASE WHEN s.started IS NOT NULL
-                               THEN jsonb_build_object('started', s.started) || CASE
-                                   WHEN s.output IS NULL THEN '{}'
-                                   ELSE jsonb_build_object('output', s.output) END
-                               WHEN s.output IS NULL THEN '{}'
-                               -- the reply to the call of a poll, which was not what was expected
-                               WHEN w.shape ? 'poll' AND NOT w.shape ?| '{each,repeat}' OR w.shape ? 'poll'
-                                   AND e.element > 0 THEN jsonb_build_object('output', s.output, 'started',
-                                           s.output)
-                               ELSE jsonb_build_object('output', s.output) END
-                       || CASE WHEN w.kind = 'wait'
-                           THEN jsonb_build_object('token', _sas.token(for_run, trace, w.name))
-                           ELSE '{}' END), '{}')
+    SELECT coalesce(jsonb_object_agg(
+               w.local_name,
+               jsonb_build_object('key', coalesce((SELECT k.key FROM _sas.override k
+                                                   WHERE k.run_id = for_run AND k.step_no = w.step_no
+                                                     AND k.element = e.element),
+                                                  _sas.step_key(trace, w.name, e.element, false)),
+                                  'state', coalesce(s.state, 'waiting'),
+                                  'failed', coalesce(s.state = 'failed', false))
+               || CASE WHEN s.started IS NOT NULL
+                       THEN jsonb_build_object('started', s.started)
+                            || CASE WHEN s.output IS NULL THEN '{}'
+                                    ELSE jsonb_build_object('output', s.output) END
+                       WHEN s.output IS NULL THEN '{}'
+                       -- the call of a poll got a reply that was not expected; it is both
+                       WHEN w.shape ? 'poll' AND NOT w.shape ?| '{each,repeat}'
+                            OR w.shape ? 'poll' AND e.element > 0
+                       THEN jsonb_build_object('output', s.output, 'started', s.output)
+                       ELSE jsonb_build_object('output', s.output) END
+               || CASE WHEN w.kind = 'wait'
+                       THEN jsonb_build_object('token', _sas.token(for_run, trace, w.name))
+                       ELSE '{}' END), '{}')
     FROM unnest(reads) AS n (step_no)
     CROSS JOIN LATERAL (SELECT x.step_no, x.name, x.local_name, x.shape, x.kind FROM _sas.workflow_step x
                         WHERE x.version_id = for_version AND x.step_no = n.step_no AND NOT x.undo OFFSET 0) w
@@ -51,25 +53,27 @@ LANGUAGE sql STABLE AS $$
                        AND x.step_no = w.step_no AND x.element = e.element OFFSET 0) s ON true
 $$;
 
--- _sas.run_context(run, step name, reads): the root that the paths of a run's output and finalize start from.
--- reads
--- null: all steps but those inside an include.
+-- _sas.run_context(r, step, reads): the root of the paths in a run's output and finalize. reads null: all
+-- steps but those inside an include.
 CREATE FUNCTION _sas.run_context(r _sas.run, step text, reads int[]) RETURNS jsonb
 LANGUAGE sql STABLE AS $$
     SELECT _sas.root(r.input, NULL, _sas.step_key(r.trace, step, 0, false), r.run_id, r.key, r.labels,
                      r.created_at, r.deadline,
-        CASE WHEN reads = '{}' THEN '{}'::jsonb
-             ELSE (SELECT x.steps FROM _sas.steps_of(r.run_id, r.version_id, r.trace,
-                       coalesce(reads, ARRAY(SELECT w.step_no FROM _sas.workflow_step w
-                                             WHERE w.version_id = r.version_id AND NOT w.undo
-                                             AND NOT w.hidden AND strpos(w.name, '.') = 0)), NULL, 0) x) END,
-        r.schedule, r.scheduled_at)
+                     CASE WHEN reads = '{}' THEN '{}'::jsonb
+                          ELSE (SELECT x.steps
+                                FROM _sas.steps_of(
+                                    r.run_id, r.version_id, r.trace,
+                                    coalesce(reads, ARRAY(SELECT w.step_no FROM _sas.workflow_step w
+                                                          WHERE w.version_id = r.version_id AND NOT w.undo
+                                                            AND NOT w.hidden AND strpos(w.name, '.') = 0)),
+                                    NULL, 0) x) END,
+                     r.schedule, r.scheduled_at)
 $$;
 
--- _sas.root_of(columns of the run, step, element): the root that the paths of a step, or of its undo, start
--- from. A set of one row, as _sas.steps_of. It is given columns, not the row of the run: that would be put
--- together for each element of a map, with its whole input.
--- An element of a map does not carry along what the map goes over: a list of many would be copied as often.
+-- _sas.root_of(columns of the run, w, element): the root of the paths in a step, or in its undo. It returns
+-- a set of one row, as _sas.steps_of. It takes columns, not the row of the run, which would be built for
+-- each element of a map, with its whole input. The root of an element has no copy of the array that the map
+-- works on: a long array would be copied once per element.
 CREATE FUNCTION _sas.root_of(for_run bigint, for_version int, trace uuid, run_key text, run_input jsonb,
                              labels jsonb, created_at timestamptz, deadline timestamptz, schedule text,
                              scheduled_at timestamptz, w _sas.workflow_step, element int)
@@ -103,7 +107,7 @@ LANGUAGE sql STABLE AS $$
                 ELSE '{}' END
 $$;
 
--- _sas.context(run, step, element): the same for one step, where there are few.
+-- _sas.context(r, w, element): the same for a single step, for callers that have few.
 CREATE FUNCTION _sas.context(r _sas.run, w _sas.workflow_step, element int) RETURNS jsonb
 LANGUAGE plpgsql STABLE AS $$
 BEGIN
@@ -112,15 +116,15 @@ BEGIN
                                             element) x);
 END $$;
 
--- _sas.shown_name(name): the name under which a step is shown: the open end of an include is told as the
--- include.
+-- _sas.shown_name(name): the name under which a step is shown: the opening step of an include has the name
+-- of the include.
 CREATE FUNCTION _sas.shown_name(name text) RETURNS text
 LANGUAGE sql IMMUTABLE PARALLEL SAFE
 BEGIN ATOMIC
     SELECT replace(name, '.(input)', '');
 END;
 
--- _sas.problem_object(...): an error as RFC 9457 has it.
+-- _sas.problem_object(...): an error in the form of RFC 9457.
 CREATE FUNCTION _sas.problem_object(kind text, title text, detail text, status int, run_id bigint, step text)
 RETURNS jsonb
 LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
@@ -129,8 +133,8 @@ LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
         'instance', '/runs/' || run_id || coalesce('/steps/' || _sas.shown_name(step), '')))
 $$;
 
--- _sas.public_error(error): what of an error is shown to roles that may not see payloads. The message of a
--- function, and of SQL, may contain anything: only its SQLSTATE is left.
+-- _sas.public_error(error): the part of an error that is shown to roles which may not see payloads. The
+-- message of a function, or of SQL, may contain anything; only its SQLSTATE remains.
 CREATE FUNCTION _sas.public_error(error jsonb) RETURNS jsonb
 LANGUAGE sql IMMUTABLE PARALLEL SAFE
 BEGIN ATOMIC
@@ -140,8 +144,8 @@ BEGIN ATOMIC
                 ELSE error END - '{detail,hint,context}'::text[];
 END;
 
--- _sas.title(error): an error in one line: its title, detail, hint and the first line of its context, as far
--- as they are there. Roles that may not see payloads get it of _sas.public_error.
+-- _sas.title(error): an error in one line: its title, detail, hint and the first line of its context, as
+-- far as they exist. Roles that may not see payloads get this of _sas.public_error.
 CREATE FUNCTION _sas.title(error jsonb) RETURNS text
 LANGUAGE sql IMMUTABLE PARALLEL SAFE
 BEGIN ATOMIC
@@ -155,9 +159,8 @@ BEGIN ATOMIC
                ELSE 'no error is stored' END;
 END;
 
--- _sas.filled_request(request, root, input): the request of a call with its templates filled in, or what is
--- wrong with them.
--- input: what is sent in the stead of its body, form or text; null: what they say.
+-- _sas.filled_request(template, root, input): the request of a call with its templates filled in, or what
+-- is wrong with them. input: sent instead of its body, form or text; null: these are sent.
 CREATE FUNCTION _sas.filled_request(template jsonb, root jsonb, input jsonb)
 RETURNS TABLE (request jsonb, problem jsonb)
 LANGUAGE sql STABLE AS $$
@@ -167,37 +170,38 @@ LANGUAGE sql STABLE AS $$
                              ELSE template - '{body,form,text}'::text[] END, root) body
 $$;
 
--- _sas.body_part(request): under which name a call has what it sends: body, form or text; null when it sends
--- nothing.
+-- _sas.body_part(request): the key under which a call has its payload: body, form or text; null if it has
+-- none.
 CREATE FUNCTION _sas.body_part(request jsonb) RETURNS text
 LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
     SELECT CASE WHEN request ? 'body' THEN 'body' WHEN request ? 'form' THEN 'form'
         WHEN request ? 'text' THEN 'text' END
 $$;
 
--- _sas.has_expected_status(expect, output): is the status of the reply among these, such as 200, "2xx"?
+-- _sas.has_expected_status(expect, output): is the status of the reply one of these, such as 200 or "2xx"?
 CREATE FUNCTION _sas.has_expected_status(expect jsonb, output jsonb) RETURNS boolean
 LANGUAGE sql IMMUTABLE AS $$
-    -- middleware may take the status away: the agent has checked it
+    -- middleware may remove the status; the agent worker has checked it already
     SELECT NOT output ? 'status'
         OR EXISTS (SELECT FROM jsonb_array_elements_text(expect) e
                    WHERE output ->> 'status' LIKE replace(e, 'x', '_'))
 $$;
 
--- _sas.meets(expect, output, root): did the reply meet what the step expects? Inlined.
---   met     null expect: true; otherwise true, false, or null for a predicate that is neither
---   reason  why it is neither, where that is known: a budget is spent
+-- _sas.meets(expect, output, root): does the reply meet the "expect" of the step? The planner inlines it.
+--   met     true if expect is null; else true, false, or null for a predicate that is neither
+--   reason  why it is neither, if that is known: the budget is spent
 CREATE FUNCTION _sas.meets(expect jsonb, output jsonb, root jsonb) RETURNS TABLE (met boolean, reason text)
 LANGUAGE sql STABLE AS $$
     SELECT CASE jsonb_typeof(expect) WHEN 'array' THEN _sas.has_expected_status(expect, output)
-               WHEN 'string' THEN tested.met ELSE true END, tested.reason
-    -- the predicate is strict: arguments that are null cost nothing
+                                     WHEN 'string' THEN tested.met ELSE true END,
+           tested.reason
+    -- the predicate is strict: null arguments cost nothing
     FROM _sas.predicate(CASE jsonb_typeof(expect) WHEN 'string' THEN expect #>> '{}' END,
                         CASE jsonb_typeof(expect) WHEN 'string'
                             THEN _sas.with_member(root, 'output', coalesce(output, 'null')) END) tested
 $$;
 
--- _sas.neither(name, reason): what is said of a predicate that is neither true nor false.
+-- _sas.neither(name, reason): the text that a predicate is neither true nor false.
 CREATE FUNCTION _sas.neither(name text, reason text) RETURNS text
 LANGUAGE sql IMMUTABLE AS $$
     SELECT name || coalesce(' cannot be evaluated: it ' || reason, ' is neither true nor false')

@@ -1,9 +1,10 @@
 -- SPDX-License-Identifier: PostgreSQL
 --
--- What testing aids need below them: the mark of a test's transaction, doors of stubbed agents.
+-- What lower floors need for the testing aids: a mark for alerts of a test, and the breakers of stubbed
+-- agents.
 
--- _sas.test_mark(): what tells the causes of alerts in a test from those that runs share outside it, so that
--- no supervisor meets a row that is not committed; empty outside.
+-- _sas.test_mark(): a suffix for the causes of alerts in a testing transaction, so that no supervisor waits
+-- for a row that is not committed; empty in other transactions.
 CREATE FUNCTION _sas.test_mark() RETURNS text
 LANGUAGE plpgsql STABLE AS $$
 BEGIN
@@ -12,13 +13,14 @@ END $$;
 
 -- stubs -------------------------------------------------------------------------------
 
--- _sas.matches_pattern(pattern, text): does the text match the pattern, in which * stands for any characters?
+-- _sas.matches_pattern(pattern, subject): does the subject match the pattern, in which * matches any
+-- characters?
 CREATE FUNCTION _sas.matches_pattern(pattern text, subject text) RETURNS boolean
 LANGUAGE sql IMMUTABLE AS $$
     SELECT subject LIKE replace(regexp_replace(pattern, E'([\\\\%_])', E'\\\\\\1', 'g'), '*', '%')
 $$;
 
--- _sas.stubbed_limits(): agents whose last stub for all calls says that their breaker is open.
+-- _sas.stubbed_limits(): the agents whose last stub for all calls declares their breaker open.
 CREATE FUNCTION _sas.stubbed_limits() RETURNS SETOF int
 LANGUAGE sql STABLE AS $$
     SELECT d.agent_id

@@ -1,19 +1,21 @@
 -- SPDX-License-Identifier: PostgreSQL
 --
--- Messages to the scheduler and the supervisor: who takes them, when the next one is due, what puts one off.
+-- Messages to the scheduler and the supervisor: taking them, when the next one is due, and deferring them.
 
 -- _sas.await_holders(actor, run_ids, due_at): messages to this actor about these runs, which other
--- transactions hold, are set aside until then; those whose holder wakes this worker at its end, by commit or
--- by abort (src/wake/holders.h). Actor l: leases, for the supervisor.
+-- transactions have locked, are deferred until due_at. Returns the runs whose holder will wake this worker
+-- when it ends, by commit or by abort (src/wake/holders.h). Actor l: leases, for the supervisor.
 CREATE FUNCTION _sas.await_holders(actor "char", run_ids bigint[], due_at timestamptz) RETURNS bigint[]
 LANGUAGE C VOLATILE STRICT AS 'MODULE_PATHNAME', 'sas_api_await_holders';
 
--- _sas.freed_runs(actor): what this worker has set aside so, and whose holder has ended.
+-- _sas.freed_runs(actor): the messages that this worker has deferred in that way, and whose holder has
+-- ended.
 CREATE FUNCTION _sas.freed_runs(actor "char", OUT run_id bigint, OUT due_at timestamptz) RETURNS SETOF record
 LANGUAGE C VOLATILE STRICT ROWS 10 AS 'MODULE_PATHNAME', 'sas_api_freed_runs';
 
--- _sas.lock_messages(actor, mark, now, quantity): messages that are due and that nobody has locked. When more
--- are due than these, owners take turns, and each has an equal share. Half of all is for what is urgent.
+-- _sas.lock_messages(whose, mark, now, quantity): locks messages that are due and that no other transaction
+-- has locked. If more than quantity are due, owners take turns, with equal shares. Half of the quantity is
+-- for urgent messages.
 CREATE FUNCTION _sas.lock_messages(whose "char", mark timestamptz, now timestamptz, quantity int)
 RETURNS TABLE (ctid tid, run_id bigint)
 LANGUAGE plpgsql AS $$
@@ -42,17 +44,19 @@ BEGIN
     CROSS JOIN LATERAL (SELECT d.ctid, d.run_id FROM _sas.message d
                         WHERE d.actor = $1 AND d.owner = o.owner AND d.due_at >= o.mark AND d.due_at <= $3
                           AND d.ctid <> ALL (first)
-                        -- the elements of a map begin in their order
+                        -- elements of a map begin in their order
                         ORDER BY d.due_at, d.run_id, d.step_no, d.element
                         LIMIT o.share FOR UPDATE SKIP LOCKED) q
     UNION ALL
     SELECT d.ctid, d.run_id FROM _sas.message d WHERE d.ctid = ANY (first);
 END $$;
 
--- _sas.take_messages(actor, quantity): messages that are due and whose runs are
--- free, deleted, runs locked. Those whose run somebody holds are set aside until the holder ends: it wakes
--- this worker. A second later they are due by themselves; a run that only wants its timer is asked for later.
--- Caller: a tick of the scheduler or the supervisor. Writes: due. Next: the tick carries the messages out.
+-- _sas.take_messages(whose, quantity): deletes messages that are due and whose runs are free, locks these
+-- runs, and returns the messages. Messages about a run that another transaction has locked are deferred
+-- until that transaction ends and wakes this worker; a second later they are due anyway. A message that
+-- only sets a deadline timer is deferred for longer.
+-- Caller: a tick of the scheduler or the supervisor. Writes: message. Next: the tick carries the messages
+-- out.
 CREATE FUNCTION _sas.take_messages(whose "char", quantity int) RETURNS SETOF _sas.message
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -90,8 +94,10 @@ BEGIN
     SELECT t.* FROM taken t WHERE _sas.found('message', t.kind, t.due_at);
 END $$;
 
--- _sas.set_aside(actor, ctids, held_runs, now): of these messages those about runs that other transactions
--- hold. One whose holder has ended meanwhile, or for which there is no room, is asked for again in a moment.
+-- _sas.set_aside(whose, ctids, held_runs, now): defers those of these messages whose runs other
+-- transactions have locked. If the holder has ended meanwhile, or there is no room to note it, the message
+-- is due again in a moment.
+-- Writes: message.
 CREATE FUNCTION _sas.set_aside(whose "char", ctids tid[], held_runs bigint[], now timestamptz) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -106,7 +112,7 @@ BEGIN
       AND EXISTS (SELECT FROM _sas.run r WHERE r.run_id = d.run_id);
 END $$;
 
--- _sas.next_message(actor): when the next message is due; null: never.
+-- _sas.next_message(whose): when the next message of this actor is due; null: there is none.
 CREATE FUNCTION _sas.next_message(whose "char") RETURNS timestamptz
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -120,7 +126,9 @@ BEGIN
     RETURN first;
 END $$;
 
--- _sas.defer_message(message, why): it could not be carried out: an alert, and another try in a minute.
+-- _sas.defer_message(message, why): a message that could not be carried out: raises an alert, and stores
+-- the message again, due in a minute.
+-- Writes: message, alert.
 CREATE FUNCTION _sas.defer_message(message _sas.message, why text) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
@@ -132,7 +140,7 @@ BEGIN
     WHERE EXISTS (SELECT FROM _sas.run r WHERE r.run_id = message.run_id);
 END $$;
 
--- _sas.hold_pause(run_id): after which a young run that somebody holds is checked; less than half of what
--- is left until the first deadline.
+-- _sas.hold_pause(run_id): how long an untimed run that a session has locked waits until it is checked
+-- again; less than half of the time until the first deadline.
 CREATE FUNCTION _sas.hold_pause(run_id bigint) RETURNS interval
 LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$ SELECT make_interval(secs => 20 + run_id % 60) $$;

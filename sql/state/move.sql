@@ -1,13 +1,13 @@
 -- SPDX-License-Identifier: PostgreSQL
 --
--- Machine: which state may follow which, as data, and the functions that alone write states: _sas.move_steps
--- and _sas.move_runs for any change, and beside them one for each that every step or run goes through: the
--- first claim, _sas.take_steps and _sas.move_started, and the plain end of a step, _sas.move_done. They only
--- write: what follows is in sql/flow. Callers hold the lock of every run that they change, or have just taken
--- the step out of _sas.ready.
+-- The only writers of the states of runs and steps. _sas.move_steps and _sas.move_runs make any legal
+-- change. Beside them there is one function for each change that every step or run goes through: the first
+-- claim (_sas.take_steps and _sas.move_started) and the plain end of a step (_sas.move_done). They only
+-- write; what follows is in sql/flow. Callers hold the lock of every run that they change, or have just
+-- taken the step out of _sas.ready.
 
--- _sas.are_legal(subject, moves): are these changes of state, each as "from to", all in _sas.transition? What
--- every change of a batch has in common is asked once.
+-- _sas.are_legal(subject, moves): are these changes of state, each as "from to", all in _sas.transition? A
+-- change that occurs several times in a batch is checked once.
 CREATE FUNCTION _sas.are_legal(of_subject text, moves text[]) RETURNS boolean
 LANGUAGE plpgsql STABLE AS $$
 BEGIN
@@ -18,12 +18,10 @@ BEGIN
                                              AND t.to_state = split_part(m, ' ', 2)));
 END $$;
 
--- _sas.move_steps(changes): the writer of step states.
---
--- Inserts the rows whose from_state is 'none' and updates the others where they still are in from_state.
--- Raises when one of them is not, or when the change is not in _sas.transition: that is a mistake in sas.
--- Caller: holds the lock of the runs. Writes: step. Next: what follows from the new state is the caller's to
--- do.
+-- _sas.move_steps(changes): writes these changes of steps. Inserts the rows whose from_state is 'none', and
+-- updates the others if they are still in from_state. Raises an error if one of them is not, or if a change
+-- is not in _sas.transition; that is a bug in sas.
+-- Caller: holds the lock of the runs. Writes: step. Next: the caller does what follows from the new state.
 CREATE FUNCTION _sas.move_steps(changes _sas.step_change[]) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -77,7 +75,7 @@ BEGIN
     END IF;
 END $$;
 
--- _sas.insert_steps(changes): of these changes, the steps that have no row yet. Returns how many.
+-- _sas.insert_steps(changes): inserts those of these steps that have no row yet. Returns how many.
 CREATE FUNCTION _sas.insert_steps(changes _sas.step_change[]) RETURNS int
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -96,10 +94,12 @@ BEGIN
     RETURN inserted;
 END $$;
 
--- _sas.take_steps(claimed, under_lease, at): steps are claimed, under that lease, at that time.
+-- _sas.take_steps(claimed, under_lease, at): writes that these steps are claimed, under that lease, at that
+-- time.
 --
--- One that comes for the first time gets its row here; what is not in _sas.transition gives the null that the
--- row refuses. The others are for _sas.move_steps. Returns how many came for the first time.
+-- A step that is claimed for the first time gets its row here. If the change were not in _sas.transition,
+-- its state would be null, which the row refuses. _sas.move_steps writes the other steps. Returns how many
+-- steps were claimed for the first time.
 -- Caller: has just taken the steps out of _sas.ready. Writes: step.
 CREATE FUNCTION _sas.take_steps(claimed _sas.claimed[], under_lease bigint, at timestamptz) RETURNS int
 LANGUAGE plpgsql AS $$
@@ -129,18 +129,18 @@ BEGIN
     RETURN inserted;
 END $$;
 
--- _sas.move_done(replies, now): claimed steps of runs that continue have done their work, and nothing more is
--- asked of the
--- reply: running to succeeded, for each whose claim still holds. Returns those; the others are as they were.
+-- _sas.move_done(replies, now): moves claimed steps from running to succeeded, if their claims still hold:
+-- their run continues, and nothing of the reply remains to be evaluated. Returns the steps that were moved;
+-- the others are unchanged.
 --
--- The fence and the change are one statement here. What is written is what _sas.move_steps writes of the same
--- reply; a change that is not in _sas.transition would be the null that the column refuses.
+-- The fence and the change are one statement. It writes what _sas.move_steps would write for the same
+-- reply. If the change were not in _sas.transition, its state would be null, which the column refuses.
 -- Caller: holds the lock of the runs. Writes: step. Next: _sas.go_on.
 CREATE FUNCTION _sas.move_done(replies _sas.call_reply[], now timestamptz, OUT run_ids bigint[],
                                OUT step_nos int[], OUT elements int[])
 LANGUAGE plpgsql AS $$
 DECLARE
-    -- completed in the order of the replies, however they are joined
+    -- steps complete in the order of the replies, whatever the join does
     completions bigint[] := ARRAY(SELECT nextval('_sas.completion_seq')
                                   FROM generate_series(1, cardinality(replies)));
 BEGIN
@@ -149,10 +149,10 @@ BEGIN
         SET state = (SELECT t.to_state FROM _sas.transition t WHERE t.subject = 'step'
                      AND t.from_state = 'running' AND t.to_state = 'succeeded'),
             attempt = s.attempt + p.attempt, in_doubt = false, transient = false,
-                output = coalesce(p.output, s.output), error = NULL,
+            output = coalesce(p.output, s.output), error = NULL,
             completion = completions[p.n], finished_at = now,
-            lease_id = NULL, request_id = NULL, complete_by = NULL, deferred = false, waiting_kind = NULL,
-                waiting_until = NULL
+            lease_id = NULL, request_id = NULL, complete_by = NULL, deferred = false,
+            waiting_kind = NULL, waiting_until = NULL
         FROM unnest(replies) WITH ORDINALITY AS p (run_id, step_no, element, request_id, verdict, attempt,
                                                    output, error, in_doubt, again_in, arrived_at, n)
         WHERE s.run_id = p.run_id AND s.step_no = p.step_no AND s.element = p.element
@@ -166,9 +166,8 @@ BEGIN
     END IF;
 END $$;
 
--- _sas.move_runs(changes): the writer of run states. Raises as _sas.move_steps does.
--- Caller: holds the lock of the runs. Writes: run. Next: what follows is _sas.change_runs, which alone calls
--- this.
+-- _sas.move_runs(changes): writes these changes of runs. Raises errors as _sas.move_steps does.
+-- Caller: holds the lock of the runs; only _sas.change_runs calls it, and does what follows. Writes: run.
 CREATE FUNCTION _sas.move_runs(changes _sas.run_change[]) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -206,11 +205,11 @@ BEGIN
     END IF;
 END $$;
 
--- _sas.move_started(run_ids): a claim or reply shows that those of them which are pending have begun: pending
--- to running. Returns those; null when there are none.
+-- _sas.move_started(run_ids): moves those of these runs that are pending to running: a claim or a reply
+-- shows that they have begun. Returns them; null if there are none.
 --
--- Never waits: a session may hold a run; its reply starts it then.
--- Caller: nothing. Writes: run. Next: what follows is _sas.start_runs.
+-- Never waits: if a session has locked a run, its reply starts it later.
+-- Caller: needs no lock. Writes: run. Next: _sas.start_runs does what follows.
 CREATE FUNCTION _sas.move_started(run_ids bigint[]) RETURNS bigint[]
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -235,11 +234,12 @@ BEGIN
     RETURN begun;
 END $$;
 
--- _sas.lock_runs(run_ids): locks those that no other transaction holds and returns them; never waits.
+-- _sas.lock_runs(run_ids): locks those of these runs that no other transaction has locked, and returns
+-- them. Never waits.
 CREATE FUNCTION _sas.lock_runs(run_ids bigint[]) RETURNS bigint[]
 LANGUAGE plpgsql AS $$
 BEGIN
-    -- plpgsql keeps the plan; a function in SQL that is not inlined is planned again by every statement
+    -- plpgsql keeps the plan; a function in SQL that is not inlined is planned again in each statement
     RETURN (SELECT coalesce(array_agg(l.run_id), '{}')
             FROM (SELECT r.run_id FROM _sas.run r WHERE r.run_id = ANY (run_ids)
                   ORDER BY r.run_id FOR NO KEY UPDATE SKIP LOCKED) l);

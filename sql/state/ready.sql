@@ -1,12 +1,14 @@
 -- SPDX-License-Identifier: PostgreSQL
 --
--- Ready: steps go into the hot queue, and whoever can claim them is woken; what is not to be claimed leaves
--- it. Claims take rows by themselves (sql/flow/claim.sql, sql/agent/external.sql), and who gives places in a
--- queue moves rows to another lane (sql/flow/queue.sql); everybody else calls a function from here.
+-- Ready: puts steps into the hot queue and wakes the workers that can claim them; takes steps out that must
+-- not be claimed. Besides these functions, only claims delete rows (sql/flow/claim.sql,
+-- sql/agent/external.sql), and only the scheduler moves rows between the lane of a queue and that of an
+-- agent (sql/flow/queue.sql).
 
--- _sas.take_ready(run_ids, undos): takes what is ready of these runs out of the queue, and returns it. undos:
--- undos too.
--- Caller: holds the lock of the runs. Waits for a claim that has one of the rows at this moment.
+-- _sas.take_ready(run_ids, undos): deletes the ready rows of these runs and returns them. undos: also those
+-- of undos.
+-- Caller: holds the lock of the runs. Waits for a claim that has one of the rows locked at this moment.
+-- Writes: ready.
 CREATE FUNCTION _sas.take_ready(run_ids bigint[], undos boolean DEFAULT true) RETURNS _sas.ready[]
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -19,8 +21,8 @@ BEGIN
     RETURN taken;
 END $$;
 
--- _sas.take_ready_steps(run_ids, step_nos, elements): the same for these steps.
--- Caller: holds the lock of the runs.
+-- _sas.take_ready_steps(run_ids, step_nos, elements): deletes the ready rows of these steps.
+-- Caller: holds the lock of the runs. Writes: ready.
 CREATE FUNCTION _sas.take_ready_steps(run_ids bigint[], step_nos int[], elements int[]) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
@@ -28,9 +30,9 @@ BEGIN
     WHERE q.run_id = u.run_id AND q.step_no = u.step_no AND q.element = u.element;
 END $$;
 
--- _sas.rank_again(run_ids, deltas): the priority of these runs has changed by so much; what is ready of them
--- is claimed earlier, or later.
--- Caller: holds the lock of the runs.
+-- _sas.rank_again(run_ids, deltas): the priority of these runs has changed by these amounts: changes the
+-- rank of their ready steps.
+-- Caller: holds the lock of the runs. Writes: ready.
 CREATE FUNCTION _sas.rank_again(run_ids bigint[], deltas int[]) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
@@ -39,14 +41,14 @@ BEGIN
     WHERE q.run_id = u.run_id AND u.delta <> 0;
 END $$;
 
--- _sas.make_ready(...): puts steps into the hot queue and rings their lanes.
+-- _sas.make_ready(...): puts steps into the hot queue and wakes the workers of their lanes.
 --
--- Arrays of equal length; null: all of them whole steps (element 0), forward, not alone. The rank is fixed
--- here: ready_at minus priority times sas.priority_step, and a microsecond later for each earlier run or
--- element, so that a low-water mark can stand between them (src/store/submit.c). Steps that need thought
--- before they begin are told to the scheduler instead, unless it has thought already (entered).
--- Caller: holds the lock of the runs, or has just made them. Writes: ready, stage; due, for the scheduler.
--- Wakes: what can claim the steps, or the scheduler. Next: a claim.
+-- Arrays of equal length; null: all of them are whole steps (element 0), forward, not alone. The rank is
+-- fixed here: ready_at minus priority times sas.priority_step, plus a microsecond for each earlier run or
+-- element, so that a low-water mark can be set between them (src/store/submit.c). Steps that are more than
+-- a call get a message to the scheduler instead, unless it has begun them already (entered).
+-- Caller: holds the lock of the runs, or has just created them. Writes: ready, phase; message, for the
+-- scheduler. Wakes: workers that can claim the steps, or the scheduler. Next: a claim.
 CREATE FUNCTION _sas.make_ready(run_ids bigint[], step_nos int[], elements int[] DEFAULT NULL,
                                 undos boolean[] DEFAULT NULL,
                                 alones boolean[] DEFAULT NULL, entered boolean DEFAULT false) RETURNS void
@@ -71,9 +73,11 @@ BEGIN
     WITH next AS (
         SELECT u.*, CASE WHEN coalesce(w.queue_id, r.queue_id) > 0 THEN -coalesce(w.queue_id, r.queue_id)
                          WHEN staged THEN _sas.lane_now(u.run_id, u.step_no, u.element, u.undo, w.lane)
-                             ELSE w.lane END AS lane, r.owner, r.priority + w.priority AS priority,
+                         ELSE w.lane END AS lane,
+               r.owner, r.priority + w.priority AS priority,
                NOT entered AND w.enters AND (u.element = 0 OR w.elements_enter)
-               -- what has attempts was begun before; but those are not of an undo that is a run or a wait
+               -- a step with attempts was begun before; but if its undo is a run or a wait, these are not
+               -- attempts of the undo
                AND (w.kind IN ('workflow', 'wait')
                     OR NOT EXISTS (SELECT FROM _sas.step s WHERE s.run_id = u.run_id
                                    AND s.step_no = u.step_no AND s.element = u.element
@@ -91,7 +95,7 @@ BEGIN
                 + interval '1 us' * (spread * (row_number() OVER (PARTITION BY n.step_no
                                                                   ORDER BY n.run_id, n.element) - 1)),
             now, n.undo, n.alone
-        -- what gets the same rank is claimed in this order, mostly
+        -- steps with the same rank are mostly claimed in this order
         FROM next n WHERE NOT n.enters ORDER BY n.run_id, n.step_no, n.element
         RETURNING lane),
     told AS (
@@ -109,13 +113,16 @@ BEGIN
     END IF;
 END $$;
 
--- _sas.late_lane(): where steps stand that no worker may claim because start_before of their run has passed.
+-- _sas.late_lane(): the lane of steps that no worker may claim, because start_before of their run has
+-- passed.
 CREATE FUNCTION _sas.late_lane() RETURNS int
 LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$ SELECT -2147483647 $$;
 
--- _sas.defer_late(claimed): a claim without the steps of runs that should have begun earlier. The
--- scheduler, who has the lock of the run, says what becomes of them. Their lanes are checked again: a claim
--- that comes back with less than it asked for does not mean that there was no more.
+-- _sas.defer_late(claimed): puts those of these claimed steps back, in the late lane, whose runs have
+-- passed their start_before, and returns the others. The scheduler, which locks the run, decides about
+-- them. Their lanes are scanned again: a claim that returns fewer steps than it asked for does not mean
+-- that there were no more.
+-- Writes: ready, message. Wakes: the scheduler, workers of these lanes.
 CREATE FUNCTION _sas.defer_late(claimed _sas.claimed[]) RETURNS _sas.claimed[]
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -142,8 +149,8 @@ BEGIN
                               AND q.element = u.element));
 END $$;
 
--- _sas.take_late(run_ids): what was set aside of these runs, out of the queue.
--- Caller: holds the lock of the runs.
+-- _sas.take_late(run_ids): deletes the rows of these runs in the late lane and returns them.
+-- Caller: holds the lock of the runs. Writes: ready.
 CREATE FUNCTION _sas.take_late(run_ids bigint[]) RETURNS _sas.ready[]
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -157,9 +164,9 @@ BEGIN
     RETURN taken;
 END $$;
 
--- _sas.hand_to_functions(run_ids, step_nos, elements): calls that wait for their agent wait for a function
--- worker instead.
--- Wakes: function workers.
+-- _sas.hand_to_functions(run_ids, step_nos, elements): moves calls that wait for their agent to the lane of
+-- functions.
+-- Writes: ready. Wakes: function workers.
 CREATE FUNCTION _sas.hand_to_functions(run_ids bigint[], step_nos int[], elements int[]) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
@@ -169,9 +176,9 @@ BEGIN
     PERFORM _sas.wake('{0}', false, false, '{}');
 END $$;
 
--- _sas.middleware_chain(phase, workflow_id, owner): what applies to runs that this role has of a workflow,
--- the outermost first; null when nothing does. It passes by what the role does not trust: an admin cannot
--- change, nor stop, what superusers submit.
+-- _sas.middleware_chain(phase, workflow_id, owner): the middleware that applies to runs of this role and
+-- workflow, outermost first; null if none does. Leaves out middleware whose creator the role does not
+-- trust: an admin can neither change nor stop what superusers submit.
 CREATE FUNCTION _sas.middleware_chain(for_phase text, for_workflow int, for_owner oid) RETURNS jsonb
 LANGUAGE sql STABLE AS $$
     WITH here AS (SELECT m.* FROM _sas.middleware m WHERE m.phase = for_phase
@@ -185,15 +192,16 @@ LANGUAGE sql STABLE AS $$
         AND NOT EXISTS (SELECT FROM here r WHERE r.replaces = h.name)
 $$;
 
--- _sas.open_phases(...): calls that middleware applies to and that begin now get their first stage. What a
--- poll asks is not wrapped.
+-- _sas.open_phases(...): calls that begin now and have middleware get their first phase. Status requests of
+-- polls are not wrapped.
+-- Writes: phase.
 CREATE FUNCTION _sas.open_phases(run_ids bigint[], step_nos int[], elements int[], undos boolean[])
 RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
     INSERT INTO _sas.phase (run_id, step_no, element, undo, stage)
-    SELECT u.run_id, u.step_no, u.element, u.undo, CASE
-        WHEN c.chain @? '$[*].before ? (@ != null)' THEN 'before' ELSE 'call' END
+    SELECT u.run_id, u.step_no, u.element, u.undo,
+           CASE WHEN c.chain @? '$[*].before ? (@ != null)' THEN 'before' ELSE 'call' END
     FROM unnest(run_ids, step_nos, elements, undos) AS u (run_id, step_no, element, undo)
     JOIN _sas.run r ON r.run_id = u.run_id
     JOIN _sas.workflow_version v ON v.version_id = r.version_id
@@ -208,8 +216,8 @@ BEGIN
     ON CONFLICT DO NOTHING;
 END $$;
 
--- _sas.lane_now(...): where a step is claimed: its own lane, or the function workers' while it is in a stage
--- of theirs.
+-- _sas.lane_now(...): the lane in which a step is claimed: its own lane, or the lane of functions while it
+-- is in a phase that function workers handle.
 CREATE FUNCTION _sas.lane_now(for_run bigint, for_no int, for_element int, for_undo boolean, lane int)
 RETURNS int
 LANGUAGE sql STABLE AS $$
@@ -218,7 +226,8 @@ LANGUAGE sql STABLE AS $$
                 THEN 0 ELSE lane END
 $$;
 
--- _sas.wake_queues(lanes): some of these are lanes of queues.
+-- _sas.wake_queues(lanes): some of these lanes are queues: wakes the scheduler for them, and the workers of
+-- the others.
 CREATE FUNCTION _sas.wake_queues(lanes int[]) RETURNS void
 LANGUAGE sql AS $$
     SELECT _sas.wake(ARRAY(SELECT l FROM unnest(lanes) l WHERE l >= 0), true, false, '{}')

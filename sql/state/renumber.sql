@@ -2,10 +2,11 @@
 --
 -- Renumber: the steps of a run have other numbers in another version of its definition.
 
--- _sas.renumber_steps(run_ids, old_nos, new_nos): whatever is known of these steps is known under other
--- numbers. In two turns, since a number that one step leaves may be another's. Steps of a run that is being
--- ended and that are not named have gone. Caller: holds the locks of the runs; nothing of them is claimed.
--- Writes: every table with steps of runs.
+-- _sas.renumber_steps(run_ids, old_nos, new_nos): gives these steps their new numbers in all tables. It
+-- does so in two rounds, because the old number of one step may be the new number of another. Steps of an
+-- abandoned run that are not listed have gone.
+-- Caller: holds the lock of the runs; none of their steps is claimed. Writes: every table with steps of
+-- runs.
 CREATE FUNCTION _sas.renumber_steps(run_ids bigint[], old_nos int[], new_nos int[]) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
@@ -56,7 +57,8 @@ BEGIN
     WHERE a.run_id = ANY ($1);
 END $$;
 
--- _sas.turn_of(turn, run_ids, old_nos, new_nos): first to what no step has, then to the new number.
+-- _sas.turn_of(turn, run_ids, old_nos, new_nos): the changes of one round: first to numbers that no step
+-- has, then to the new numbers.
 CREATE FUNCTION _sas.turn_of(turn int, run_ids bigint[], old_nos int[], new_nos int[])
 RETURNS TABLE (run_id bigint, o int, n int)
 LANGUAGE sql IMMUTABLE AS $$
@@ -64,8 +66,9 @@ LANGUAGE sql IMMUTABLE AS $$
     FROM unnest($2, $3, $4) AS u (r, o, n) WHERE u.o <> u.n
 $$;
 
--- _sas.forget_steps(run_ids, step_nos): these steps, which have not begun, are as before it came to them.
--- Caller: holds the locks of the runs, and of what is ready of them.
+-- _sas.forget_steps(run_ids, step_nos): deletes the state of these steps, which have not begun: they are as
+-- they were before the run came to them.
+-- Caller: holds the lock of the runs, and of their ready rows. Writes: step, ready, phase, message.
 CREATE FUNCTION _sas.forget_steps(run_ids bigint[], step_nos int[]) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
@@ -79,8 +82,9 @@ BEGIN
     WHERE d.run_id = u.run_id AND d.step_no = u.step_no;
 END $$;
 
--- _sas.leave_steps(run_ids, step_nos): these steps, which have not begun, are no longer there: what they were
--- to be given goes with them, for another step may get their numbers.
+-- _sas.leave_steps(run_ids, step_nos): these steps, which have not begun, do not exist any more: deletes
+-- inputs and signals that were stored for them, because another step may get their numbers.
+-- Writes: override, signal.
 CREATE FUNCTION _sas.leave_steps(run_ids bigint[], step_nos int[]) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN

@@ -1,48 +1,49 @@
 -- SPDX-License-Identifier: PostgreSQL
 --
 -- Turns: owners take turns, with ready steps in each lane, and with messages, schedules and items that are
--- due. Priority and time order the rows of one owner. Lines are named like low-water marks: kind r and a
--- lane, or kind d and whom messages are for (sql/base/low_water.sql).
+-- due. Priority and time order the rows of one owner. A line is the queue of owners who have such rows; it
+-- is named like a low-water mark: kind r and a lane, or kind d and the receiver of the messages
+-- (sql/base/low_water.sql).
 
--- _sas.unknown_lines(kind, ns): those of these lines where an owner with rows may not be in line: before the
--- statement that finds all of them, whose snapshot must be the younger one.
+-- _sas.unknown_lines(kind, ns): those of these lines that may lack an owner with rows. Call it before the
+-- statement that finds all owners, whose snapshot must be the younger one.
 CREATE FUNCTION _sas.unknown_lines(kind "char", ns int[]) RETURNS int[]
 LANGUAGE C VOLATILE STRICT AS 'MODULE_PATHNAME', 'sas_api_unknown_lines';
 
--- _sas.add_owner(kind, n, owner, first): this owner has rows there, the first one at that rank or time.
+-- _sas.add_owner(kind, n, owner, first): puts an owner into a line; its first row has that rank or time.
 CREATE FUNCTION _sas.add_owner(kind "char", n int, owner oid, first timestamptz) RETURNS void
 LANGUAGE C VOLATILE STRICT AS 'MODULE_PATHNAME', 'sas_api_add_owner';
 
--- _sas.found_owners(kind, ns): all owners with rows there have been added.
+-- _sas.found_owners(kind, ns): marks these lines as complete: all owners with rows there have been added.
 CREATE FUNCTION _sas.found_owners(kind "char", ns int[]) RETURNS void
 LANGUAGE C VOLATILE STRICT AS 'MODULE_PATHNAME', 'sas_api_found_owners';
 
--- _sas.next_owners(kind, ns, quantities, until, further): the owners who are next in each of these lines, as
--- many as rows are wanted there, with their low-water marks; they go to the end of the line. Before the
--- statement that looks for their rows. Owners who have nothing up to until are passed by. further: go on
--- along the lines of the last call, where more are wanted.
+-- _sas.next_owners(kind, ns, quantities, until, further): the owners who are next in each of these lines,
+-- as many as rows are wanted there, with their low-water marks; they move to the end of the line. Owners
+-- whose low-water mark is later than "until" are passed by. further: continue in the lines of the last
+-- call, where more rows are wanted. Call it before the statement that reads their rows.
 --   lines      the line of owners[j]
---   remaining  the lines where owners have not had their turn yet
+--   remaining  the lines in which owners have not had their turn yet
 CREATE FUNCTION _sas.next_owners(kind "char", ns int[], quantities int[], until timestamptz, further boolean,
                                  OUT lines int[], OUT owners oid[], OUT marks timestamptz[],
                                  OUT remaining int[])
 LANGUAGE C VOLATILE STRICT AS 'MODULE_PATHNAME', 'sas_api_next_owners';
 
--- _sas.share_out(ns, quantities, lines): quantities[i] rows are wanted from line ns[i]; how many of them each
--- owner gets, whose line is lines[j]: all the same, but for one more for the first ones.
+-- _sas.share_out(ns, quantities, lines): quantities[i] rows are wanted from line ns[i]: how many each owner
+-- gets, whose line is lines[j]. All get the same number, the first ones one more.
 --   shared  the lines with several owners; null: none
 CREATE FUNCTION _sas.share_out(ns int[], quantities int[], lines int[], OUT shares int[], OUT shared int[])
 LANGUAGE C IMMUTABLE STRICT AS 'MODULE_PATHNAME', 'sas_api_share_out';
 
--- _sas.lines(lanes): the owners who are in line in these lanes, with their marks. Nothing is begun.
+-- _sas.lines(lanes): the owners who are in line in these lanes, with their marks. Changes nothing.
 CREATE FUNCTION _sas.lines(lanes int[]) RETURNS TABLE (lane int, owner oid, mark timestamptz)
 LANGUAGE sql VOLATILE AS $$
     SELECT m.n, m.owner, m.mark FROM _sas.low_water_marks() m
     WHERE m.kind = 'r' AND m.owner > 0 AND m.mark < 'infinity' AND m.n = ANY ($1)
 $$;
 
--- _sas.owners_of(lanes): all owners with steps in these lanes, each with the rank of the first one. It walks
--- over all that is dead there, so it is called only when a line does not know.
+-- _sas.owners_of(lanes): all owners with steps in these lanes, each with the rank of its first step. It
+-- walks over all dead entries of the index; therefore it is called only when a line is not complete.
 CREATE FUNCTION _sas.owners_of(lanes int[]) RETURNS TABLE (lane int, owner oid, first timestamptz)
 LANGUAGE sql VOLATILE AS $$
     SELECT l.lane, found.owner, found.rank
@@ -58,8 +59,8 @@ LANGUAGE sql VOLATILE AS $$
         SELECT s.owner, s.rank FROM skip s WHERE s.owner > 0) found
 $$;
 
--- _sas.find_owners(lanes): brings all owners with steps in these lanes into line: when the server has
--- started, or a line had no room.
+-- _sas.find_owners(lanes): puts all owners with steps in these lanes into line: after a start of the
+-- server, or when a line had no room.
 CREATE FUNCTION _sas.find_owners(lanes int[]) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
@@ -67,8 +68,8 @@ BEGIN
     PERFORM _sas.found_owners('r', lanes);
 END $$;
 
--- _sas.find_unknown(lanes): those of these lanes where an owner may not have been in line; all are now, if
--- there is room. Before the statement that asks for the lines.
+-- _sas.find_unknown(lanes): completes those of these lanes that may lack an owner, and returns them. There
+-- may be no room for an owner even so. Call it before the statement that reads the lines.
 CREATE FUNCTION _sas.find_unknown(lanes int[]) RETURNS int[]
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -80,9 +81,9 @@ BEGIN
     RETURN unknown;
 END $$;
 
--- _sas.next_ready_owners(lanes, quantities, further, left_out): those of _sas.next_owners who have steps, but
--- for those who are left out. Their marks are raised.
---   remaining  the lanes where owners have not had their turn
+-- _sas.next_ready_owners(lanes, quantities, further, left_out): those of _sas.next_owners who have steps,
+-- except the owners in left_out. Raises their marks.
+--   remaining  the lanes in which owners have not had their turn
 CREATE FUNCTION _sas.next_ready_owners(lanes int[], quantities int[], further boolean, left_out oid[],
                                        OUT in_lanes int[], OUT owners oid[], OUT marks timestamptz[],
                                        OUT remaining int[])
@@ -94,8 +95,8 @@ BEGIN
     IF line.owners = '{}' THEN
         RETURN;
     END IF;
-    -- A statement of its own: its snapshot is younger than the marks. FILTER, not WHERE: that would go below
-    -- the raise, which concerns owners without a step, too.
+    -- A statement of its own, because its snapshot must be younger than the marks. FILTER, not WHERE: the
+    -- planner would move a WHERE below raise_low_water(), which must also run for owners without a step.
     SELECT array_agg(x.lane) FILTER (WHERE x.may_claim), array_agg(x.owner) FILTER (WHERE x.may_claim),
            array_agg(x.mark) FILTER (WHERE x.may_claim)
     INTO in_lanes, owners, marks
@@ -107,16 +108,16 @@ BEGIN
                              ORDER BY q.rank LIMIT 1) f ON true) x;
 END $$;
 
--- _sas.share_lanes(...): shares out quantities[i] steps of lanes[i] among the owners with ready steps there,
--- beginning with the one that was served the longest ago: up to shares[j] steps of owners[j] in in_lanes[j],
--- from marks[j] on. urgent: see _sas.urgent_shares. further: what was shared out was in somebody's hands; the
--- owners who come next in the lines of the last call.
---   shared     the lanes with several owners: they may hold more than is shared out
---   remaining  are there owners who have not had their turn?
--- Null when nothing is ready. Owners whose functions run on as many workers as may get no share of them.
--- Begins the low-water marks of the owners before the snapshot of the statement
--- that looks for their first steps, and raises them.
--- Caller: nothing. Next: takes the rows, in a statement of its own.
+-- _sas.share_lanes(...): divides quantities[i] steps of lanes[i] among the owners with ready steps there;
+-- the owner who was served the longest ago comes first. The result is up to shares[j] steps of owners[j] in
+-- in_lanes[j], from marks[j] on. urgent: see _sas.urgent_shares. further: other transactions had locked all
+-- steps of the last call; continue with the next owners in line.
+--   shared     the lanes with several owners: they may have more steps than were shared out
+--   remaining  some owners have not had their turn
+-- Null if nothing is ready. Owners whose functions already run on as many workers as their limit allows get
+-- no share of functions. The marks of the owners are read before the snapshot of the statement that looks
+-- for their first steps, and raised by it.
+-- Caller: needs no lock. Next: the caller takes the rows, in a statement of its own.
 CREATE FUNCTION _sas.share_lanes(lanes int[], quantities int[], urgent boolean DEFAULT false,
                                  further boolean DEFAULT false,
                                  OUT in_lanes int[], OUT owners oid[], OUT shares int[],
@@ -134,7 +135,7 @@ BEGIN
     IF NOT further THEN
         PERFORM _sas.find_unknown(lanes);
     END IF;
-    -- some of those in line may have no step any more: as many as have one are to have their turn
+    -- some owners in line may have no step any more; continue until as many owners as possible have a share
     LOOP
         ready := _sas.next_ready_owners(lanes, wanted, further, left_out);
         in_lanes := in_lanes || ready.in_lanes;
@@ -159,9 +160,9 @@ BEGIN
     END IF;
 END $$;
 
--- _sas.urgent_shares(...): the shares of owners whose first steps have a higher priority than the steps
--- behind them, cut to these. That is seen among the first 20, so priorities that alternate make no batch
--- smaller.
+-- _sas.urgent_shares(...): if the first steps of an owner have a higher priority than the steps behind
+-- them, its share is cut to those first steps. Only the first 20 steps are compared, so that alternating
+-- priorities make no batch smaller.
 CREATE FUNCTION _sas.urgent_shares(in_lanes int[], owners oid[], shares int[], marks timestamptz[])
 RETURNS int[]
 LANGUAGE plpgsql AS $$
@@ -172,16 +173,18 @@ BEGIN
                 SELECT max(x.n) FILTER (WHERE x.drops) AS drop_at
                 FROM (SELECT row_number() OVER front AS n,
                              lag(c.lead) OVER front > c.lead + interval '0.5 s' AS drops
-                      -- the rank is the time minus the priority, of a second at least, and a moment
+                      -- the rank is the time minus the priority (at least a second each) plus some
+                      -- microseconds
                       FROM (SELECT q.ready_at - q.rank AS lead FROM _sas.ready q
                             WHERE q.lane = s.lane AND q.owner = s.owner AND q.rank >= s.mark ORDER BY q.rank
                             LIMIT CASE WHEN s.share > 20 THEN 21 ELSE 0 END) c
                       WINDOW front AS (ROWS UNBOUNDED PRECEDING)) x) f);
 END $$;
 
--- _sas.look_again(shared, lanes, quantities, claimed): scans again, at commit, those of the shared lanes from
--- which a claim took some steps, but fewer than it might have: a share that was too large for its owner is
--- left for another one.
+-- _sas.look_again(shared, lanes, quantities, claimed): makes workers scan, at commit, those of the shared
+-- lanes from which a claim took some steps, but fewer than it asked for: the part of a share that one owner
+-- did not use is left for another one.
+-- Wakes: workers of these lanes.
 CREATE FUNCTION _sas.look_again(shared int[], lanes int[], quantities int[], claimed _sas.claimed[])
 RETURNS void
 LANGUAGE plpgsql AS $$
@@ -193,7 +196,7 @@ BEGIN
     HAVING count(*) > 0;
 END $$;
 
--- _sas.find_due_owners(n): brings all owners with such rows into line.
+-- _sas.find_due_owners(n): puts all owners with rows of this kind into line. n: as in a mark of kind d.
 CREATE FUNCTION _sas.find_due_owners(n int) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -223,11 +226,11 @@ BEGIN
     PERFORM _sas.found_owners('d', ARRAY[n]);
 END $$;
 
--- _sas.share_due(n, now, quantity): shares out so many rows that are due among their owners, beginning with
--- the one that was served the longest ago: up to shares[j] of owners[j], from marks[j] on. Raises the marks
--- of the owners. The mark of all owners is no help: what the caller read of it may be older than a row below
--- it, past which the mark of its owner would be raised.
--- Caller: nothing. Next: takes the rows, in a statement of its own.
+-- _sas.share_due(n, now, quantity): divides so many rows that are due among their owners; the owner who was
+-- served the longest ago comes first. The result is up to shares[j] rows of owners[j], from marks[j] on.
+-- Raises the marks of the owners. The mark of all owners together does not help: the value that the caller
+-- has read may be older than a row below it, and raising the owner's mark from there would skip that row.
+-- Caller: needs no lock. Next: the caller takes the rows, in a statement of its own.
 CREATE FUNCTION _sas.share_due(n int, now timestamptz, quantity int, OUT owners oid[], OUT shares int[],
                                OUT marks timestamptz[])
 LANGUAGE plpgsql AS $$
@@ -242,11 +245,11 @@ BEGIN
     IF _sas.unknown_lines('d', ARRAY[n]) <> '{}' THEN
         PERFORM _sas.find_due_owners(n);
     END IF;
-    -- some of those in line may have nothing that is due: as many as have are to have their turn
+    -- some owners in line may have nothing due; continue until as many owners as possible have a share
     LOOP
         line := _sas.next_owners('d', ARRAY[n], ARRAY[quantity - cardinality(owners)], now, further);
         EXIT WHEN line.owners = '{}';
-        -- a statement of its own: its snapshot is younger than the marks
+        -- a statement of its own, because its snapshot must be younger than the marks
         SELECT array_agg(x.owner) FILTER (WHERE x.first <= now) AS owners,
                array_agg(x.mark) FILTER (WHERE x.first <= now) AS marks
         INTO due

@@ -7,28 +7,28 @@
 -- worker passes by what is locked and leaves a message for the supervisor.
 
 INSERT INTO _sas.transition VALUES
-    ('watch', 'none', 'created', 'asked for, it waits for a node'),
+    ('watch', 'none', 'created', 'started; it waits for a node'),
     ('watch', 'created', 'processing', 'a node has taken it'),
     ('watch', 'created', 'on_deleting',
-     'stopped while it waited, and its host or its inbox is not done with it'),
+     'stopped while it waited; its host has not ended it, or its inbox is not empty'),
     ('watch', 'created', 'deleted', 'stopped before a node had taken it'),
     ('watch', 'created', 'paused', 'an operator paused it'),
     ('watch', 'created', 'failed', 'what it had taken in cannot be brought to its target'),
     ('watch', 'processing', 'created', 'its node is gone or gave it back'),
-    ('watch', 'processing', 'on_deleting', 'it is to stop, its host is asked to end it'),
-    ('watch', 'processing', 'paused', 'an operator paused it, its host is asked to end it'),
+    ('watch', 'processing', 'on_deleting', 'stopped; its host is asked to end it'),
+    ('watch', 'processing', 'paused', 'an operator paused it; its host is asked to end it'),
     ('watch', 'processing', 'failed', 'its retries are used up'),
     ('watch', 'on_deleting', 'deleted', 'its host has ended it, and its inbox is empty'),
     ('watch', 'on_deleting', 'failed', 'what it had taken in cannot be brought to its target'),
-    ('watch', 'paused', 'created', 'resumed, it waits for a node'),
+    ('watch', 'paused', 'created', 'resumed; it waits for a node'),
     ('watch', 'paused', 'on_deleting',
-     'stopped while it was paused, and its host or its inbox is not done with it'),
+     'stopped while it was paused; its host has not ended it, or its inbox is not empty'),
     ('watch', 'paused', 'deleted', 'stopped while it was paused'),
-    ('watch', 'failed', 'created', 'resumed, its failures are forgotten'),
+    ('watch', 'failed', 'created', 'resumed; earlier failures do not count'),
     ('watch', 'failed', 'on_deleting',
-     'stopped after it had failed, and its host or its inbox is not done with it'),
+     'stopped after it had failed; its host has not ended it, or its inbox is not empty'),
     ('watch', 'failed', 'deleted', 'stopped after it had failed'),
-    ('watch', 'deleted', 'created', 'asked for again under its key');
+    ('watch', 'deleted', 'created', 'started again under its key');
 
 -- _sas.move_watches(ids, from_states, to_states): the one writer of the states of infinite tasks. Arrays of
 -- equal length.
