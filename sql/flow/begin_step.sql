@@ -233,10 +233,9 @@ BEGIN
         WHEN 'wait' THEN PERFORM _sas.begin_waits(b.runs, b.nos, b.elements);
         WHEN 'fall' THEN PERFORM _sas.fall_back(b.runs, b.nos, b.elements);
         WHEN 'fail' THEN PERFORM _sas.fail_steps(b.runs, b.nos, b.elements, b.values);
-        WHEN 'skip' THEN PERFORM _sas.skip_steps(b.runs, b.nos,
-                                                 array_fill(false, ARRAY[cardinality(b.runs)]));
-        WHEN 'cascade' THEN PERFORM _sas.skip_steps(b.runs, b.nos,
-                                                    array_fill(true, ARRAY[cardinality(b.runs)]));
+        WHEN 'skip', 'cascade' THEN
+            PERFORM _sas.skip_steps(b.runs, b.nos,
+                                    array_fill(b.what = 'cascade', ARRAY[cardinality(b.runs)]));
         WHEN 'done' THEN PERFORM _sas.succeed_steps(b.runs, b.nos, b.elements, b.values);
         END CASE;
     END LOOP;
