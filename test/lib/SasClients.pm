@@ -127,22 +127,40 @@ sub check_worker
 # two workers, one of which is killed; backends and the server die under them
 sub books_hold
 {
-	my $n = 300;
-	sql(qq{SELECT count(*) FROM generate_series(1, $n) g, sas.submit('work', jsonb_build_object('do', 'book', 'n', g, 'takes', 0.05))});
+	my $n = 0;
+	my $more = sub {
+		my ($wanted, $gate) = @_;
+		sql(qq{SELECT count(*) FROM generate_series($n + 1, $n + $wanted) g,
+			sas.submit('work', jsonb_build_object('do', 'book', 'n', g, 'takes', 0.05, 'gate', @{[ $gate // 'NULL' ]}))});
+		$n += $wanted;
+	};
+	# there are always tasks left, however slow the workers begin
+	my $busy_until = sub {
+		my ($done) = @_;
+		return wait_until(sub {
+			return 1 if sql("SELECT $done FROM book") eq 't';
+			$more->(40) if sql('SELECT count(*) FROM book') > $n - 40;
+			return 0;
+		});
+	};
+	my $booked = sub { return sql('SELECT count(*) FROM book') };
+
 	start_worker($_, concurrency => 8, lease => 3) foreach qw(a b);
-	wait_for($node, 'SELECT count(*) >= 40 FROM book');
+	$busy_until->('count(*) >= 40');
 	SasTest::stop_program($pid{a}, 'KILL');
 	start_worker('c', concurrency => 8, lease => 3);
-	wait_for($node, "SELECT count(*) >= 10 FROM book WHERE worker = 'c'");
+	$busy_until->(q{count(*) FILTER (WHERE worker = 'c') >= 10});
 	is(sql(q{SELECT count(*) FROM (SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name IN ('b', 'c')) x}), 2, 'a worker has one connection');
-	my $had = sql('SELECT count(*) FROM book');
-	ok(wait_for($node, "SELECT count(*) >= least($n, $had + 20) FROM book"), 'workers live through the end of their connections');
+	my $had = $booked->();
+	ok($busy_until->("count(*) >= $had + 20"), 'workers live through the end of their connections');
+	$more->(20, 1000);
 	$node->stop('immediate');
 	sleep 1;
 	$node->start;
-	$had = sql('SELECT count(*) FROM book');
-	cmp_ok($had, '<', $n, 'the server goes down with tasks left');
-	ok(wait_for($node, "SELECT count(*) >= least($n, $had + 20) FROM book"), 'and through the end of the server');
+	$had = $booked->();
+	cmp_ok($had, '<=', $n - 20, 'the server goes down with tasks left');
+	open_gate(1000);
+	ok($busy_until->("count(*) >= $had + 20"), 'and through the end of the server');
 	kill('TERM', $pid{b});
 	ok(worker_ends('b'), 'a worker ends when it is told so');
 	all_ended($node, 'all runs end');

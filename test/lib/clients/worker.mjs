@@ -32,10 +32,11 @@ async function transaction(work) {
 const book = (client, n) => client.query("INSERT INTO book (n, worker) VALUES ($1, $2)", [n, name]);
 
 async function handler(task) {
-  const { do: what, n, takes } = task.request;
+  const { do: what, n, takes, gate: shut } = task.request;
   say(what, n, "begins", task.checkpoint?.page ?? 0, task.undo ? "undo" : "");
   if (what === "book") {
     await sleep((takes ?? 0) * 1000);
+    if (shut) await gate(shut);
     await transaction(async (client) => {
       await book(client, n);
       await task.complete(client, { n });

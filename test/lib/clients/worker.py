@@ -35,6 +35,8 @@ def handle(task):
     say(do, n, "begins", (task.checkpoint or {}).get("page", 0), "undo" if task.undo else "")
     if do == "book":            # its result and the books in one transaction
         time.sleep(task.request.get("takes", 0))
+        while (shut := task.request.get("gate")) and not gate(shut):
+            time.sleep(0.05)
         with psycopg.connect() as conn:
             book(conn, task)
             task.complete(conn, {"n": n})
