@@ -19,6 +19,10 @@ export interface SubmitOptions {
   version?: number;
 }
 
+/** Submits a run for each input, in one call and in order. keys has one for each, or null. */
+export function submitBatch(client: Queryable, workflow: string, inputs: Record<string, unknown>[],
+  keys?: (string | null)[] | null, options?: Omit<SubmitOptions, "key">): Promise<{ runId: number; created: boolean }[]>;
+
 /** Submits a run in the transaction of the client. created is false if the key was submitted before. */
 export function submit(client: Queryable, workflow: string, input?: Record<string, unknown>, options?: SubmitOptions):
   Promise<{ runId: number; created: boolean }>;
@@ -29,6 +33,9 @@ export function wait<Output = any>(client: Queryable, runId: number, timeout?: n
 
 /** Sends a named message to a run, in the transaction of the client. */
 export function signal(client: Queryable, runId: number, name: string, payload?: unknown): Promise<void>;
+
+/** Sends a named message to the run of that workflow that has the key, in the transaction of the client. */
+export function signalKey(client: Queryable, workflow: string, key: string, name: string, payload?: unknown): Promise<void>;
 
 /** Thrown by a handler: nothing was done; another worker may have the task. Counts nothing. */
 export class HandBack extends Error {}
@@ -57,6 +64,8 @@ export interface Task<Request = any, Checkpoint = any> {
   readonly stopping: AbortSignal;
   /** Stores what the next holder goes on from, and how much is done (0 to 1). Rejects with Lost if it was not stored. */
   save(checkpoint?: Checkpoint | null, progress?: number): Promise<void>;
+  /** Adds a chunk to those of the step, for whoever reads sas.chunks. Rejects with Lost if it was not stored. */
+  emit(chunk: unknown): Promise<void>;
   /** Completes the task together with what the transaction of the client writes: commit it. Lost: roll back. */
   complete(client: Queryable, output?: unknown): Promise<void>;
 }

@@ -23,17 +23,28 @@ class NoServer extends Error {}
 
 const seconds = (span) => (span === undefined ? undefined : `${span} seconds`);
 
-export async function submit(client, workflow, input = {}, options = {}) {
-  const named = {
+/** The further arguments of submit and submit_batch, from $n on. */
+function named(options, n) {
+  const all = {
     key: options.key, priority: options.priority, start_at: options.startAt, start_before: options.startBefore,
     deadline: seconds(options.deadline), after_runs: options.afterRuns, after_result: options.afterResult,
     reply_to: options.replyTo, labels: options.labels && JSON.stringify(options.labels), version: options.version,
   };
-  const given = Object.entries(named).filter(([, value]) => value !== undefined);
-  const places = given.map(([name], i) => `, ${name} => $${i + 3}`).join("");
-  const values = [workflow, JSON.stringify(input), ...given.map(([, value]) => value)];
-  const [row] = (await client.query(`SELECT * FROM sas.submit($1, $2${places})`, values)).rows;
-  return { runId: Number(row.run_id), created: row.created };
+  const given = Object.entries(all).filter(([, value]) => value !== undefined);
+  return [given.map(([name], i) => `, ${name} => $${n + i}`).join(""), given.map(([, value]) => value)];
+}
+const submitted = (row) => ({ runId: Number(row.run_id), created: row.created });
+
+export async function submit(client, workflow, input = {}, options = {}) {
+  const [places, values] = named(options, 3);
+  const { rows } = await client.query(`SELECT * FROM sas.submit($1, $2${places})`, [workflow, JSON.stringify(input), ...values]);
+  return submitted(rows[0]);
+}
+
+export async function submitBatch(client, workflow, inputs, keys = null, options = {}) {
+  const [places, values] = named(options, 4);
+  const given = [workflow, inputs.map((input) => JSON.stringify(input)), keys, ...values];
+  return (await client.query(`SELECT * FROM sas.submit_batch($1, $2, $3${places})`, given)).rows.map(submitted);
 }
 
 export async function wait(client, runId, timeout = 60) {
@@ -44,11 +55,16 @@ export async function signal(client, runId, name, payload = {}) {
   await client.query("SELECT sas.signal($1, $2, $3)", [runId, name, JSON.stringify(payload)]);
 }
 
+export async function signalKey(client, workflow, key, name, payload = {}) {
+  await client.query("SELECT sas.signal_key($1, $2, $3, $4)", [workflow, key, name, JSON.stringify(payload)]);
+}
+
 const CLAIM = "SELECT c.*, extract(epoch FROM c.lease_until - now())::float8 AS holds FROM sas.claim($1, $2, $3, $4) AS c";
 // Locks are waited for for a moment only: a handler's transaction may hold them.
 const SAY = `
   WITH bound AS MATERIALIZED (SELECT set_config('lock_timeout', '2s', true))
   SELECT CASE verb WHEN 'heartbeat' THEN sas.heartbeat(id, progress, value)
+                   WHEN 'emit' THEN CASE WHEN sas.emit(value, id) THEN 'stored' ELSE 'lost' END
                    WHEN 'complete' THEN sas.complete(id, value)::text
                    WHEN 'fail' THEN sas.fail(id, error)::text
                    WHEN 'give up' THEN sas.fail(id, error, true)::text
@@ -59,18 +75,19 @@ const SAY = `
 // seconds to say the last things after the grace period; until a statement, or an attempt to connect, has failed
 const [TELL, ANSWER] = [5, 10];
 const refused = (error) => /^(0A|22|23|42|54)/.test(error.code); // the same statement would get it again
+const meanwhile = ({ verb }) => verb === "heartbeat" || verb === "emit"; // does not end its task
 const now = () => performance.now() / 1000;
 
 class Task {
-  #save;
+  #send;
   #stop = new AbortController();
 
-  constructor(row, stopping, until, save) {
+  constructor(row, stopping, until, send) {
     Object.assign(this, {
       requestId: row.request_id, runId: Number(row.run_id), step: row.step, undo: row.undo, request: row.request,
       idempotencyKey: row.idempotency_key, checkpoint: row.checkpoint, stopping, signal: this.#stop.signal,
     });
-    this.#save = save;
+    this.#send = send;
     this._until = until; // the claim holds at least until then
     this._leftAt = Infinity; // its handler is not waited for after that
     this._reason = null;
@@ -78,7 +95,11 @@ class Task {
   }
 
   save(checkpoint = null, progress = null) {
-    return this.#save(this, checkpoint, progress);
+    return this.#send(this, "heartbeat", checkpoint === null ? null : JSON.stringify(checkpoint), progress);
+  }
+
+  emit(chunk) {
+    return this.#send(this, "emit", JSON.stringify(chunk ?? null));
   }
 
   async complete(client, output = null) {
@@ -173,11 +194,10 @@ export class Worker {
     return { task, verb: error instanceof Permanent ? "give up" : "fail", error: text };
   }
 
-  #save(task, checkpoint, progress) {
+  #send(task, verb, value, progress = null) {
     if (!this.#held.has(task.requestId) || task._reason === "lost" || task._settled) return Promise.reject(new Lost());
-    const value = checkpoint === null ? null : JSON.stringify(checkpoint);
     return new Promise((resolve, reject) => {
-      this.#reports.push({ task, verb: "heartbeat", value, progress, resolve, reject });
+      this.#reports.push({ task, verb, value, progress, resolve, reject });
       this.#wake();
     });
   }
@@ -188,7 +208,7 @@ export class Worker {
   async #watch() {
     while (now() < this.#graceEnd + TELL) {
       await sleep(Math.min(this.#options.lease / 10, 0.5) * 1000, null, { signal: this.#over.signal });
-      const ending = new Set(this.#reports.filter((r) => r.verb !== "heartbeat").map((r) => r.task));
+      const ending = new Set(this.#reports.filter((r) => !meanwhile(r)).map((r) => r.task));
       for (const task of [...this.#held.values()]) {
         if (now() > task._until && !task._settled) this.#lose(task);
         if (now() > Math.min(this.#graceEnd, task._leftAt) && !ending.has(task)) this.#leave(task);
@@ -205,7 +225,7 @@ export class Worker {
       task._leftAt = now() + this.#options.grace;
       task._tell("lost");
     }
-    const lost = (report) => report.task === task && report.verb === "heartbeat";
+    const lost = (report) => report.task === task && meanwhile(report);
     this.#reports.filter(lost).forEach((report) => report.reject?.(new Lost()));
     this.#reports = this.#reports.filter((report) => !lost(report));
   }
@@ -334,7 +354,7 @@ export class Worker {
     if (!this.#held.size) this.#beatAt = sent + lease / 3;
     for (const row of rows) {
       const until = sent + (row.holds > 0 ? Math.min(row.holds, lease) : lease);
-      const task = new Task(row, this.#stopping.signal, until, this.#save.bind(this));
+      const task = new Task(row, this.#stopping.signal, until, this.#send.bind(this));
       this.#held.set(task.requestId, task);
       if (!this.#stopping.signal.aborted) this.#handle(task);
       else this.#reports.push({ task, verb: "hand back" });
@@ -392,6 +412,8 @@ export class Worker {
       if (report.value != null) task.checkpoint = JSON.parse(report.value);
       if (answer === "cancel" && task._reason === null) task._tell("cancel");
       report.resolve?.();
+    } else if (answer === "stored") {
+      report.resolve();
     } else if (answer === "lost") {
       task._gone = true;
       this.#lose(task);
@@ -399,7 +421,7 @@ export class Worker {
     } else if (answer === "false") {
       this.#log(`step ${task.step} of run ${task.runId}: ${verb} was too late, or came twice`);
     }
-    if (report.verb !== "heartbeat") this.#held.delete(task.requestId);
+    if (!meanwhile(report)) this.#held.delete(task.requestId);
     return true;
   }
 }

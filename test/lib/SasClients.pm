@@ -120,6 +120,7 @@ sub check_worker
 	stop_hands_back();
 	stop_has_a_limit();
 	lost_is_told();
+	chunks_are_seen();
 	odd_outcomes();
 	return;
 }
@@ -265,6 +266,8 @@ sub lost_is_told
 	open_gate(1006);
 	ok(worker_says('sleeper', 'lost 1006 lost (?i:true) lost'), 'a checkpoint after the end of the lease is refused');
 	is(sql("SELECT count(*) FROM sas.steps WHERE run_id = $run AND state = 'succeeded'"), 0, 'and so is the result');
+	is(sql("SELECT count(*) FROM sas.chunks($run, 'work')"), 0, 'and a chunk');
+	unlike(worker_log('sleeper'), qr/emitted/, 'which the handler is told');
 	sql("SELECT * FROM sas.cancel($run)");
 	# the server alone knows it: somebody else has handed the task back
 	sql(q{SELECT sas.alter_agent('work', enabled => true)});
@@ -276,9 +279,22 @@ sub lost_is_told
 	sql("SELECT sas.hand_back(request_id) FROM _sas.external_slot WHERE run_id = $run");
 	open_gate(1009);
 	ok(worker_says('wakeful', 'lost 1009 lost (?i:true) lost'), 'and after the end of the claim, which the server tells');
+	is(sql("SELECT count(*) FROM sas.chunks($run, 'work')"), 0, 'no chunk is stored then, either');
 	SasTest::stop_program($pid{wakeful});
 	sql("SELECT * FROM sas.cancel($run)");
 	sql(q{SELECT sas.alter_agent('work', enabled => true)});
+	return;
+}
+
+# chunks of a task, in order; one that is too large is told to the handler, which goes on
+sub chunks_are_seen
+{
+	my $run = submit('emit', 1010);
+	start_worker('teller');
+	ok(worker_says('teller', 'emit 1010 refused 54000'), 'a chunk that is too large is refused');
+	ok(wait_for($node, "SELECT result FROM sas.runs WHERE run_id = $run", 'success'), 'and its handler goes on');
+	is(sql("SELECT string_agg(chunk::text, ' ' ORDER BY chunk_id) FROM sas.chunks($run, 'work')"), '{"page": 1} {"page": 2} null', 'the others are there in order');
+	SasTest::stop_program($pid{teller});
 	return;
 }
 

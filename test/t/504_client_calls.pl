@@ -23,8 +23,12 @@ before commit: 0 True
 again: True False
 waits: True
 ended: stopped success {'answer': 42} None
+batch before commit: 1 True True
+batch again: True []
+by key: stopped success {'answer': 43} None
 async: stopped success [1, None] None
-}, 'submit, wait and signal');
+async by key: stopped success {} None
+}, 'submit, wait and signal, by batch and by key');
 
 # -- coroutines, and LISTEN past a pooler -------------------------------------------------------------
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: PostgreSQL
 #
-# The library for TypeScript submits in the transaction of its caller, waits and signals; a connection of its own for
+# The library for TypeScript submits in the transaction of its caller, waits and signals, by batch and by key; a connection of its own for
 # LISTEN; the example.
 use strict;
 use warnings;
@@ -22,7 +22,10 @@ before commit: 0 true
 again: true false
 waits: true
 ended: stopped success 42
-}, 'submit, wait and signal');
+batch before commit: 1 true true
+batch again: true false 0
+by key: 43
+}, 'submit, wait and signal, by batch and by key');
 
 start_worker('co', env => { LISTEN => 'postgres:///postgres?application_name=ear&host=' . $node->host . '&port=' . $node->port });
 ok(wait_for($node, q{SELECT count(*) FROM pg_stat_activity WHERE application_name = 'ear'}, 1), 'a connection of its own listens');

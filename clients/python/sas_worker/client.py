@@ -3,60 +3,83 @@
 from __future__ import annotations
 
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, Awaitable, List, Mapping, NamedTuple, Optional, TypedDict, overload
+from typing import TYPE_CHECKING, Any, Awaitable, Callable, Mapping, NamedTuple, Protocol, Sequence, TypedDict, TypeVar, overload
 
 from psycopg import AsyncConnection, Connection
 from psycopg.rows import class_row
 from psycopg.types.json import Jsonb
 
 if TYPE_CHECKING:
-    from typing_extensions import Unpack
+    from typing_extensions import Concatenate, ParamSpec, Unpack
+    P = ParamSpec("P")
+    R = TypeVar("R", covariant=True)
+
+    class Both(Protocol[P, R]):
+        @overload
+        def __call__(self, conn: Connection[Any], /, *values: P.args, **named: P.kwargs) -> R: ...
+        @overload
+        def __call__(self, conn: AsyncConnection[Any], /, *values: P.args, **named: P.kwargs) -> Awaitable[R]: ...
 
 
 # created is false if the key had been submitted before, with the same input
 Submitted = NamedTuple("Submitted", [("run_id", int), ("created", bool)])
 # state is "stopped" or "paused"; another one when the time was up
-Run = NamedTuple("Run", [("state", str), ("result", Optional[str]), ("output", Any), ("error", Any)])
-# what sas.submit takes besides the workflow and the input
-Options = TypedDict("Options", {
-    "key": Optional[str], "priority": int, "start_at": Optional[datetime], "start_before": Optional[datetime],
-    "deadline": Optional[timedelta], "after_runs": Optional[List[int]], "after_result": Optional[List[str]],
-    "reply_to": Optional[str], "labels": Mapping[str, Any], "version": Optional[int]}, total=False)
+Run = NamedTuple("Run", [("state", str), ("result", str | None), ("output", Any), ("error", Any)])
+# what sas.submit_batch takes besides the workflow, the inputs and the keys
+BatchOptions = TypedDict("BatchOptions", {
+    "priority": int, "start_at": datetime | None, "start_before": datetime | None,
+    "deadline": timedelta | None, "after_runs": list[int] | None, "after_result": list[str] | None,
+    "reply_to": str | None, "labels": Mapping[str, Any], "version": int | None}, total=False)
 
 
-def _call(conn: Any, row: Any, function: str, *values: Any, **named: Any) -> Any:
+class Options(BatchOptions, total=False):
+    key: str | None
+
+
+def _both(function: Callable[Concatenate[Any, P], R]) -> Both[P, R]:
+    return function     # type: ignore[return-value]
+
+
+def _call(conn: Any, row: Any, function: str, *values: Any, all: bool = False, **named: Any) -> Any:
     places = ["%s"] * len(values) + [f"{name} => %s" for name in named]
     given = [Jsonb(value) if isinstance(value, Mapping) else value for value in (*values, *named.values())]
     cursor, sql = conn.cursor(row_factory=row), f"SELECT * FROM sas.{function}({', '.join(places)})"
 
+    def read(done: Any) -> Any:
+        return done.fetchall() if all else done.fetchone()
+
     async def later() -> Any:
-        return await (await cursor.execute(sql, given)).fetchone()
-    return later() if isinstance(conn, AsyncConnection) else cursor.execute(sql, given).fetchone()
+        return await read(await cursor.execute(sql, given))
+    return later() if isinstance(conn, AsyncConnection) else read(cursor.execute(sql, given))
 
 
-@overload
-def submit(conn: Connection[Any], workflow: str, input: Mapping[str, Any] = ..., **options: Unpack[Options]) -> Submitted: ...
-@overload
-def submit(conn: AsyncConnection[Any], workflow: str, input: Mapping[str, Any] = ...,
-           **options: Unpack[Options]) -> Awaitable[Submitted]: ...
-def submit(conn: Any, workflow: str, input: Mapping[str, Any] = {}, **options: Any) -> Any:
+@_both
+def submit(conn: Any, workflow: str, input: Mapping[str, Any] = {}, **options: Unpack[Options]) -> Submitted:
     """Submits a run. It begins when the transaction is committed; rolled back, it never was."""
     return _call(conn, class_row(Submitted), "submit", workflow, input, **options)
 
 
-@overload
-def wait(conn: Connection[Any], run_id: int, timeout: float = ...) -> Run: ...
-@overload
-def wait(conn: AsyncConnection[Any], run_id: int, timeout: float = ...) -> Awaitable[Run]: ...
-def wait(conn: Any, run_id: int, timeout: float = 60) -> Any:
+@_both
+def submit_batch(conn: Any, workflow: str, inputs: Sequence[Mapping[str, Any]], keys: Sequence[str | None] | None = None,
+                 **options: Unpack[BatchOptions]) -> list[Submitted]:
+    """Submits a run for each input, in one call and in order. keys has one for each, or None."""
+    return _call(conn, class_row(Submitted), "submit_batch", workflow, [Jsonb(input) for input in inputs], keys and list(keys),
+                 all=True, **options)
+
+
+@_both
+def wait(conn: Any, run_id: int, timeout: float = 60) -> Run:
     """Waits until the run has stopped or is paused, at most timeout seconds. Not in a transaction that wrote."""
     return _call(conn, class_row(Run), "wait", run_id, timedelta(seconds=timeout))
 
 
-@overload
-def signal(conn: Connection[Any], run_id: int, name: str, payload: Any = ...) -> None: ...
-@overload
-def signal(conn: AsyncConnection[Any], run_id: int, name: str, payload: Any = ...) -> Awaitable[None]: ...
-def signal(conn: Any, run_id: int, name: str, payload: Any = {}) -> Any:
+@_both
+def signal(conn: Any, run_id: int, name: str, payload: Any = {}) -> None:
     """Sends a named message to a run."""
     return _call(conn, lambda _: lambda _: None, "signal", run_id, name, Jsonb(payload))
+
+
+@_both
+def signal_key(conn: Any, workflow: str, key: str, name: str, payload: Any = {}) -> None:
+    """Sends a named message to the run of that workflow that has the key."""
+    return _call(conn, lambda _: lambda _: None, "signal_key", workflow, key, name, Jsonb(payload))

@@ -40,7 +40,7 @@ class Task:
     request: Any                # the input of the step
     checkpoint: Any             # what was saved last, by the holder before this one, too; or None
     stopping: threading.Event   # the worker is being stopped: end soon, or raise HandBack
-    _save: Callable[[Task, Any, Optional[float]], Future[None]] = field(repr=False)
+    _send: Callable[[Task, str, Any, Optional[float]], Future[None]] = field(repr=False)
     _until: float               # the claim holds at least until then (time.monotonic)
     cancelled: threading.Event = field(default_factory=threading.Event)     # stop
     reason: Optional[str] = None        # why: "cancel", the run cannot go on; "lost", the claim is not valid any more
@@ -51,21 +51,28 @@ class Task:
 
     def save(self, checkpoint: Any = None, progress: Optional[float] = None) -> None:
         """Stores what the next holder goes on from, and how much is done (0 to 1). Lost: it was not stored."""
-        self._save(self, checkpoint, progress).result()
+        self._send(self, "heartbeat", checkpoint, progress).result()
 
     async def save_async(self, checkpoint: Any = None, progress: Optional[float] = None) -> None:
-        await asyncio.wrap_future(self._save(self, checkpoint, progress))
+        await asyncio.wrap_future(self._send(self, "heartbeat", checkpoint, progress))
+
+    def emit(self, chunk: Any) -> None:
+        """Adds a chunk to those of the step, for whoever reads sas.chunks. Lost: it was not stored."""
+        self._send(self, "emit", chunk, None).result()
+
+    async def emit_async(self, chunk: Any) -> None:
+        await asyncio.wrap_future(self._send(self, "emit", chunk, None))
 
     def complete(self, conn: Connection[Any], output: Any = None) -> None:
         """Completes the task together with what the transaction of conn writes: commit it. Lost: roll back."""
-        self._settled = True
-        cursor = conn.cursor(row_factory=tuple_row)
-        self._check(cursor.execute("SELECT sas.complete(%s, %s)", [self.request_id, Jsonb(output)]).fetchone())
+        self._check(self._settle(conn, output).fetchone())
 
     async def complete_async(self, conn: AsyncConnection[Any], output: Any = None) -> None:
+        self._check(await (await self._settle(conn, output)).fetchone())
+
+    def _settle(self, conn: Any, output: Any) -> Any:
         self._settled = True
-        cursor = conn.cursor(row_factory=tuple_row)
-        self._check(await (await cursor.execute("SELECT sas.complete(%s, %s)", [self.request_id, Jsonb(output)])).fetchone())
+        return conn.cursor(row_factory=tuple_row).execute("SELECT sas.complete(%s, %s)", [self.request_id, Jsonb(output)])
 
     def _check(self, row: Any) -> None:
         if not row[0]:

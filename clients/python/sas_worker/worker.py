@@ -19,6 +19,7 @@ import socket
 import threading
 import time
 from concurrent.futures import Future
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Callable, Dict, List, Optional, Set, Tuple, Union
@@ -36,6 +37,7 @@ CLAIM = "SELECT c.*, extract(epoch FROM c.lease_until - now())::float8 FROM sas.
 SAY = """
     WITH bound AS MATERIALIZED (SELECT set_config('lock_timeout', '2s', true))
     SELECT CASE verb WHEN 'heartbeat' THEN sas.heartbeat(id, progress, value)
+                     WHEN 'emit' THEN CASE WHEN sas.emit(value, id) THEN 'stored' ELSE 'lost' END
                      WHEN 'complete' THEN sas.complete(id, value)::text
                      WHEN 'fail' THEN sas.fail(id, error)::text
                      WHEN 'give up' THEN sas.fail(id, error, true)::text
@@ -43,8 +45,9 @@ SAY = """
     FROM bound, unnest(%s::uuid[], %s::text[], %s::jsonb[], %s::text[], %s::float8[])
          WITH ORDINALITY AS report (id, verb, value, error, progress, n) ORDER BY n"""
 
-TELL = 5                    # seconds to say the last things after the grace period
-ANSWER = 10                 # seconds until a statement, or an attempt to connect, has failed
+# seconds to say the last things after the grace period; until a statement, or an attempt to connect, has failed
+TELL, ANSWER, NEVER = 5, 10, float("inf")
+MEANWHILE = ("heartbeat", "emit")           # reports that do not end a task
 REFUSED = ("0A", "22", "23", "42", "54")    # classes of errors that the same statement would get again
 NO_SERVER = (psycopg.OperationalError, psycopg.InterfaceError, asyncio.TimeoutError, OSError)
 
@@ -53,7 +56,7 @@ NO_SERVER = (psycopg.OperationalError, psycopg.InterfaceError, asyncio.TimeoutEr
 class Report:
     task: Task
     verb: str
-    value: Optional[str] = None         # JSON: the output or the checkpoint
+    value: Optional[str] = None         # JSON: the output, the checkpoint or the chunk
     error: Optional[str] = None
     progress: Optional[float] = None
     stored: Optional[Future[None]] = None
@@ -85,22 +88,17 @@ class Worker:
         self._held: Dict[UUID, Task] = {}
         self._reports: List[Report] = []
         self._left: Set[Task] = set()       # given up, though their handlers still run
-        self._batch = 1000                  # reports in one statement; one after an error
-        self._more = True                   # there may be tasks to claim
-        self._pause = 0.1                   # seconds between claims that find nothing; grows
+        self._batch, self._pause = 1000, 0.1        # reports in a statement, 1 after an error; seconds between vain claims
+        self._more, self._known = True, False       # there may be tasks to claim; the agent was found
         self._claim_at = self._beat_at = 0.0
-        self._again_at = float("inf")       # what failed for a moment is said again
-        self._known = False                 # the agent was found
-        self._grace_end = float("inf")
+        self._again_at = self._grace_end = NEVER     # when what failed for a moment is said again
         self._loop, self._handlers, self._wake = asyncio.new_event_loop(), asyncio.new_event_loop(), asyncio.Event()
 
     def run(self) -> None:
         """Returns when all is reported, at the latest grace and some seconds after stop()."""
         threading.Thread(target=self._handlers.run_forever, daemon=True).start()
-        try:
+        with closing(self._loop):
             self._loop.run_until_complete(self._main())
-        finally:
-            self._loop.close()
 
     def stop(self) -> None:
         """Claims no more. A second time: without a grace period. May be called from any thread."""
@@ -108,7 +106,7 @@ class Worker:
 
     def _stop(self) -> None:
         self.stopping.set()
-        self._grace_end = time.monotonic() + (self.grace if self._grace_end == float("inf") else 0)
+        self._grace_end = time.monotonic() + (self.grace if self._grace_end == NEVER else 0)
         self._wake.set()
 
     async def _main(self) -> None:
@@ -117,8 +115,7 @@ class Worker:
                 self._loop.add_signal_handler(number, self._stop)
         # _work ends when all is said, and _watch when the time for that is over, whatever the server does
         coroutines = [self._watch(), self._through(self.conninfo, self._work)]
-        if self.listen_conninfo is not None:
-            coroutines.append(self._through(self.listen_conninfo, self._listen))
+        coroutines += [] if self.listen_conninfo is None else [self._through(self.listen_conninfo, self._listen)]
         jobs = [self._loop.create_task(coroutine) for coroutine in coroutines]
         done, others = await asyncio.wait(jobs, return_when=asyncio.FIRST_COMPLETED)
         for job in others:
@@ -132,14 +129,12 @@ class Worker:
     # -- handlers ------------------------------------------------------------------------------------------------
 
     def _handle(self, task: Task) -> None:
-        report: Optional[Report] = None
         try:
             output = self.handler(task)
             if inspect.iscoroutine(output):
                 task._future = asyncio.run_coroutine_threadsafe(output, self._handlers)
                 output = task._future.result()
-            if not task._settled:
-                report = Report(task, "complete", json.dumps(output, allow_nan=False))
+            report = None if task._settled else Report(task, "complete", json.dumps(output, allow_nan=False))
         except BaseException as error:
             report = self._failure(task, error)
         self._later(self._ended, task, report)
@@ -155,10 +150,8 @@ class Worker:
         return Report(task, "give up" if isinstance(error, Permanent) else "fail", error=text[:2000])
 
     def _later(self, function: Callable[..., None], *values: Any) -> None:
-        try:
+        with suppress(RuntimeError):        # the worker has ended
             self._loop.call_soon_threadsafe(function, *values)
-        except RuntimeError:
-            pass                            # the worker has ended
 
     def _ended(self, task: Task, report: Optional[Report]) -> None:
         if task in self._left:
@@ -169,9 +162,9 @@ class Worker:
             self._reports.append(report)
         self._wake.set()
 
-    def _save(self, task: Task, checkpoint: Any, progress: Optional[float]) -> Future[None]:
-        text = None if checkpoint is None else json.dumps(checkpoint, allow_nan=False)
-        report = Report(task, "heartbeat", text, progress=progress, stored=Future())
+    def _send(self, task: Task, verb: str, value: Any, progress: Optional[float]) -> Future[None]:
+        text = None if value is None and verb == "heartbeat" else json.dumps(value, allow_nan=False)
+        report = Report(task, verb, text, progress=progress, stored=Future())
         self._later(self._ask, report)
         return report.stored                # type: ignore[return-value]
 
@@ -189,7 +182,7 @@ class Worker:
         while time.monotonic() < self._grace_end + TELL:
             await asyncio.sleep(min(self.lease / 10, 0.5))
             now = time.monotonic()
-            ending = {report.task for report in self._reports if report.verb != "heartbeat"}
+            ending = {report.task for report in self._reports if report.verb not in MEANWHILE}
             for task in list(self._held.values()):
                 if now > task._until and not task._settled:
                     self._lose(task)
@@ -203,7 +196,7 @@ class Worker:
         if task.reason != "lost":
             task.reason, task._left_at = "lost", time.monotonic() + self.grace
             task.cancelled.set()
-        for report in [r for r in self._reports if r.task is task and r.verb == "heartbeat"]:
+        for report in [r for r in self._reports if r.task is task and r.verb in MEANWHILE]:
             self._reports.remove(report)
             report.answer(Lost("the claim is not valid any more"))
 
@@ -224,8 +217,7 @@ class Worker:
     async def _connect(self, conninfo: str) -> psycopg.AsyncConnection[Tuple[Any, ...]]:
         given: Any = {"application_name": self.name, "client_encoding": "utf8", "keepalives_idle": 15,
                       "keepalives_interval": 5, "keepalives_count": 3, **conninfo_to_dict(conninfo)}
-        connecting = psycopg.AsyncConnection.connect(autocommit=True, prepare_threshold=None, **given)
-        return await asyncio.wait_for(connecting, ANSWER)
+        return await asyncio.wait_for(psycopg.AsyncConnection.connect(autocommit=True, prepare_threshold=None, **given), ANSWER)
 
     async def _query(self, conn: psycopg.AsyncConnection[Any], sql: str, values: List[Any]) -> List[Tuple[Any, ...]]:
         try:
@@ -274,10 +266,9 @@ class Worker:
 
     async def _rest(self, conn: psycopg.AsyncConnection[Any]) -> None:
         """Until there is something to do or to hear."""
-        until = [self._again_at, self._beat_at if self._held else float("inf")]
-        if len(self._held) < self.concurrency and not self.stopping.is_set():
-            until.append(self._claim_at)
-        timer = self._loop.call_later(min(max(0, min(until) - time.monotonic()), 3600), self._wake.set)
+        claims = len(self._held) < self.concurrency and not self.stopping.is_set()
+        until = min(self._again_at, self._beat_at if self._held else NEVER, self._claim_at if claims else NEVER)
+        timer = self._loop.call_later(min(max(0, until - time.monotonic()), 3600), self._wake.set)
         self._loop.add_reader(conn.fileno(), self._wake.set)
         try:
             await self._wake.wait()
@@ -307,7 +298,7 @@ class Worker:
             self._beat_at = sent + self.lease / 3
         for *columns, _, left in rows:
             until = sent + (min(left, self.lease) if left > 0 else self.lease)
-            task = Task(*columns[:7], self.stopping, self._save, until)     # type: ignore[call-arg]
+            task = Task(*columns[:7], self.stopping, self._send, until)     # type: ignore[call-arg]
             self._held[task.request_id] = task
             if self.stopping.is_set():
                 self._reports.append(Report(task, "hand back"))
@@ -318,7 +309,7 @@ class Worker:
     async def _say(self, conn: psycopg.AsyncConnection[Any]) -> None:
         """All reports, in the order of their runs. After an error each goes alone."""
         now = time.monotonic()
-        self._again_at = self._again_at if now < self._again_at else float("inf")
+        self._again_at = self._again_at if now < self._again_at else NEVER
         if now >= self._beat_at:
             self._beat_at = now + self.lease / 3
             self._reports = [r for r in self._reports if r.verb != "heartbeat" or r.stored] + [
@@ -360,12 +351,14 @@ class Worker:
                 task.reason = "cancel"
                 task.cancelled.set()
             report.answer()
+        elif answer == "stored":
+            report.answer()
         elif answer == "lost":
             task._gone = True
             self._lose(task)
             report.answer(Lost("the claim is not valid any more"))
         elif answer == "false":
             log.warning("step %s of run %s: %s was too late, or came twice", task.step, task.run_id, report.verb)
-        if report.verb != "heartbeat":
+        if report.verb not in MEANWHILE:
             self._held.pop(task.request_id, None)
         return True

@@ -3,7 +3,7 @@
 // What the library for TypeScript does on clients of the caller; for t/504_client_calls.pl. Prints what it saw.
 
 import pg from "pg";
-import { signal, submit, wait } from "sas-worker";
+import { signal, signalKey, submit, submitBatch, wait } from "sas-worker";
 
 const client = new pg.Client();
 const look = new pg.Client();
@@ -25,4 +25,12 @@ console.log("waits:", (await wait(look, run.runId, 0.2)).state !== "stopped");
 await signal(client, run.runId, "go", { answer: 42 });
 const { state, result, output } = await wait(look, run.runId);
 console.log("ended:", state, result, output.answer);
+await client.query("BEGIN");
+const [first, second] = await submitBatch(client, "asks", [{ n: 4 }, { n: 5 }], ["batch", null], { labels: { from: "batch" } });
+console.log("batch before commit:", (await runs()) - before, first.created, second.created);
+await client.query("COMMIT");
+const [same] = await submitBatch(client, "asks", [{ n: 4 }], ["batch"]);
+console.log("batch again:", same.runId === first.runId, same.created, (await submitBatch(client, "asks", [])).length);
+await signalKey(client, "asks", "batch", "go", { answer: 43 });
+console.log("by key:", (await wait(look, first.runId)).output.answer);
 await Promise.all([client.end(), look.end()]);

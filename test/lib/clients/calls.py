@@ -25,6 +25,14 @@ with psycopg.connect("") as conn, psycopg.connect("", autocommit=True) as look:
     sas_worker.signal(conn, run.run_id, "go", {"answer": 42})
     conn.commit()
     print("ended:", *sas_worker.wait(look, run.run_id))
+    first, second = sas_worker.submit_batch(conn, "asks", [{"n": 4}, {"n": 5}], ["batch", None], labels={"from": "batch"})
+    print("batch before commit:", runs(look) - before, first.created, second.created)
+    conn.commit()
+    again = sas_worker.submit_batch(conn, "asks", [{"n": 4}], ["batch"])
+    print("batch again:", again == [(first.run_id, False)], sas_worker.submit_batch(conn, "asks", []))
+    sas_worker.signal_key(conn, "asks", "batch", "go", {"answer": 43})
+    conn.commit()
+    print("by key:", *sas_worker.wait(look, first.run_id))
 
 
 async def main():
@@ -32,5 +40,8 @@ async def main():
         run = await sas_worker.submit(conn, "asks", {"n": 3})
         await sas_worker.signal(conn, run.run_id, "go", [1, None])
         print("async:", *await sas_worker.wait(conn, run.run_id))
+        run, = await sas_worker.submit_batch(conn, "asks", [{"n": 6}], ["async"])
+        await sas_worker.signal_key(conn, "asks", "async", "go")
+        print("async by key:", *await sas_worker.wait(conn, run.run_id))
 
 asyncio.run(main())

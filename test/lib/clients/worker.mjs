@@ -66,8 +66,13 @@ async function handler(task) {
       say(what, n, "saved");
     } catch (error) {
       say(what, n, error instanceof Lost ? "lost" : error, task.signal.aborted, task.signal.reason);
-      throw error;
     }
+    await task.emit({ page: 99 });
+    say(what, n, "emitted");
+  } else if (what === "emit") {
+    for (const page of [1, 2]) await task.emit({ page });
+    await task.emit(null);
+    await task.emit("x".repeat(100000)).catch((error) => say(what, n, "refused", error.code));
   } else if (what === "nan") {
     return { n: 1n };
   } else if (what === "zero") {

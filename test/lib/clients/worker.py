@@ -67,7 +67,16 @@ def handle(task):
             say(do, n, "saved")
         except sas_worker.Lost:
             say(do, n, "lost", task.cancelled.is_set(), task.reason)
-            raise
+        task.emit({"page": 99})
+        say(do, n, "emitted")
+    elif do == "emit":
+        for page in 1, 2:
+            task.emit({"page": page})
+        task.emit(None)
+        try:
+            task.emit("x" * 100000)
+        except psycopg.Error as error:
+            say(do, n, "refused", error.sqlstate)
     elif do == "nan":
         return float("nan")
     elif do == "zero":
