@@ -184,7 +184,7 @@ CREATE FUNCTION _sas.console_health() RETURNS text
 LANGUAGE sql STABLE
 BEGIN ATOMIC
     SELECT CASE WHEN h.ok THEN _sas.html_badge('ok')
-           ELSE _sas.html_badge('look') || ' <span>' || _sas.html_escape(concat_ws(', ',
+           ELSE _sas.html_badge('not ok') || ' <span>' || _sas.html_escape(concat_ws(', ',
                CASE WHEN h.in_recovery THEN 'a standby'
                     WHEN NOT h.workers_loaded THEN 'the library is not loaded'
                     WHEN h.launcher_pid IS NULL THEN 'no launcher' END,

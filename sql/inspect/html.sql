@@ -170,7 +170,7 @@ td.n, th.n { text-align: right; font-variant-numeric: tabular-nums; white-space:
   .s-failed, .s-error, .s-timedout, .s-lost, .s-open, .s-breaker, .s-disabled, .s-agentdisabled, .s-secret,
   .s-stepfailed, .s-undofailed, .s-breakeropen, .s-deadline, .s-stuck, .s-hookfailed,
   .s-workerslots { --c: var(--red); --f: var(--red-bg); }
-.s-compensating, .s-undo, .s-cooloff, .s-retry, .s-halfopen, .s-slot, .s-rate, .s-look { --c: var(--orange);
+.s-compensating, .s-undo, .s-cooloff, .s-retry, .s-halfopen, .s-slot, .s-rate, .s-notok { --c: var(--orange);
   --f: var(--orange-bg);
   } .s-compensated, .s-warning, .s-paused, .s-resume, .s-queuepaused, .s-workflowpaused,
   .s-place { --c: var(--amber); --f: var(--amber-bg); }

@@ -28,7 +28,7 @@ sub new
 	my $self = bless { in => '', out => '', err => '', n => 0 }, $class;
 	my $connection = $node->connstr($database // 'postgres');
 	$connection .= " user=$option{user}" if $option{user};
-	$self->{harness} = IPC::Run::start([ 'psql', '-XqAt', '-d', $connection, '-f', '-' ],
+	$self->{harness} = IPC::Run::start([ 'psql', @{ $option{options} // ['-XqAt'] }, '-d', $connection, '-f', '-' ],
 		'<', \$self->{in}, '>', \$self->{out}, '2>', \$self->{err});
 	return $self;
 }

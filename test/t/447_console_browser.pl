@@ -24,10 +24,21 @@ $node->safe_psql('postgres', q{
 	CREATE SCHEMA f; GRANT USAGE ON SCHEMA f TO ann;
 	CREATE FUNCTION f.fails(jsonb) RETURNS jsonb LANGUAGE plpgsql AS $f$ BEGIN RAISE EXCEPTION 'it failed for good'; END $f$;
 	CREATE FUNCTION f.echo(jsonb) RETURNS jsonb LANGUAGE sql AS 'SELECT $1';
+	CREATE FUNCTION f.charge(input jsonb) RETURNS jsonb LANGUAGE plpgsql AS $f$
+	BEGIN
+		IF input ->> 'card' = 'declined' THEN RAISE EXCEPTION 'card declined'; END IF;
+		RETURN '{"charge": "ch-17"}';
+	END $f$;
 	GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA f TO ann;
 	SET ROLE ann;
 	SELECT sas.create_workflow('waits', '{"steps": {"done": {"function": "f.echo", "undo": {"function": "f.echo"}}, "one": {"wait": {"signal": "go"}, "after": ["done"]}}}');
 	SELECT sas.create_workflow('fails', '{"steps": {"bad": {"function": "f.fails", "input": {"a": "{{input.a?}}"}}}, "on_failure": "pause"}');
+	SELECT sas.create_workflow('order', '{"steps": {
+		"reserve": {"function": "f.echo", "undo": {"function": "f.echo"}},
+		"charge": {"function": "f.charge", "undo": {"function": "f.echo"}, "after": ["reserve"]},
+		"pack": {"function": "f.echo", "after": ["reserve"]},
+		"approve": {"wait": {"signal": "approved", "timeout": "2 days"}, "after": ["charge", "pack"]},
+		"ship": {"function": "f.echo", "after": ["approve"]}}}');
 	SELECT sas.create_workflow('plain', '{"steps": {}}');
 	SELECT sas.schedule('yearly', '@yearly', 'plain');
 	SELECT sas.create_watcher('feed', '{"agent": "outside", "external": true, "items": {"function": "f.echo"}}');
@@ -79,7 +90,16 @@ sub press
 
 my $run = submit('waits', q{, key => 'order-1', labels => '{"tenant": "a"}'});
 my @failed = map { submit('fails') } 1 .. 3;
-submit('plain') foreach 1 .. 8;
+submit('plain') foreach 1 .. 3;
+# what the pictures show: orders of which some wait, have ended, and were undone
+my @order = map { submit('order', sprintf(q{, '{"order_id": %1$d, "sku": "book", "card": "%2$s"}', key => 'order-%1$d', labels => '{"customer": "c-%3$d"}'}, 1040 + $_, $_ == 4 ? 'declined' : '4111', $_ % 3)) } 1 .. 7;
+foreach my $one (@order[ 0 .. 2, 4 ])
+{
+	$node->safe_psql('postgres', "SET ROLE ann; SELECT sas.signal($one, 'approved', '{\"by\": \"eve\"}')");
+	becomes($one, 'stopped/success', 'an order is shipped');
+}
+becomes($order[3], 'stopped/compensated', 'an order whose card is declined is undone');
+ok(wait_for($node, "SELECT waiting_kind FROM sas.steps WHERE run_id = $_ AND step = 'approve'", 'signal'), 'an order waits for its approval') foreach @order[ 5, 6 ];
 ok(wait_for($node, "SELECT waiting_kind FROM sas.steps WHERE run_id = $run AND step = 'one'", 'signal'), 'a run waits');
 becomes($_, 'paused', 'a run is paused for its failed step') foreach @failed;
 
@@ -95,7 +115,7 @@ foreach my $path ('/', '/runs', "/runs/$run", "/runs/$failed[0]", '/workflows', 
 		cmp_ok($browser->run('return document.documentElement.scrollWidth'), '<=', $width, "$path fits into $width pixels");
 	}
 }
-my %shown = ('/' => 'overview', '/runs' => 'runs', "/runs/$run" => 'run');
+my %shown = ('/' => 'overview', '/runs' => 'runs', "/runs/$order[6]" => 'run');
 foreach my $scheme (qw(light dark))
 {
 	$browser->scheme($scheme);
@@ -105,15 +125,15 @@ foreach my $scheme (qw(light dark))
 		$browser->go("$site$path");
 		my $light = $browser->run('return getComputedStyle(document.body).backgroundColor.match(/\d+/g)[0] > 128 ? "light" : "dark"');
 		is($light, $scheme, "$path is $scheme");
-		$browser->picture("$pictures/console-$shown{$path}-$scheme.png") if $pictures && "$path $scheme" !~ m{^(?:/ dark|/runs light)$};
+		$browser->picture("$pictures/console-$shown{$path}-$scheme.png") if $pictures && $scheme eq ($shown{$path} eq 'runs' ? 'dark' : 'light');
 	}
 }
 $browser->scheme('light');
 $browser->size(390, 820);
-$browser->go("$site/runs/$run");
+$browser->go("$site/runs/$order[6]");
 $browser->picture("$pictures/console-run-phone.png") if $pictures;
 $browser->size(1240, 820);
-$browser->go("$site/runs/$run");
+$browser->go("$site/runs/$order[6]");
 is($browser->run('return [...document.querySelectorAll("svg g.node")].filter(g => { const box = g.querySelector("rect").getBoundingClientRect(); return [...g.querySelectorAll("text")].some(t => t.getBoundingClientRect().right > box.right) }).length'), 0, 'no label of the graph leaves its box');
 
 # -- by keys ------------------------------------------------------------------------------
