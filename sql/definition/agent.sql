@@ -1,11 +1,11 @@
 -- SPDX-License-Identifier: PostgreSQL
 --
--- Agents and secrets. The public verbs are native: they hand the caller's
--- role to the function of the same name with a leading underscore, which
--- runs with the rights of the owner of sas.
+-- Agents: how they are created, changed, switched, reset and dropped. The public verbs are C functions:
+-- they pass the caller's role on to _sas.<verb>_as, which runs with the rights of the owner of the
+-- extension.
 
--- _sas.furnish(agent_id, places): an external agent has that many places. One that is held stays until it is
--- free.
+-- _sas.furnish(for_agent, places): gives an external agent that many slots. A slot in use is kept until it
+-- is free.
 CREATE FUNCTION _sas.furnish(for_agent int, places int) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
@@ -17,19 +17,19 @@ BEGIN
                                AND p.place > places AND p.request_id IS NULL FOR UPDATE SKIP LOCKED));
 END $$;
 
--- _sas.rate_per_second(rate): tokens per second of '500/min'; null when it is malformed.
+-- _sas.rate_per_second(rate): tokens per second of a rate such as '500/min'; null if it is malformed.
 CREATE FUNCTION _sas.rate_per_second(rate text) RETURNS float8
 LANGUAGE sql IMMUTABLE AS $$
     SELECT CASE WHEN m[1]::float8 > 0 THEN
-        m[1]::float8 / CASE m[2] WHEN 's' THEN 1 WHEN 'sec' THEN 1 WHEN 'second' THEN 1 WHEN 'min' THEN 60
-            WHEN 'minute' THEN 60
+        m[1]::float8 / CASE m[2] WHEN 's' THEN 1 WHEN 'sec' THEN 1 WHEN 'second' THEN 1
+                                 WHEN 'min' THEN 60 WHEN 'minute' THEN 60
                                  WHEN 'h' THEN 3600 WHEN 'hour' THEN 3600 ELSE 86400 END END
     FROM (SELECT regexp_match(rate, E'^\\s*([0-9]{1,9}(?:\\.[0-9]{1,6})?)'
                                     || E'\\s*/\\s*(s|sec|second|min|minute|h|hour|d|day)\\s*$') AS m) x
     WHERE m IS NOT NULL
 $$;
 
--- _sas.check_rate(rate)
+-- _sas.check_rate(rate): errors of a rate.
 CREATE FUNCTION _sas.check_rate(rate text) RETURNS SETOF _sas.problem
 LANGUAGE sql STABLE AS $$
     SELECT '/rate_limit', format('invalid rate "%s"', rate),
@@ -37,7 +37,8 @@ LANGUAGE sql STABLE AS $$
     WHERE rate IS NOT NULL AND _sas.rate_per_second(rate) IS NULL
 $$;
 
--- _sas.check_external(a): an external agent is a queue of tasks; what guards HTTP calls has no meaning there.
+-- _sas.check_external(a): errors of an external agent. It is a queue of tasks, so options for HTTP calls
+-- have no meaning.
 CREATE FUNCTION _sas.check_external(a _sas.agent) RETURNS SETOF _sas.problem
 LANGUAGE sql STABLE AS $$
     SELECT '/name', format('the name of an external agent has at most 53 bytes, not %s',
@@ -55,7 +56,7 @@ LANGUAGE sql STABLE AS $$
     UNION ALL SELECT * FROM _sas.check_task_retry(a.retry, '/retry')
 $$;
 
--- _sas.check_agent(a): what is wrong with an agent.
+-- _sas.check_agent(a): errors of an agent.
 CREATE FUNCTION _sas.check_agent(a _sas.agent) RETURNS SETOF _sas.problem
 LANGUAGE plpgsql STABLE AS $$
 DECLARE
@@ -97,24 +98,23 @@ BEGIN
     UNION ALL SELECT * FROM _sas.check_agent_options(a.options)
     UNION ALL SELECT '/headers/' || h, 'an agent with oauth2 makes this header itself', 'Leave it out.',
         '22023'
-              FROM jsonb_object_keys(CASE jsonb_typeof(a.headers) WHEN 'object' THEN a.headers
-                                     ELSE '{}' END) h
-              WHERE a.options ? 'oauth2' AND lower(h) = 'authorization'
+    FROM jsonb_object_keys(CASE jsonb_typeof(a.headers) WHEN 'object' THEN a.headers ELSE '{}' END) h
+    WHERE a.options ? 'oauth2' AND lower(h) = 'authorization'
     UNION ALL SELECT part.place || r.pointer,
         format('"%s" is not a reference to a secret', coalesce(r.path, '')),
         'Templates of an agent can refer to {{secret.NAME}} only.', '42P10'
-              FROM (VALUES ('/headers', a.headers), ('/options', a.options)) AS part (place, value)
-              CROSS JOIN LATERAL _sas.references(part.value) r WHERE r.problem IS NOT NULL
-                  OR r.root IS DISTINCT FROM 'secret' OR r.member IS NULL
+    FROM (VALUES ('/headers', a.headers), ('/options', a.options)) AS part (place, value)
+    CROSS JOIN LATERAL _sas.references(part.value) r
+    WHERE r.problem IS NOT NULL OR r.root IS DISTINCT FROM 'secret' OR r.member IS NULL
     UNION ALL SELECT part.place || r.pointer, format('secret "%s" does not exist', r.member),
         'Set it with sas.set_secret first.', '42704'
-              FROM (VALUES ('/headers', a.headers), ('/options', a.options)) AS part (place, value)
-              CROSS JOIN LATERAL _sas.references(part.value) r
-              WHERE r.problem IS NULL AND r.root = 'secret'
-                  AND NOT EXISTS (SELECT FROM _sas.secret s WHERE s.name = r.member);
+    FROM (VALUES ('/headers', a.headers), ('/options', a.options)) AS part (place, value)
+    CROSS JOIN LATERAL _sas.references(part.value) r
+    WHERE r.problem IS NULL AND r.root = 'secret'
+      AND NOT EXISTS (SELECT FROM _sas.secret s WHERE s.name = r.member);
 END $$;
 
--- _sas.check_breaker_paths(paths): what is wrong with the paths that have a breaker of their own.
+-- _sas.check_breaker_paths(paths): errors of the list of paths that have a breaker of their own.
 CREATE FUNCTION _sas.check_breaker_paths(paths jsonb) RETURNS SETOF _sas.problem
 LANGUAGE sql STABLE AS $$
     SELECT '/breaker/paths', 'expected an array of at most 15 paths, each of which begins with /',
@@ -126,8 +126,8 @@ LANGUAGE sql STABLE AS $$
                          WHERE jsonb_typeof(p) <> 'string' OR p #>> '{}' !~ '^/[^?#]*$') END
 $$;
 
--- _sas.live_agent(name, place): the agent, locked, or an error that says there is none; place is the argument
--- that names it.
+-- _sas.live_agent(agent_name, place): the agent, locked; raises an error if it does not exist. place: the
+-- argument that names it.
 CREATE FUNCTION _sas.live_agent(agent_name text, place text DEFAULT '/name') RETURNS _sas.agent
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -142,7 +142,8 @@ BEGIN
     RETURN a;
 END $$;
 
--- _sas.publish_agent(a): tells the workers that agents have changed.
+-- _sas.publish_agent(agent_id): makes workers reload the agents, and wakes those that can work for this
+-- one.
 CREATE FUNCTION _sas.publish_agent(agent_id int) RETURNS void
 LANGUAGE sql AS $$
     SELECT _sas.announce_agents();
@@ -151,15 +152,15 @@ LANGUAGE sql AS $$
     WHERE EXISTS (SELECT FROM _sas.watch_wait q WHERE q.lane = agent_id);
 $$;
 
--- _sas.agent_facts(a): what was said of an agent; null: there is none.
+-- _sas.agent_facts(a): the definition of an agent, for the history; null: it does not exist.
 CREATE FUNCTION _sas.agent_facts(a _sas.agent) RETURNS jsonb
 LANGUAGE sql STABLE SET intervalstyle = 'postgres' AS $$
     SELECT to_jsonb(a) - '{agent_id,name,rate_per_s,created_at,dropped_at,secrets}'::text[]
     WHERE a.name IS NOT NULL
 $$;
 
--- _sas.record_agent(caller, act, old, new): an agent was changed. Headers and options may hold what is
--- secret: that they changed is written, not their values.
+-- _sas.record_agent(caller, act, old, new): records a change of an agent. Headers and options may contain
+-- secrets: the history says that they changed, not their values.
 CREATE FUNCTION _sas.record_agent(caller oid, act text, old _sas.agent, new _sas.agent) RETURNS void
 LANGUAGE sql AS $$
     SELECT _sas.record_change(caller, act, jsonb_build_object('agent', coalesce(new.name, old.name)),
@@ -167,9 +168,9 @@ LANGUAGE sql AS $$
 $$;
 
 CREATE FUNCTION _sas.create_agent_as(caller oid, name text, base_url text, kind text, headers jsonb,
-                                     max_in_flight int, rate_limit text,
-                                  request_timeout interval, retry jsonb, breaker jsonb, options jsonb)
-                                  RETURNS void
+                                     max_in_flight int, rate_limit text, request_timeout interval,
+                                     retry jsonb, breaker jsonb, options jsonb)
+RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_variable
 DECLARE
@@ -210,8 +211,9 @@ BEGIN
     PERFORM _sas.record_agent(caller, 'create_agent', before, a);
 END $$;
 
--- _sas.say_defaults(before, a): a NOTICE that names what create_agent over an existing agent has set back to
--- its default: what is written is what holds, and what is left out is easily forgotten.
+-- _sas.say_defaults(before, a): sends a NOTICE with the options that create_agent has reset to their
+-- default in an existing agent. create_agent replaces everything, and an omitted option is easily
+-- forgotten.
 CREATE FUNCTION _sas.say_defaults(before _sas.agent, a _sas.agent) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -236,17 +238,17 @@ $$;
 
 CREATE FUNCTION _sas.write_agent(a _sas.agent) RETURNS void
 LANGUAGE sql AS $$
-    UPDATE _sas.agent SET base_url = a.base_url, headers = a.headers, max_in_flight = a.max_in_flight,
-        rate_limit = a.rate_limit, rate_per_s = a.rate_per_s,
-           request_timeout = a.request_timeout, retry = a.retry, breaker = a.breaker, options = a.options,
-               enabled = a.enabled, secrets = _sas.secrets_named(a.headers, a.options)
+    UPDATE _sas.agent
+    SET base_url = a.base_url, headers = a.headers, max_in_flight = a.max_in_flight,
+        rate_limit = a.rate_limit, rate_per_s = a.rate_per_s, request_timeout = a.request_timeout,
+        retry = a.retry, breaker = a.breaker, options = a.options, enabled = a.enabled,
+        secrets = _sas.secrets_named(a.headers, a.options)
     WHERE agent.agent_id = a.agent_id
 $$;
 
 CREATE FUNCTION _sas.alter_agent_as(caller oid, name text, base_url text, kind text, headers jsonb,
-                                    max_in_flight int, rate_limit text,
-                                 request_timeout interval, retry jsonb, breaker jsonb, options jsonb,
-                                     enabled boolean, reset text[]) RETURNS void
+                                    max_in_flight int, rate_limit text, request_timeout interval, retry jsonb,
+                                    breaker jsonb, options jsonb, enabled boolean, reset text[]) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     a _sas.agent := _sas.live_agent(name);
@@ -288,8 +290,9 @@ BEGIN
     PERFORM _sas.record_agent(caller, 'alter_agent', before, a);
 END $$;
 
--- _sas.switch_agent(caller, name, enable): claims from an agent begin again, or stop; false: they had before.
--- Next: its workers read the agent.
+-- _sas.switch_agent(caller, name, enable): allows claims for an agent, or stops them. False: nothing has
+-- changed.
+-- Next: workers reload the agent.
 CREATE FUNCTION _sas.switch_agent(caller oid, name text, enable boolean) RETURNS boolean
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -363,10 +366,10 @@ DECLARE
     a _sas.agent := _sas.live_agent(name);
     ids bigint[];
 BEGIN
-    -- in shared memory only: the row is the workers', and no session may hold it
+    -- in shared memory only: the row belongs to the workers, and no session may lock it
     PERFORM _sas.half_open(a.agent_id);
-    -- whose cool-offs end here is locked first, so that no tick waits for this transaction; what a session
-    -- holds keeps its cool-off
+    -- locks the runs whose cool-offs end here first, so that no tick waits for this transaction; a run that
+    -- another session has locked keeps its cool-off
     PERFORM _sas.wake_on_abort();
     ids := _sas.lock_runs(ARRAY(
         SELECT d.run_id FROM _sas.message d
@@ -375,7 +378,7 @@ BEGIN
         JOIN _sas.workflow_step w ON w.version_id = x.version_id AND w.step_no = d.step_no
             AND w.undo = (s.state = 'compensating')
         WHERE d.actor = 's' AND d.kind = 'ready' AND d.due_at > sas.now() AND w.lane = a.agent_id));
-    -- cool-offs of this agent's steps are due now; the agent's rate and places release them
+    -- cool-offs of this agent's steps are due now; its rate and slots release them
     UPDATE _sas.message d SET due_at = sas.now()
     FROM _sas.step s, _sas.run r, _sas.workflow_step w
     WHERE d.actor = 's' AND d.kind = 'ready' AND d.due_at > sas.now() AND d.run_id = ANY (ids)

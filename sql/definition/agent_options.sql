@@ -1,8 +1,8 @@
 -- SPDX-License-Identifier: PostgreSQL
 --
--- Options of an agent: what may stand in them.
+-- Options of an agent: what they may contain.
 
--- _sas.size_bytes(text): bytes of '8 MB'; null when it is malformed.
+-- _sas.size_bytes(size): the bytes of a size such as '8 MB'; null if it is malformed.
 CREATE FUNCTION _sas.size_bytes(size text) RETURNS bigint
 LANGUAGE plpgsql IMMUTABLE AS $$
 BEGIN
@@ -11,7 +11,7 @@ EXCEPTION WHEN data_exception THEN
     RETURN NULL;
 END $$;
 
--- _sas.check_agent_options(options): what is wrong with the options of an agent.
+-- _sas.check_agent_options(options): errors of the options of an agent.
 CREATE FUNCTION _sas.check_agent_options(options jsonb) RETURNS SETOF _sas.problem
 LANGUAGE sql STABLE AS $$
     SELECT * FROM _sas.check_keys(options, '/options',
@@ -35,8 +35,9 @@ LANGUAGE sql STABLE AS $$
     UNION ALL SELECT p.* FROM _sas.check_keep(options -> 'keep') p WHERE options ? 'keep'
 $$;
 
--- _sas.check_agent_files(caller, old, options): raises when this role names a file of the server that it may
--- not read: workers read it as the user of the server. Below sas.secret_directory every admin may.
+-- _sas.check_agent_files(caller, old, options): raises an error if this role names a file of the server
+-- that it may not read, because workers read it as the server's user. Every admin may name files below
+-- sas.secret_directory.
 CREATE FUNCTION _sas.check_agent_files(caller oid, old jsonb, options jsonb) RETURNS void
 LANGUAGE plpgsql STABLE AS $$
 DECLARE
@@ -54,7 +55,7 @@ BEGIN
     END LOOP;
 END $$;
 
--- _sas.check_keep(keep): what is wrong with the option that says which parts of answers are stored.
+-- _sas.check_keep(keep): errors of the option "keep", which selects the parts of answers that are stored.
 CREATE FUNCTION _sas.check_keep(keep jsonb) RETURNS SETOF _sas.problem
 LANGUAGE sql IMMUTABLE AS $$
     SELECT '/options/keep', 'keep must be an array of at most 100 paths',
@@ -69,7 +70,7 @@ LANGUAGE sql IMMUTABLE AS $$
        OR e.value #>> '{}' !~ E'^(status|headers(\\.[a-z0-9_]+)?|body(\\.[^.]+)*)$'
 $$;
 
--- _sas.check_sign(sign): what is wrong with the option that signs calls.
+-- _sas.check_sign(sign): errors of the option "sign", which signs calls.
 CREATE FUNCTION _sas.check_sign(sign jsonb) RETURNS SETOF _sas.problem
 LANGUAGE plpgsql STABLE AS $$
 DECLARE
@@ -101,8 +102,8 @@ BEGIN
                                OR sign ->> 'prefix' !~ '^[[:graph:] ]{0,100}$');
 END $$;
 
--- _sas.check_own_secret(secret, place, several): a secret of its own, since options stand in sas.agents and
--- in dumps; an array of some where a message may bear several signatures.
+-- _sas.check_own_secret(secret, place, several): the value must be a reference to a secret, because options
+-- are shown in sas.agents and in dumps. several: it may be an array, for messages with several signatures.
 CREATE FUNCTION _sas.check_own_secret(secret jsonb, place text, several boolean) RETURNS SETOF _sas.problem
 LANGUAGE sql STABLE AS $$
     SELECT place, 'expected a reference to a secret'
@@ -118,7 +119,7 @@ LANGUAGE sql STABLE AS $$
                      OR s #>> '{}' !~ '^[{]{2} *secret[.][a-z][a-z0-9_]* *[}]{2}$')
 $$;
 
--- _sas.check_oauth2(oauth2): what is wrong with the option by which calls bear an access token.
+-- _sas.check_oauth2(oauth2): errors of the option "oauth2", by which calls carry an access token.
 CREATE FUNCTION _sas.check_oauth2(oauth2 jsonb) RETURNS SETOF _sas.problem
 LANGUAGE plpgsql STABLE AS $$
 DECLARE

@@ -1,11 +1,12 @@
 -- SPDX-License-Identifier: PostgreSQL
 --
--- Check: everything that is wrong with a definition.
+-- Check: all errors of a definition.
 
--- _sas.check_definition(definition, name, caller): all problems, each once, in reading order of importance.
--- name: the workflow that it is to be, so that it cannot include itself; null when that is not known.
--- included: of the definition of a run, see _sas.scopes. rights: also what the caller may not call, ask or
--- start; else only what it may not include.
+-- _sas.check_definition(definition, name, caller, included, rights): all errors, each once, the most
+-- important first.
+--   name      the name that the workflow will have, so that it cannot include itself; null: unknown
+--   included  for the definition of a run, see _sas.scopes
+--   rights    also check what the caller may not call, ask or start; else only what it may not include
 CREATE FUNCTION _sas.check_definition(definition jsonb, name text, caller oid, included jsonb DEFAULT '{}',
                                       rights boolean DEFAULT true)
 RETURNS SETOF _sas.problem
@@ -71,8 +72,8 @@ BEGIN
     END IF;
 END $$;
 
--- _sas.check_included(scopes, caller): what has become wrong with the steps of included workflows since they
--- were created, or is wrong for this caller; null: for nobody.
+-- _sas.check_included(scopes, caller): errors that steps of included workflows have got since they were
+-- created, or have for this caller; caller null: for any role.
 CREATE FUNCTION _sas.check_included(scopes _sas.scope[], caller oid) RETURNS SETOF _sas.problem
 LANGUAGE sql STABLE AS $$
     SELECT s.path || '/include', format('in workflow "%s", at %s: %s', s.workflow, p.path, p.problem),
@@ -88,8 +89,8 @@ LANGUAGE sql STABLE AS $$
     WHERE s.no > 1
 $$;
 
--- _sas.check_planned(scopes, nodes, refs): what is planned at submit must know its input there: no include
--- that it is in, directly or through others, may refer to what comes out of steps.
+-- _sas.check_planned(scopes, nodes, refs): errors of includes that are planned at submit: their input must
+-- be known then, so no include around them, directly or not, may refer to results of steps.
 CREATE FUNCTION _sas.check_planned(scopes _sas.scope[], nodes _sas.flow_node[], refs _sas.flow_reference[])
 RETURNS SETOF _sas.problem
 LANGUAGE sql STABLE AS $$

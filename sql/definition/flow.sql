@@ -1,8 +1,8 @@
 -- SPDX-License-Identifier: PostgreSQL
 --
--- Flow: order written as a shape, nested {"sequence": [...]} and {"concurrence": [...]}.
+-- Flow: order written as a nested shape, {"sequence": [...]} and {"concurrence": [...]}.
 
--- _sas.check_flow(flow, steps): what is wrong with the shape.
+-- _sas.check_flow(flow, steps): errors of a flow.
 CREATE FUNCTION _sas.check_flow(flow jsonb, steps jsonb) RETURNS SETOF _sas.problem
 LANGUAGE sql STABLE AS $$
     WITH RECURSIVE part AS (
@@ -37,12 +37,12 @@ LANGUAGE sql STABLE AS $$
     FROM leaf l WHERE l.n > 1
 $$;
 
--- _sas.flow_gates(scopes): which gate each step of a flow goes in by, and out by.
+-- _sas.flow_gates(scopes): the gates before and after each step of a flow.
 --
--- A gate stands between two neighbours of a sequence. From the top down each
--- part is told its two gates: a concurrence hands them on to all its parts, a
--- sequence gives the first to its first part, the last to its last part, and
--- makes new ones between. So each step has one gate at most on either side.
+-- A gate is between two neighbours in a sequence. From the top down, each part gets its two gates: a
+-- concurrence passes them on to all its parts; a sequence passes the first gate to its first part and the
+-- last gate to its last part, and adds new gates in between. So each step has at most one gate on either
+-- side.
 CREATE FUNCTION _sas.flow_gates(scopes _sas.scope[])
 RETURNS TABLE (scope int, local text, gate_in text, gate_out text)
 LANGUAGE sql STABLE AS $$
@@ -64,8 +64,8 @@ LANGUAGE sql STABLE AS $$
     SELECT p.scope, p.value #>> '{}', p.gate_in, p.gate_out FROM part p WHERE jsonb_typeof(p.value) = 'string'
 $$;
 
--- _sas.add_flow(scopes, nodes, ...): the edges of the flows. Between n steps and m a hidden step
--- stands for the gate when that takes fewer edges.
+-- _sas.add_flow(scopes, nodes): the edges of the flows. A gate between n and m steps becomes a hidden step
+-- if that takes fewer edges.
 CREATE FUNCTION _sas.add_flow(scopes _sas.scope[], INOUT nodes _sas.flow_node[], OUT from_nos int[],
                               OUT to_nos int[])
 LANGUAGE plpgsql STABLE AS $$

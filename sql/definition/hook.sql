@@ -1,9 +1,9 @@
 -- SPDX-License-Identifier: PostgreSQL
 --
--- Hooks in a definition: what may stand there, and how they are stored.
+-- Hooks of a definition: what they may contain, and how they are stored.
 
--- _sas.set_alert_hook_as(caller, function): puts it in the place of the one before; null: none. It is called
--- as the caller.
+-- _sas.set_alert_hook_as(caller, function): the body of sas.set_alert_hook: replaces the alert hook; null:
+-- there is none any more. The function is called as the caller.
 CREATE FUNCTION _sas.set_alert_hook_as(caller oid, function regprocedure) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET jit = off AS $$
 DECLARE
@@ -19,20 +19,21 @@ BEGIN
     IF name IS NULL THEN
         RETURN;
     END IF;
-    -- a workflow that was dropped when it was made: nobody can see, submit or change it
+    -- a workflow that is dropped from the beginning: no one can see, submit or change it
     INSERT INTO _sas.workflow (name, owner, version, created_at, dropped_at)
     VALUES ('alert_hook', caller, 1, sas.now(), sas.now()) RETURNING workflow_id INTO flow;
-    PERFORM _sas.store_version(flow, 1,
-                               jsonb_build_object('steps',
-                                                  jsonb_build_object('hook',
-                        jsonb_build_object('function', name)), 'on_failure', 'fail'), caller);
+    PERFORM _sas.store_version(
+        flow, 1,
+        jsonb_build_object('steps', jsonb_build_object('hook', jsonb_build_object('function', name)),
+                           'on_failure', 'fail'),
+        caller);
     SELECT v.version_id INTO version FROM _sas.workflow_version v WHERE v.workflow_id = flow;
     INSERT INTO _sas.workflow_hook (version_id, hook_no, events, hook_version_id)
     VALUES (version, 0, '{}', version);
     INSERT INTO _sas.alert_hook (version_id, function, owner) VALUES (version, name, caller);
 END $$;
 
--- _sas.hook_events(value): the states and results that "on" stands for; without it every state.
+-- _sas.hook_events(value): the states and results that "on" means; without "on", every state.
 CREATE FUNCTION _sas.hook_events(value jsonb) RETURNS text[]
 LANGUAGE sql IMMUTABLE AS $$
     SELECT CASE WHEN value IS NULL THEN '{scheduled,pending,running,paused,compensating,stopped}'::text[]
@@ -44,7 +45,7 @@ LANGUAGE sql IMMUTABLE AS $$
                                                      ELSE ARRAY[e] END) x ORDER BY x) END
 $$;
 
--- _sas.check_hook_events(value, path): what is wrong with the states and results that a hook names.
+-- _sas.check_hook_events(value, path): errors of the states and results that a hook names.
 CREATE FUNCTION _sas.check_hook_events(value jsonb, path text) RETURNS SETOF _sas.problem
 LANGUAGE sql STABLE AS $$
     SELECT path, 'a hook needs a state or result',
@@ -61,7 +62,7 @@ LANGUAGE sql STABLE AS $$
             'cancelled,failure}') p
 $$;
 
--- _sas.check_hook(hook, path, caller): what is wrong with one hook of a definition, an object.
+-- _sas.check_hook(hook, path, caller): errors of one hook of a definition, an object.
 CREATE FUNCTION _sas.check_hook(hook jsonb, path text, caller oid) RETURNS SETOF _sas.problem
 LANGUAGE plpgsql STABLE AS $$
 BEGIN
@@ -98,7 +99,7 @@ BEGIN
     END IF;
 END $$;
 
--- _sas.check_hooks(value, caller): what is wrong with the hooks of a definition.
+-- _sas.check_hooks(value, caller): errors of the hooks of a definition.
 CREATE FUNCTION _sas.check_hooks(value jsonb, caller oid) RETURNS SETOF _sas.problem
 LANGUAGE plpgsql STABLE AS $$
 DECLARE
@@ -123,8 +124,8 @@ BEGIN
     END IF;
 END $$;
 
--- _sas.store_hooks(version_id): writes the hooks of a version that has just been stored. A hook that is a
--- function or call gets a version of its own: of the same workflow, with a negative number, seen nowhere.
+-- _sas.store_hooks(for_version): stores the hooks of a version that has just been stored. A hook that is a
+-- function or call gets a hidden version of its own, of the same workflow, with a negative number.
 CREATE FUNCTION _sas.store_hooks(for_version int) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -143,7 +144,7 @@ BEGIN
             PERFORM _sas.store_version(v.workflow_id, hidden,
                                        jsonb_build_object('steps', jsonb_build_object('hook', hook - 'on'),
                                                           'on_failure', 'fail', 'auto_rescue', true)
-                                       -- it is told what the run has, and may say it again
+                                       -- its input has values of the run, and its output may repeat them
                                        || CASE WHEN v.mask IS NULL THEN '{}' ELSE
                                           '{"mask": ["input", "output", "steps.hook"]}' END::jsonb,
                                        v.created_by);
@@ -154,10 +155,12 @@ BEGIN
         INSERT INTO _sas.workflow_hook
         VALUES (v.version_id, n, _sas.hook_events(hook -> 'on'), hook ->> 'notify', hidden_id);
     END LOOP;
-    -- who submits must be allowed to call them, as the functions of steps
-    UPDATE _sas.workflow_version x SET functions = ARRAY(SELECT DISTINCT f
-                                                         FROM unnest(x.functions
-                    || ARRAY(SELECT h ->> 'function' FROM jsonb_array_elements(v.definition -> 'hooks') h
-                             WHERE h ? 'function')) f)
+    -- a role that submits must be allowed to call them, like the functions of steps
+    UPDATE _sas.workflow_version x
+    SET functions = ARRAY(
+        SELECT DISTINCT f
+        FROM unnest(x.functions || ARRAY(SELECT h ->> 'function'
+                                         FROM jsonb_array_elements(v.definition -> 'hooks') h
+                                         WHERE h ? 'function')) f)
     WHERE x.version_id = for_version AND n > 0;
 END $$;

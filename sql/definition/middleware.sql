@@ -1,16 +1,15 @@
 -- SPDX-License-Identifier: PostgreSQL
 --
--- Middleware: functions of an admin around what runs do, in the phases plan
--- (a submit), call, function (a step or undo of that kind) and finalize. Each wraps what
--- stands inside it: befores from the outermost to the innermost, then the
--- thing itself, then the afters the other way round.
+-- Middleware: functions of an admin around the phases of runs: plan (a submit), call, function (a step or
+-- undo of that kind) and finalize. Each wraps what is inside it: the "before" functions run from the
+-- outermost to the innermost, then the work itself, then the "after" functions in reverse order.
 --
--- They are called as the role that created them, in the transaction of what they
--- wrap: a middleware gives nobody a right, and what it wrote goes with the rest.
--- A superuser's run takes only what superusers created, and passes by the rest.
+-- They are called as the role that created them, in the transaction of what they wrap. So a middleware
+-- gives no role a right, and its writes commit or roll back with the rest. A run of a superuser uses only
+-- middleware of superusers and leaves out the rest.
 
--- _sas.place_middleware(phase): gives each its place: what was said of their order first, then those of all
--- workflows outside those of one, then as they were created. Raises when they go round in a circle.
+-- _sas.place_middleware(for_phase): gives each middleware its place: by the given order first, then those
+-- of all workflows outside those of one workflow, then by creation. Raises an error if they form a cycle.
 CREATE FUNCTION _sas.place_middleware(for_phase text) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -22,7 +21,7 @@ DECLARE
     placed int[] := '{}';
     next int;
 BEGIN
-    -- one that replaces another stands for it
+    -- a middleware that replaces another one takes its place
     WITH m AS (SELECT x.*, array_position(ids, coalesce(y.middleware_id, x.middleware_id)) AS no
                FROM _sas.middleware x LEFT JOIN _sas.middleware y ON y.phase = for_phase
                    AND y.name = x.replaces WHERE x.phase = for_phase)
@@ -46,14 +45,14 @@ BEGIN
         ORDER BY g LIMIT 1;
         placed := placed || next;
     END LOOP;
-    UPDATE _sas.middleware m SET place = array_position(placed,
-                                                        array_position(ids,
-                    coalesce(o.middleware_id, m.middleware_id)))
+    UPDATE _sas.middleware m
+    SET place = array_position(placed, array_position(ids, coalesce(o.middleware_id, m.middleware_id)))
     FROM _sas.middleware x LEFT JOIN _sas.middleware o ON o.phase = for_phase AND o.name = x.replaces
     WHERE x.middleware_id = m.middleware_id AND m.phase = for_phase;
 END $$;
 
--- _sas.middleware_function(f, path): the name of a function (jsonb) returns jsonb, for keeping.
+-- _sas.middleware_function(caller, f, path): the name under which a function (jsonb) returns jsonb is
+-- stored.
 CREATE FUNCTION _sas.middleware_function(caller oid, f regprocedure, path text) RETURNS text
 LANGUAGE plpgsql STABLE AS $$
 DECLARE
@@ -79,7 +78,8 @@ BEGIN
     RETURN name;
 END $$;
 
--- _sas.middleware_facts(name, phase): what was said of it; null: there is none.
+-- _sas.middleware_facts(name, phase): the definition of a middleware, for the history; null: it does not
+-- exist.
 CREATE FUNCTION _sas.middleware_facts(name text, phase text) RETURNS jsonb
 LANGUAGE sql STABLE AS $$
     SELECT jsonb_build_object('before', m.before_function, 'after', m.after_function, 'workflow', f.name,
@@ -89,15 +89,16 @@ LANGUAGE sql STABLE AS $$
     WHERE m.name = $1 AND m.phase = $2
 $$;
 
--- _sas.record_middleware(caller, act, name, phase, old): it was changed in a phase where it had been old.
+-- _sas.record_middleware(caller, act, name, phase, old): records a change of a middleware in a phase. old:
+-- its definition before.
 CREATE FUNCTION _sas.record_middleware(caller oid, act text, name text, phase text, old jsonb) RETURNS void
 LANGUAGE sql AS $$
     SELECT _sas.record_change(caller, act, jsonb_build_object('middleware', name, 'phase', phase), old,
                               _sas.middleware_facts(name, phase))
 $$;
 
--- _sas.check_middleware_owner(caller, name, phase): raises when that is a superuser's, and the caller is
--- none.
+-- _sas.check_middleware_owner(caller, middleware_name, of_phase): raises an error if the middleware belongs
+-- to a superuser and the caller is not one.
 CREATE FUNCTION _sas.check_middleware_owner(caller oid, middleware_name text, of_phase text) RETURNS void
 LANGUAGE plpgsql STABLE AS $$
 BEGIN
@@ -149,8 +150,8 @@ BEGIN
         RAISE EXCEPTION 'there is no other middleware "%" in phase %', other, $3
             USING ERRCODE = 'undefined_object',
                 DETAIL = _sas.at(CASE WHEN other = ANY ($7) THEN '/goes_before'
-                                WHEN other = ANY ($8) THEN '/goes_after' ELSE '/replaces' END),
-                  HINT = 'See sas.middlewares for existing middlewares.';
+                                      WHEN other = ANY ($8) THEN '/goes_after' ELSE '/replaces' END),
+                HINT = 'See sas.middlewares for existing middlewares.';
     END IF;
     IF $9 IS NOT NULL AND (cardinality($7) + cardinality($8) > 0
                            OR EXISTS (SELECT FROM _sas.middleware m WHERE m.phase = $3
@@ -206,8 +207,8 @@ BEGIN
     PERFORM _sas.record_middleware(caller, 'drop_middleware', $2, e.key, e.value) FROM jsonb_each(old) e;
 END $$;
 
--- _sas.check_middleware(caller, workflow): raises when the role that created a middleware which applies to a
--- run of the caller may no longer call its functions.
+-- _sas.check_middleware(caller, workflow): raises an error if a middleware applies to runs of the caller,
+-- and the role that created it may not call its functions any more.
 CREATE FUNCTION _sas.check_middleware(caller oid, workflow text) RETURNS void
 LANGUAGE plpgsql STABLE AS $$
 DECLARE

@@ -2,12 +2,11 @@
 --
 -- Nodes: a definition with everything that it includes, as a list of steps.
 --
--- A step {"include": "workflow"} becomes two hidden or plain steps of kind
--- join with the steps of that workflow between them: the open end, whose
--- result is the input that they see, and the close end, which bears the name
--- of the step and whose result is the output of that workflow.
+-- A step {"include": "workflow"} becomes two steps of kind join with the steps of that workflow between
+-- them: an opening step, whose result is the input that the inner steps see, and a closing step, which has
+-- the name of the step and the output of that workflow as its result.
 
--- _sas.include_problem(workflow, caller, chain): why it cannot be included here; null when it can.
+-- _sas.include_problem(f, workflow, caller, chain): why it cannot be included here; null if it can.
 CREATE FUNCTION _sas.include_problem(f _sas.workflow, workflow text, caller oid, chain text[])
 RETURNS _sas.problem
 LANGUAGE sql STABLE AS $$
@@ -26,16 +25,18 @@ LANGUAGE sql STABLE AS $$
     END
 $$;
 
--- _sas.policy(on_failure, above): what holds for a step: its own word, else that of the level above.
+-- _sas.policy(on_failure, above): the on_failure of a step: its own, else that of the level above.
 CREATE FUNCTION _sas.policy(on_failure jsonb, above jsonb) RETURNS jsonb
 LANGUAGE sql IMMUTABLE AS $$
-    SELECT above || CASE jsonb_typeof(on_failure) WHEN 'object' THEN on_failure
-                         WHEN 'string' THEN jsonb_build_object('transient', on_failure, 'permanent',
-                                     on_failure) ELSE '{}' END
+    SELECT above
+           || CASE jsonb_typeof(on_failure)
+              WHEN 'object' THEN on_failure
+              WHEN 'string' THEN jsonb_build_object('transient', on_failure, 'permanent', on_failure)
+              ELSE '{}' END
 $$;
 
--- _sas.recovery_of(definition, above): what holds for its steps that say nothing themselves. A definition
--- that is checked may still have another type there.
+-- _sas.recovery_of(definition, above): the recovery of steps that have none of their own. While a
+-- definition is being checked, the key may have a wrong type.
 CREATE FUNCTION _sas.recovery_of(definition jsonb, above jsonb) RETURNS jsonb
 LANGUAGE sql IMMUTABLE AS $$
     SELECT CASE WHEN jsonb_typeof(r -> 'pauses') = 'array' OR jsonb_typeof(r) = 'object' AND NOT r ? 'pauses'
@@ -43,8 +44,9 @@ LANGUAGE sql IMMUTABLE AS $$
     FROM (SELECT definition -> 'recovery' AS r) d
 $$;
 
--- _sas.scopes(definition, name, caller, included): the definition, then all that it includes, directly or
--- through others. included: by their prefixes, what planning has made of those that are planned at submit.
+-- _sas.scopes(definition, name, caller, included): the definition, then everything that it includes,
+-- directly or through others. included: by their prefixes, the definitions that planning has built for
+-- includes that are planned at submit.
 CREATE FUNCTION _sas.scopes(definition jsonb, name text, caller oid, included jsonb, OUT scopes _sas.scope[],
                             OUT problems _sas.problem[])
 LANGUAGE plpgsql STABLE AS $$
@@ -76,7 +78,7 @@ BEGIN
             SELECT * INTO f FROM _sas.workflow w WHERE w.name = e.workflow AND w.dropped_at IS NULL;
             SELECT * INTO v FROM _sas.workflow_version x WHERE x.workflow_id = f.workflow_id
                 AND x.version = coalesce(_sas.runnable_version(caller, f), f.version);
-            -- with a plan function the steps may all come from there
+            -- with a plan function all steps may come from that function
             v.definition := coalesce(included -> (s.prefix || e.key || '.'), '{"steps": {}}' || v.definition);
             p := _sas.include_problem(f, e.workflow, caller, s.chain);
             place := CASE s.no WHEN 1 THEN _sas.pointer('/steps', e.key) ELSE s.path END;
@@ -101,8 +103,9 @@ BEGIN
     END LOOP;
 END $$;
 
--- _sas.number_steps(scopes): the steps, numbered from 1 in the order of planning: what is included comes
--- before the step that includes it. The next number is left to finalize, the last go to open ends.
+-- _sas.number_steps(scopes): the steps, numbered from 1 in the order of planning: included steps come
+-- before the step that includes them. The next number is left for finalize; opening steps get the last
+-- ones.
 CREATE FUNCTION _sas.number_steps(scopes _sas.scope[]) RETURNS _sas.flow_node[]
 LANGUAGE sql STABLE AS $$
     WITH scope AS (SELECT * FROM unnest(scopes)),
@@ -124,11 +127,10 @@ LANGUAGE sql STABLE AS $$
         FROM step t)
     SELECT coalesce(array_agg(ROW(x.no, x.kind, x.scope, x.sees, x.name, x.local, x.entry, x.key, x.path,
                                   x.body)::_sas.flow_node ORDER BY x.no), '{}')
-    FROM (SELECT t.no, CASE WHEN t.inner_scope IS NULL THEN 'step'
-          ELSE 'close' END AS kind, t.scope, coalesce(t.inner_scope, t.scope) AS sees,
-                 t.name, t.local, CASE WHEN t.inner_scope IS NULL THEN t.no
-                     ELSE t.n + 1 + t.open_no END AS entry, t.key, t.path,
-                 CASE WHEN t.inner_scope IS NULL THEN t.body ELSE t.inner_body END AS body
+    FROM (SELECT t.no, CASE WHEN t.inner_scope IS NULL THEN 'step' ELSE 'close' END AS kind, t.scope,
+                 coalesce(t.inner_scope, t.scope) AS sees, t.name, t.local,
+                 CASE WHEN t.inner_scope IS NULL THEN t.no ELSE t.n + 1 + t.open_no END AS entry, t.key,
+                 t.path, CASE WHEN t.inner_scope IS NULL THEN t.body ELSE t.inner_body END AS body
           FROM numbered t
           UNION ALL
           SELECT t.n + 1 + t.open_no, 'open', t.scope, t.scope, t.name || '.(input)', NULL,
@@ -137,8 +139,8 @@ LANGUAGE sql STABLE AS $$
           FROM numbered t WHERE t.inner_scope IS NOT NULL) x
 $$;
 
--- _sas.node_references(scopes, nodes): every reference, also in what is included, and in the output of the
--- run.
+-- _sas.node_references(scopes, nodes): all references, also those in included workflows and in the output
+-- of the run.
 CREATE FUNCTION _sas.node_references(scopes _sas.scope[], nodes _sas.flow_node[])
 RETURNS _sas.flow_reference[]
 LANGUAGE sql STABLE AS $$

@@ -1,10 +1,10 @@
 -- SPDX-License-Identifier: PostgreSQL
 --
--- Order: which step comes before which.
+-- Order: which step must end before which other step.
 
--- _sas.compile(definition, name, caller, included): a definition as steps and edges.
---   included: see _sas.scopes
---   problems: only what is wrong with what it includes; unknown names are left out of the edges
+-- _sas.compile(definition, name, caller, included): compiles a definition into steps and edges.
+--   included  see _sas.scopes
+--   problems  only errors of what it includes; edges with unknown names are left out
 CREATE FUNCTION _sas.compile(definition jsonb, name text, caller oid, included jsonb,
                              OUT scopes _sas.scope[], OUT nodes _sas.flow_node[],
                              OUT refs _sas.flow_reference[],
@@ -31,7 +31,7 @@ BEGIN
           SELECT f.no, r.node
           FROM unnest(refs) r JOIN unnest(nodes) f ON f.scope = r.scope AND f.local = r.member
           WHERE r.root = 'steps' AND NOT r.undo AND r.node > 0 AND f.entry <> r.node
-            -- whoever hands out a token comes before the step that waits for it
+            -- a step that hands out a token comes before the step that waits for it
             AND r.third IS DISTINCT FROM 'token') x;
     SELECT array_agg(e.from_no) AS from_nos, array_agg(e.to_no) AS to_nos INTO more
     FROM _sas.include_edges(nodes, from_nos, to_nos) e;
@@ -39,8 +39,9 @@ BEGIN
     to_nos := coalesce(to_nos, '{}') || coalesce(more.to_nos, '{}');
 END $$;
 
--- _sas.include_edges(nodes, from_nos, to_nos): the open end of an include comes before what waits for
--- nothing else inside, the close end after what nothing else inside waits for.
+-- _sas.include_edges(nodes, from_nos, to_nos): edges of includes: the opening step comes before inner steps
+-- that wait for no other inner step, and the closing step after inner steps for which no other inner step
+-- waits.
 CREATE FUNCTION _sas.include_edges(nodes _sas.flow_node[], from_nos int[], to_nos int[])
 RETURNS TABLE (from_no int, to_no int)
 LANGUAGE sql STABLE AS $$
@@ -60,8 +61,8 @@ LANGUAGE sql STABLE AS $$
     SELECT i.open_no, i.close_no FROM inclusion i LEFT JOIN node m ON m.scope = i.scope WHERE m.no IS NULL
 $$;
 
--- _sas.cycles(nodes, from_nos, to_nos): each cycle that shares no step with one before it, as the
--- names of its steps in order; at most twenty. What cannot be named is left out.
+-- _sas.cycles(nodes, from_nos, to_nos): each cycle that shares no step with a cycle before it, as the names
+-- of its steps in order; at most twenty. Steps without a name are left out.
 CREATE FUNCTION _sas.cycles(nodes _sas.flow_node[], from_nos int[], to_nos int[])
 RETURNS TABLE (path text, names text[])
 LANGUAGE plpgsql STABLE AS $$
@@ -82,7 +83,8 @@ BEGIN
     END LOOP;
 END $$;
 
--- _sas.check_order(...): cycles; without any, undos that refer to what is not before them.
+-- _sas.check_order(...): errors for cycles; if there are none, errors for undos that refer to steps which
+-- are not before them.
 CREATE FUNCTION _sas.check_order(nodes _sas.flow_node[], refs _sas.flow_reference[], from_nos int[],
                                  to_nos int[]) RETURNS SETOF _sas.problem
 LANGUAGE plpgsql STABLE AS $$
@@ -90,9 +92,9 @@ BEGIN
     RETURN QUERY
     SELECT c.path,
            format('the steps form a cycle: %s',
-                  array_to_string(CASE WHEN cardinality(c.names) > 20 THEN c.names[:10] || '...'::text
-                                  || c.names[cardinality(c.names) - 8:] ELSE c.names END
-                                                                       || c.names[1], ' -> ')),
+                  array_to_string(CASE WHEN cardinality(c.names) > 20
+                                       THEN c.names[:10] || '...'::text || c.names[cardinality(c.names) - 8:]
+                                       ELSE c.names END || c.names[1], ' -> ')),
            'Remove one of the steps, or the reference to it, from the cycle.', '42P17'
     FROM _sas.cycles(nodes, from_nos, to_nos) c;
     IF FOUND THEN

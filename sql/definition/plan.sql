@@ -1,21 +1,20 @@
 -- SPDX-License-Identifier: PostgreSQL
 --
--- Plan: what a run is to do may be known at its submit only: a workflow names
--- a function that returns its steps, or steps whose agent is a reference to
--- the input. Such a run gets a version of its own, shared with all runs for
--- which the same came out.
+-- Plan: some runs are complete only with their input: their workflow names a function that returns its
+-- steps, or has steps whose agent is a reference to the input. Such a run gets a version of its own, shared
+-- by all runs for which planning has the same result.
 
--- _sas.hidden_version(): a version number for what nobody has written: negative, and never given twice.
+-- _sas.hidden_version(): a number for a version that sas generates: negative, and never used twice.
 CREATE FUNCTION _sas.hidden_version() RETURNS int
 LANGUAGE sql AS $$ SELECT (-nextval('_sas.workflow_version_version_id_seq'))::int $$;
 
--- _sas.is_planned(definition): is it complete only with the input of a run?
+-- _sas.is_planned(definition): is the definition complete only with the input of a run?
 CREATE FUNCTION _sas.is_planned(definition jsonb) RETURNS boolean
 LANGUAGE sql IMMUTABLE AS $$
     SELECT definition ? 'plan' OR definition @? '$.steps.* ? (exists (@.agents))'
 $$;
 
--- _sas.check_plan(value, path, caller)
+-- _sas.check_plan(definition, caller): checks the plan function of a definition.
 CREATE FUNCTION _sas.check_plan(definition jsonb, caller oid) RETURNS SETOF _sas.problem
 LANGUAGE plpgsql STABLE AS $$
 BEGIN
@@ -24,8 +23,8 @@ BEGIN
     END IF;
 END $$;
 
--- _sas.check_agents(body, path): an agent that is known at submit only: one reference to the input, and the
--- names that it may give.
+-- _sas.check_agents(body, path): checks an agent that is known only at submit: one reference to the input,
+-- and a pattern of allowed names.
 CREATE FUNCTION _sas.check_agents(body jsonb, path text) RETURNS SETOF _sas.problem
 LANGUAGE sql STABLE AS $$
     SELECT path || '/agents', 'agents must be a pattern of names',
@@ -44,12 +43,12 @@ LANGUAGE sql STABLE AS $$
     WHERE NOT body ? 'agents' AND body ->> 'agent' ~ E'\\{\\{'
 $$;
 
--- _sas.matches(name, pattern): * stands for any characters.
+-- _sas.matches(name, pattern): does the name match the pattern, in which * means any characters?
 CREATE FUNCTION _sas.matches(name text, pattern text) RETURNS boolean
 LANGUAGE sql IMMUTABLE AS $$ SELECT name LIKE replace(replace(pattern, '_', E'\\_'), '*', '%') $$;
 
--- _sas.resolve_agents(definition, input, prefix): the agents that this input names put in their places;
--- refuses those that may not be. prefix: of what is included in the definition of the run, else empty.
+-- _sas.resolve_agents(definition, input, prefix): replaces references by the agents that this input names;
+-- raises an error if one is not allowed. prefix: that of an included workflow, else empty.
 CREATE FUNCTION _sas.resolve_agents(definition jsonb, input jsonb, prefix text) RETURNS jsonb
 LANGUAGE plpgsql STABLE AS $$
 DECLARE
@@ -78,12 +77,13 @@ BEGIN
     RETURN definition;
 END $$;
 
--- _sas.include_place(prefix): where the definition of the run includes, directly or not, what has this
--- prefix.
+-- _sas.include_place(prefix): the place in the definition of the run where the include with this prefix
+-- begins.
 CREATE FUNCTION _sas.include_place(prefix text) RETURNS text
 LANGUAGE sql IMMUTABLE AS $$ SELECT _sas.pointer('/steps', split_part(prefix, '.', 1)) || '/include' $$;
 
--- _sas.add_plan(workflow, definition, more): a definition with what its plan function has returned.
+-- _sas.add_plan(workflow, definition, more): the definition together with what its plan function has
+-- returned.
 CREATE FUNCTION _sas.add_plan(workflow text, definition jsonb, more jsonb) RETURNS jsonb
 LANGUAGE plpgsql STABLE AS $$
 DECLARE
@@ -99,10 +99,10 @@ BEGIN
                                  || coalesce(more -> 'steps', '{}'));
 END $$;
 
--- _sas.wanted_plan(caller, version, input, made): the definition of a run with this input, and of what it
--- includes (see _sas.scopes), as far as that is planned at submit. made: what plan functions have returned,
--- by prefix; that of the run itself has the prefix ''. Where one is missing: its prefix, the function and its
--- input, and nothing else. So plan functions can be called in a session, or each by a claim of its own.
+-- _sas.wanted_plan(caller, v, input, made): the definition of a run with this input, and what planning
+-- makes of its includes (see _sas.scopes). made: what plan functions have returned, by prefix; the run
+-- itself has the prefix ''. If a result is missing, only its prefix, the function and its input are
+-- returned. So plan functions can be called in a session, or each under a claim of its own.
 CREATE FUNCTION _sas.wanted_plan(caller oid, v _sas.workflow_version, input jsonb, made jsonb,
                                  OUT whole jsonb, OUT included jsonb, OUT prefix text, OUT function text,
                                  OUT function_input jsonb)
@@ -156,9 +156,9 @@ BEGIN
     END LOOP;
 END $$;
 
--- _sas.planned_includes(caller, definition, input, chain): what a definition includes that is planned, or
--- includes others, with its input; null: it is not known before the run, and problem says why. What would
--- include itself is left out, and refused by _sas.scopes.
+-- _sas.planned_includes(caller, definition, input, chain): the includes of a definition that are planned,
+-- or that include others, with their input; null: it is not known before the run, and problem says why. A
+-- workflow that would include itself is left out; _sas.scopes refuses it.
 CREATE FUNCTION _sas.planned_includes(caller oid, definition jsonb, input jsonb, chain text)
 RETURNS TABLE (step text, workflow text, input jsonb, problem text, definition jsonb)
 LANGUAGE sql STABLE AS $$
@@ -177,8 +177,8 @@ LANGUAGE sql STABLE AS $$
     ORDER BY s.key
 $$;
 
--- _sas.calls_plans(owner, workflow_id): do plan functions run inside a submit of this workflow by that role:
--- its own, or of what it includes? No scheduler may make such a submit.
+-- _sas.calls_plans(owner, for_workflow): does a submit of this workflow by that role call plan functions,
+-- its own or those of includes? A scheduler must not make such a submit.
 CREATE FUNCTION _sas.calls_plans(owner oid, for_workflow int) RETURNS boolean
 LANGUAGE sql STABLE AS $$
     SELECT coalesce((SELECT EXISTS (SELECT FROM _sas.scopes(v.definition, f.name, $1, '{}') c
@@ -190,8 +190,8 @@ LANGUAGE sql STABLE AS $$
                      WHERE f.workflow_id = $2 AND f.dropped_at IS NULL AND v.planned), false)
 $$;
 
--- _sas.check_plans(included, caller): what is wrong with what was planned of included workflows, each by
--- itself: as a part of the definition of the run only its steps are checked.
+-- _sas.check_plans(included, caller): errors in the planned definitions of included workflows, each checked
+-- by itself; as a part of the definition of the run, only their steps are checked.
 CREATE FUNCTION _sas.check_plans(included jsonb, caller oid) RETURNS SETOF _sas.problem
 LANGUAGE sql STABLE AS $$
     SELECT _sas.include_place(i.key), format('of "%s", at %s: %s', rtrim(i.key, '.'), p.path, p.problem),
@@ -203,9 +203,9 @@ LANGUAGE sql STABLE AS $$
     CROSS JOIN LATERAL _sas.check_definition(i.value, NULL, caller, inner_.parts) p
 $$;
 
--- _sas.plan_run(caller, version, input, child, made): the version for a run with this input. made: what plan
--- functions have returned already, by prefix; the others are called as the caller. What they return is added
--- to the definition, and checked like one.
+-- _sas.plan_run(caller, v, input, child, made): the version for a run with this input. made: what plan
+-- functions have returned already, by prefix; the others are called as the caller. Their results are added
+-- to the definition and checked like it.
 CREATE FUNCTION _sas.plan_run(caller oid, v _sas.workflow_version, input jsonb, child boolean,
                               made jsonb DEFAULT NULL) RETURNS _sas.workflow_version
 LANGUAGE plpgsql SET jit = off SET enable_nestloop = off AS $$
@@ -235,7 +235,8 @@ BEGIN
     mark := md5(plan.whole::text || plan.included);
     SELECT d.version_id INTO found_id FROM _sas.planned d WHERE d.workflow_id = v.workflow_id
         AND d.version = v.version AND d.digest = mark;
-    -- not purged until this is committed; if it is just gone, or a session holds it, it is made again
+    -- locked against the purge until this is committed; if it was just purged, or a session has locked it,
+    -- it is generated again
     PERFORM FROM _sas.workflow_version x WHERE x.version_id = found_id FOR KEY SHARE SKIP LOCKED;
     IF FOUND THEN
         SELECT * INTO v FROM _sas.workflow_version x WHERE x.version_id = found_id;
@@ -261,7 +262,8 @@ BEGIN
     INSERT INTO _sas.planned (workflow_id, version, digest, version_id)
     SELECT v.workflow_id, v.version, mark, x.version_id FROM _sas.workflow_version x
     WHERE x.workflow_id = v.workflow_id AND x.version = hidden
-      -- whose transaction is open has made the same: this one is for this run, so that none waits for it
+      -- an open transaction has generated the same version: this run gets one of its own, so that neither
+      -- waits
       AND _sas.try_lock(format('planned %s %s %s', v.workflow_id, number, mark))
     ON CONFLICT DO NOTHING;
     SELECT * INTO v FROM _sas.workflow_version x WHERE x.workflow_id = v.workflow_id AND x.version = hidden;

@@ -1,8 +1,8 @@
 -- SPDX-License-Identifier: PostgreSQL
 --
--- Queues: made, changed, paused and dropped by operators and admins; what a definition says of them.
+-- Queues: operators and admins create, change, pause and drop them; and the key "queue" of a definition.
 
--- _sas.live_queue(name): the queue, locked, or an error that says there is none.
+-- _sas.live_queue(queue_name): the queue, locked; raises an error if it does not exist.
 CREATE FUNCTION _sas.live_queue(queue_name text) RETURNS _sas.queue
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -17,7 +17,8 @@ BEGIN
     RETURN u;
 END $$;
 
--- _sas.queue_id(value): the queue that a definition names; 0 for null (none), null where nothing is said.
+-- _sas.queue_id(value): the queue that a definition names; 0 for a JSON null (none); null if the key is
+-- missing.
 CREATE FUNCTION _sas.queue_id(value jsonb) RETURNS int
 LANGUAGE sql STABLE AS $$
     SELECT CASE jsonb_typeof(value) WHEN 'null' THEN 0
@@ -36,7 +37,7 @@ LANGUAGE sql STABLE AS $$
     WHERE value IS NOT NULL AND _sas.queue_id(value) IS NULL
 $$;
 
--- _sas.check_max_running(n)
+-- _sas.check_max_running(n): raises an error if the limit is out of range.
 CREATE FUNCTION _sas.check_max_running(n int) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
@@ -47,7 +48,8 @@ BEGIN
     END IF;
 END $$;
 
--- _sas.record_queue(caller, act, name, old, new): the limit of a queue before and after; null: no queue.
+-- _sas.record_queue(caller, act, name, old, new): records a change of a queue, with its limit before and
+-- after; null: the queue does not exist.
 CREATE FUNCTION _sas.record_queue(caller oid, act text, name text, old int, new int) RETURNS void
 LANGUAGE sql AS $$
     SELECT _sas.record_change(caller, act, jsonb_build_object('queue', name),
@@ -131,7 +133,7 @@ BEGIN
     ORDER BY f.name COLLATE "C"
     LIMIT 1;
     IF NOT FOUND THEN
-        -- a child run has the queue of the step that it belongs to
+        -- a child run has the queue of its step
         SELECT f.name INTO used
         FROM _sas.run r JOIN _sas.workflow_version v USING (version_id) JOIN _sas.workflow f
             USING (workflow_id)

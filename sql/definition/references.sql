@@ -1,40 +1,40 @@
 -- SPDX-License-Identifier: PostgreSQL
 --
--- References: what the templates of a definition check.
+-- References: what the templates of a definition refer to.
 
--- _sas.body_references(body): the references in the templates of a step's or undo's body.
+-- _sas.body_references(body, path): the references in the templates of a step, or of an undo.
 CREATE FUNCTION _sas.body_references(body jsonb, path text)
 RETURNS TABLE (pointer text, reference text, root text, member text, third text, problem text, hint text,
                fourth text)
 LANGUAGE sql STABLE AS $$
     SELECT $2 || '/' || part.key || r.pointer, r.path, r.root, r.member, r.third, r.problem, r.hint,
            r.fourth
-    FROM (SELECT e.key, e.value FROM jsonb_each(CASE jsonb_typeof(body) WHEN 'object' THEN body
-                                                ELSE '{}' END) e WHERE e.key IN ('call', 'input', 'output',
-                    'each', 'wait', 'poll')) part
+    FROM (SELECT e.key, e.value
+          FROM jsonb_each(CASE jsonb_typeof(body) WHEN 'object' THEN body ELSE '{}' END) e
+          WHERE e.key IN ('call', 'input', 'output', 'each', 'wait', 'poll')) part
     CROSS JOIN LATERAL _sas.references(part.value) r
     UNION ALL
     SELECT $2 || p.place, r.path, r.root, r.member, r.third, NULL, NULL, r.fourth
     FROM (VALUES ('/expect', body -> 'expect'), ('/when', body -> 'when'),
           ('/repeat/while', CASE jsonb_typeof(body -> 'repeat')
-           WHEN 'object' THEN body #> '{repeat,while}' END),
-                 ('/poll/until', CASE jsonb_typeof(body -> 'poll')
-                  WHEN 'object' THEN body #> '{poll,until}' END)) AS p (place, predicate)
+                            WHEN 'object' THEN body #> '{repeat,while}' END),
+          ('/poll/until', CASE jsonb_typeof(body -> 'poll')
+                          WHEN 'object' THEN body #> '{poll,until}' END)) AS p (place, predicate)
     CROSS JOIN LATERAL _sas.predicate_references(CASE jsonb_typeof(p.predicate)
                                                  WHEN 'string' THEN p.predicate #>> '{}' END) r
     WHERE r.problem IS NULL AND r.root IN ('steps', 'input', 'run')
 $$;
 
--- _sas.check_references(compiled): references that name nothing, or what may not be named.
--- What is included was checked when it was created.
+-- _sas.check_references(nodes, refs): errors of references that name nothing, or something that they must
+-- not name. Included workflows were checked when they were created.
 CREATE FUNCTION _sas.check_references(nodes _sas.flow_node[], refs _sas.flow_reference[])
 RETURNS SETOF _sas.problem
 LANGUAGE sql STABLE AS $$
     WITH reference AS (
         SELECT r.*, n.local AS name, own.local IS NOT NULL AS known,
-            coalesce(n.body ? 'each', false) AS maps, coalesce(n.body ? 'repeat', false) AS turns,
+               coalesce(n.body ? 'each', false) AS maps, coalesce(n.body ? 'repeat', false) AS turns,
                coalesce(n.body ? 'poll', false) AND r.pointer ~ '^/steps/[^/]*/(poll|output)(/|$)' AS polls,
-                   coalesce(own.body ? 'poll', false) AS polled
+               coalesce(own.body ? 'poll', false) AS polled
         FROM unnest(refs) r
         LEFT JOIN unnest(nodes) n ON n.entry = r.node AND n.local IS NOT NULL
         LEFT JOIN unnest(nodes) own ON own.scope = 1 AND own.local = r.member
@@ -92,7 +92,7 @@ LANGUAGE sql STABLE AS $$
     WHERE n.scope = 1 AND own.local IS NULL
 $$;
 
--- _sas.check_run_members(refs): references to what a run does not have.
+-- _sas.check_run_members(refs): errors of references to members that a run does not have.
 CREATE FUNCTION _sas.check_run_members(refs _sas.flow_reference[]) RETURNS SETOF _sas.problem
 LANGUAGE sql STABLE AS $$
     SELECT r.pointer, format('a run has no "%s" in templates', r.member),
@@ -102,9 +102,10 @@ LANGUAGE sql STABLE AS $$
         AND r.member <> ALL ('{id,key,labels,created_at,deadline,now,schedule,scheduled_at}')
 $$;
 
--- _sas.check_call_outputs(nodes, refs): references to what no output of a call has. Its shape is known,
--- unless the step makes another one (output), something else may take its place (a fallback of another
--- kind), or middleware of calls may answer in its own way. lax paths look through the array of a map, too.
+-- _sas.check_call_outputs(nodes, refs): errors of references to members that no output of a call has. The
+-- form of that output is known, unless the step builds another one (output), a fallback of another kind may
+-- replace it, or middleware of calls may answer in its own way. lax paths also look into the array of a
+-- map.
 CREATE FUNCTION _sas.check_call_outputs(nodes _sas.flow_node[], refs _sas.flow_reference[])
 RETURNS SETOF _sas.problem
 LANGUAGE sql STABLE AS $$
@@ -123,7 +124,7 @@ LANGUAGE sql STABLE AS $$
         WHERE r.scope = 1 AND r.problem IS NULL AND r.root = 'steps'
           AND (r.third = 'output' AND s.plain OR r.third = 'started' AND s.body ? 'poll')
         UNION ALL
-        -- what is expected, and made an output of, is the answer itself
+        -- "expect" and "output" see the answer itself
         SELECT r.pointer, r.root, r.member, 'the answer'
         FROM unnest(refs) r
         JOIN step s ON starts_with(r.pointer || '/', s.path || '/output/') AND r.root = 'output'

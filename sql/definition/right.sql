@@ -1,15 +1,14 @@
 -- SPDX-License-Identifier: PostgreSQL
 --
--- Right: which role may ask what of which agent. A run asks as its owner.
+-- Rights on agents: which role may ask what of which agent. A run asks as its owner.
 --
--- It is checked when a workflow or watcher is defined, when a run is
--- submitted, and when a step is claimed. What follows from a step that has
--- begun is not refused at its claim: undo, polls, and a call that is repeated
--- because its outcome is in doubt. So what an undo or poll asks must be known
--- from its definition.
+-- The right is checked when a workflow or watcher is defined, when a run is submitted, and when a step is
+-- claimed. What follows from a step that has begun is never refused at its claim: undos, status requests of
+-- polls, and a call that is repeated because its outcome is in doubt. Therefore the definition must say
+-- completely what an undo or poll asks.
 
--- _sas.agent_uses(definition, nodes): what the steps and hooks of a definition ask of agents, each once.
--- Steps that are malformed are left out; agents that the input names are checked when the run is planned.
+-- _sas.agent_uses(definition, nodes): what the steps and hooks of a definition ask of agents, each use
+-- once. Malformed steps are left out. Agents that the input names are checked when the run is planned.
 CREATE FUNCTION _sas.agent_uses(definition jsonb, nodes _sas.flow_node[]) RETURNS SETOF _sas.agent_use
 LANGUAGE plpgsql STABLE AS $$
 BEGIN
@@ -47,7 +46,7 @@ BEGIN
     ORDER BY u.agent_id, u.method, u.path, u.more, u.late, u.place;
 END $$;
 
--- _sas.make_use(place, agent_id, agent, call, late): what a call, or with 'null' a task, asks of that agent.
+-- _sas.make_use(place, agent_id, agent, call, late): what a call asks of that agent; call 'null': a task.
 CREATE FUNCTION _sas.make_use(place text, agent_id int, agent text, call jsonb, late boolean)
 RETURNS _sas.agent_use
 LANGUAGE sql IMMUTABLE AS $$
@@ -59,8 +58,8 @@ LANGUAGE sql IMMUTABLE AS $$
                coalesce(strpos(call ->> 'path', '{{') > 0, false), late)::_sas.agent_use
 $$;
 
--- _sas.is_below(path, granted, more): is the path the granted one, or below it by whole segments? more: the
--- path goes on with a value. No value makes a new segment of dots.
+-- _sas.is_below(path, granted, more): is the path the granted one, or below it by whole segments? more: a
+-- value is appended to the path. No value can form a segment of dots.
 CREATE FUNCTION _sas.is_below(path text, granted text, more boolean) RETURNS boolean
 LANGUAGE sql IMMUTABLE AS $$
     SELECT starts_with(path, granted)
@@ -68,7 +67,7 @@ LANGUAGE sql IMMUTABLE AS $$
              OR substr(path, length(granted) + 1, 1) IN ('/', '?'))
 $$;
 
--- _sas.covers(methods, paths, use): does such a grant allow it?
+-- _sas.covers(methods, paths, u): does such a grant allow this use?
 CREATE FUNCTION _sas.covers(methods text[], paths text[], u _sas.agent_use) RETURNS boolean
 LANGUAGE sql IMMUTABLE AS $$
     SELECT (methods IS NULL OR coalesce(u.method = ANY (methods), true))
@@ -77,7 +76,7 @@ LANGUAGE sql IMMUTABLE AS $$
                         OR u.late AND u.more AND starts_with(p, u.path)))
 $$;
 
--- _sas.check_uses(caller, uses): what of that this role may not.
+-- _sas.check_uses(caller, uses): errors for those of these uses that this role may not make.
 CREATE FUNCTION _sas.check_uses(caller oid, uses _sas.agent_use[]) RETURNS SETOF _sas.problem
 LANGUAGE plpgsql STABLE AS $$
 DECLARE
@@ -97,20 +96,23 @@ BEGIN
                             format('An admin can grant it: SELECT sas.grant_agent(%L, %L).', u.agent,
                                    pg_get_userbyid(caller)), '42501')::_sas.problem;
         ELSE
-            RETURN NEXT ROW(u.place, format('permission denied for %s of agent "%s"', CASE WHEN granted.method
-                                            THEN format('path "%s"', left(u.path, 200)
-                                                        || CASE WHEN u.more THEN '{{...}}' ELSE '' END)
-                                            ELSE format('method %s', u.method) END, u.agent),
-                            CASE WHEN granted.method AND u.more AND NOT u.late
-                                THEN 'What an undo or poll asks is not checked later: write a granted path, '
-                                     'and a slash, before the first reference.'
-                                ELSE 'See sas.grants for what is granted.' END, '42501')::_sas.problem;
+            RETURN NEXT ROW(
+                u.place,
+                format('permission denied for %s of agent "%s"',
+                       CASE WHEN granted.method
+                            THEN format('path "%s"', left(u.path, 200)
+                                                     || CASE WHEN u.more THEN '{{...}}' ELSE '' END)
+                            ELSE format('method %s', u.method) END, u.agent),
+                CASE WHEN granted.method AND u.more AND NOT u.late
+                     THEN 'What an undo or poll asks is not checked later: write a granted path, '
+                          'and a slash, before the first reference.'
+                     ELSE 'See sas.grants for what is granted.' END, '42501')::_sas.problem;
         END IF;
     END LOOP;
 END $$;
 
--- _sas.read_agent_right(role, agent_id): what _sas.agent_right caches. Volatile: it sees what was committed
--- before the news of it came.
+-- _sas.read_agent_right(for_role, for_agent): what _sas.agent_right caches. It is volatile, so that it sees
+-- what was committed before the invalidation arrived.
 CREATE FUNCTION _sas.read_agent_right(for_role oid, for_agent int) RETURNS "char"
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
@@ -120,9 +122,9 @@ BEGIN
             FROM _sas.agent_grant g WHERE g.agent_id = for_agent AND pg_has_role(for_role, g.role, 'MEMBER'));
 END $$;
 
--- _sas.refused_call(role, claimed, agent_id, step, request): why this call, or with a null request this task,
--- is not to be made; null when the role may, or when it settles one whose outcome is in doubt. error: as the
--- step has it. agent_id: a test claims it on another lane.
+-- _sas.refused_call(role, c, for_agent, step, request): the error of the step if this call, or with a null
+-- request this task, must not be made. Null if the role may make it, or if it settles a call in doubt.
+-- for_agent: given, because a test claims it in another lane.
 CREATE FUNCTION _sas.refused_call(role oid, c _sas.claimed, for_agent int, step text, request jsonb)
 RETURNS jsonb
 LANGUAGE plpgsql AS $$
@@ -145,8 +147,9 @@ BEGIN
                               || jsonb_build_object('hint', p.hint));
 END $$;
 
--- _sas.call_problem(problem, role, claimed, agent_id, step, request, asks): why a claimed call cannot be
--- made: its problem, else what the role may not. asks: it is the ask of a poll. The planner inlines it.
+-- _sas.call_problem(problem, role, c, for_agent, step, request, asks): why a claimed call cannot be made:
+-- its own problem, else what the role may not do. asks: it is the status request of a poll. The planner
+-- inlines it.
 CREATE FUNCTION _sas.call_problem(problem jsonb, role oid, c _sas.claimed, for_agent int, step text,
                                   request jsonb, asks boolean) RETURNS jsonb
 LANGUAGE sql AS $$
@@ -155,8 +158,8 @@ LANGUAGE sql AS $$
            ELSE _sas.refused_call(role, c, for_agent, step, request) END
 $$;
 
--- _sas.refused_request(role, agent, request): what keeps the role from sending this; a whole URL is compared
--- by what is behind the base_url.
+-- _sas.refused_request(role, a, request): why the role must not send this request. Of a full URL, the part
+-- after the base_url is compared.
 CREATE FUNCTION _sas.refused_request(role oid, a _sas.agent, request jsonb) RETURNS _sas.problem
 LANGUAGE sql STABLE AS $$
     SELECT p FROM _sas.check_uses(role, ARRAY[
@@ -168,8 +171,8 @@ LANGUAGE sql STABLE AS $$
             false, true)::_sas.agent_use]) p LIMIT 1
 $$;
 
--- _sas.check_watch_use(caller, agent_id, kind, request): what a watcher asks of its agent and this role may
--- not. The whole path is checked when its tasks are hosted.
+-- _sas.check_watch_use(caller, for_agent, watcher_kind, request): errors if this role may not ask of its
+-- agent what a watcher asks. The whole path is checked when its tasks are hosted.
 CREATE FUNCTION _sas.check_watch_use(caller oid, for_agent int, watcher_kind text, request jsonb)
 RETURNS SETOF _sas.problem
 LANGUAGE sql STABLE AS $$
@@ -183,7 +186,7 @@ LANGUAGE sql STABLE AS $$
     WHERE a.agent_id = for_agent
 $$;
 
--- _sas.check_granted(agent, methods, paths): what is wrong with such a grant.
+-- _sas.check_granted(a, methods, paths): errors of such a grant.
 CREATE FUNCTION _sas.check_granted(a _sas.agent, methods text[], paths text[]) RETURNS SETOF _sas.problem
 LANGUAGE sql STABLE AS $$
     SELECT '/' || g.name, format('an external agent has no %s', g.name), 'Leave it out.', '22023'

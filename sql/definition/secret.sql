@@ -2,18 +2,19 @@
 --
 -- Secrets, and agents as workers know them: with the values of their secrets filled in.
 
--- _sas.read_secret_file(file): the value in a file below sas.secret_directory; null: what the file is not,
--- and the SQLSTATE of that.
+-- _sas.read_secret_file(file): the value in a file below sas.secret_directory. value null: problem says why
+-- the file cannot be used, with its SQLSTATE.
 CREATE FUNCTION _sas.read_secret_file(file text, OUT value text, OUT problem text, OUT sqlstate text)
 LANGUAGE C VOLATILE STRICT AS 'MODULE_PATHNAME', 'sas_api_read_secret_file';
 
--- _sas.secret_file_stamp(file): another stamp, and the file may have another value.
+-- _sas.secret_file_stamp(file): a stamp of the file; if it differs from an earlier one, the file may have
+-- another value.
 CREATE FUNCTION _sas.secret_file_stamp(file text) RETURNS text
 LANGUAGE C VOLATILE STRICT AS 'MODULE_PATHNAME', 'sas_api_secret_file_stamp';
 
--- _sas.keep_former_secret(name, value): a call may be open, or tried again, that was sent with this value,
--- and a service may repeat it: it is masked further on. Of one secret the newest 16 are kept. Next:
--- _sas.forget_secrets.
+-- _sas.keep_former_secret(secret, former): keeps a former value, so that it is still masked: a call with it
+-- may be open, or be tried again, and a service may repeat it. The newest 16 values of a secret are kept.
+-- Next: _sas.forget_secrets.
 CREATE FUNCTION _sas.keep_former_secret(secret text, former text) RETURNS void
 LANGUAGE sql AS $$
     INSERT INTO _sas.former_secret AS f VALUES (secret, former, sas.now())
@@ -24,8 +25,8 @@ LANGUAGE sql AS $$
     WHERE f.name = secret AND f.value = surplus.value;
 $$;
 
--- _sas.write_secret(caller, act, name, value, file): one of value and file is null. Next: workers read the
--- agents that refer to it.
+-- _sas.write_secret(caller, act, name, value, file): stores a secret; either value or file is null.
+-- Next: workers reload the agents that refer to it.
 CREATE FUNCTION _sas.write_secret(caller oid, act text, name text, value text, file text) RETURNS void
 LANGUAGE plpgsql AS $$
 #variable_conflict use_variable
@@ -39,7 +40,7 @@ BEGIN
     PERFORM _sas.keep_former_secret(name, before.value)
     WHERE before.value IS NOT NULL AND before.value IS DISTINCT FROM value;
     PERFORM _sas.announce_agents();
-    -- an agent whose secret was missing has steps that wait for nothing else
+    -- steps of an agent whose secret was missing wait for this only
     PERFORM _sas.wake(ARRAY(SELECT a.agent_id FROM _sas.agent a
                             WHERE a.dropped_at IS NULL AND name = ANY (a.secrets)), false, false, '{}');
     PERFORM _sas.record_change(caller, act, jsonb_strip_nulls(jsonb_build_object(
@@ -107,8 +108,8 @@ BEGIN
     PERFORM _sas.record_change(caller, 'drop_secret', jsonb_build_object('secret', name));
 END $$;
 
--- _sas.secret_values(names): these secrets with their values, those of before, and what is wrong with their
--- files. The stamp is taken first: a file that changes meanwhile is read again.
+-- _sas.secret_values(names): these secrets with their values, former values, and errors of their files. The
+-- stamp is taken first, so that a file which changes meanwhile is read again.
 CREATE FUNCTION _sas.secret_values(names text[])
 RETURNS TABLE (name text, value text, former text[], file text, stamp text, problem text)
 LANGUAGE sql VOLATILE AS $$
@@ -121,23 +122,23 @@ LANGUAGE sql VOLATILE AS $$
     FROM stamped s LEFT JOIN LATERAL _sas.read_secret_file(s.file) f ON s.file IS NOT NULL
 $$;
 
--- _sas.agents_with(secrets, wanted): these agents as a worker needs them, with these rows of
+-- _sas.agents_with(secrets, wanted): these agents as a worker needs them. secrets: rows of
 -- _sas.secret_values, by name.
 CREATE FUNCTION _sas.agents_with(secrets jsonb, wanted int[]) RETURNS SETOF _sas.worker_agent
 LANGUAGE sql STABLE AS $$
-    SELECT a.agent_id, a.name, a.base_url, a.enabled AND h.problem IS NULL
-        AND o.problem IS NULL, a.max_in_flight, coalesce(a.rate_per_s, 0),
-           extract(epoch FROM a.request_timeout)::float8 * 1000, h.result, o.result -> 'query', o.result,
-               coalesce(_sas.read_retry(a.retry), '{}'),
+    SELECT a.agent_id, a.name, a.base_url,
+           a.enabled AND h.problem IS NULL AND o.problem IS NULL, a.max_in_flight,
+           coalesce(a.rate_per_s, 0), extract(epoch FROM a.request_timeout)::float8 * 1000,
+           h.result, o.result -> 'query', o.result, coalesce(_sas.read_retry(a.retry), '{}'),
            CASE WHEN (a.breaker ->> 'off')::boolean THEN 0
-               ELSE coalesce((a.breaker ->> 'failures')::int, 10) END,
+                ELSE coalesce((a.breaker ->> 'failures')::int, 10) END,
            extract(epoch FROM coalesce(_sas.span(a.breaker -> 'window'), '30 s'))::float8 * 1000,
            extract(epoch FROM coalesce(_sas.span(a.breaker -> 'open_for'), '30 s'))::float8 * 1000,
            coalesce(g.breaker, 'closed'),
                greatest(0, extract(epoch FROM g.open_until - sas.now()))::float8 * 1000,
            coalesce(_sas.size_bytes(a.options ->> 'max_response'), 8 * 1024 * 1024),
            extract(epoch FROM coalesce(_sas.span(a.options -> 'connect_timeout'), '5 s'))::float8 * 1000,
-           -- the longest first: one may be the beginning of another, and is masked after it
+           -- longest first: one secret may be the beginning of another, and must be masked after it
            ARRAY(SELECT v FROM (SELECT c FROM unnest(k.current) c
                                 UNION SELECT f FROM jsonb_array_elements_text(k.former) f) x (v)
                  ORDER BY length(v) DESC, v),
@@ -161,9 +162,9 @@ LANGUAGE sql STABLE AS $$
     WHERE a.agent_id = ANY (wanted)
 $$;
 
--- _sas.agent_versions(): the agents that workers call, each with the numbers of the transactions that wrote
--- it and its secrets: whatever changes one of those gives another version. Versions are compared for
--- equality only, since transactions commit in any order.
+-- _sas.agent_versions(): the agents that workers call, each with a version made of the transaction ids that
+-- wrote it and its secrets; so every change gives another version. Versions are compared for equality only,
+-- because transactions commit in any order.
 CREATE FUNCTION _sas.agent_versions() RETURNS TABLE (agent_id int, version text)
 LANGUAGE sql VOLATILE AS $$
     SELECT a.agent_id,
@@ -175,8 +176,8 @@ LANGUAGE sql VOLATILE AS $$
     FROM _sas.agent a WHERE a.dropped_at IS NULL AND a.kind = 'http'
 $$;
 
--- _sas.agents_for_workers(known, versions): of the agents those that a worker does not know in the version
--- that they have now, with secrets filled in; and those it knows that are gone, by agent_id alone.
+-- _sas.agents_for_workers(known, versions): the agents that a worker does not know in their current
+-- version, with secrets filled in; and agents that it knows but that are gone, with agent_id only.
 -- Superusers only.
 CREATE FUNCTION _sas.agents_for_workers(known int[], versions text[]) RETURNS SETOF _sas.worker_agent
 LANGUAGE plpgsql VOLATILE AS $$
@@ -207,8 +208,8 @@ BEGIN
     FROM unnest(gone) g;
 END $$;
 
--- _sas.agents_for_stubs(): as a test sees them: without the values of headers and parameters, which are not
--- for those who submit runs.
+-- _sas.agents_for_stubs(): agents as a test sees them: without the values of headers and parameters,
+-- because roles that submit runs must not see those.
 CREATE FUNCTION _sas.agents_for_stubs() RETURNS SETOF _sas.worker_agent
 LANGUAGE sql STABLE AS $$
     SELECT (jsonb_populate_record(a, jsonb_build_object(
@@ -219,8 +220,8 @@ LANGUAGE sql STABLE AS $$
     WHERE x.dropped_at IS NULL AND x.kind = 'http'
 $$;
 
--- _sas.write_health(...): what a worker saw of an agent: breaker changes (null: none) and last errors. Arrays
--- of equal length, agents in order.
+-- _sas.write_health(...): stores what a worker has noticed of agents: changes of breakers (null: none) and
+-- last errors. Arrays of equal length, in the order of agents.
 CREATE FUNCTION _sas.write_health(agent_ids int[], breakers text[], open_in_ms float8[], last_errors jsonb[])
 RETURNS void
 LANGUAGE plpgsql AS $$
@@ -243,7 +244,7 @@ BEGIN
     LOOP
         PERFORM _sas.raise_alert('breaker-open', format('agent %s breaker', opened.name),
                                  format('the breaker of agent "%s" is open', opened.name), opened.agent_id);
-        -- some that wait before it may have a fallback
+        -- steps that wait for this agent may have a fallback
         PERFORM _sas.wake('{}', false, true, '{}');
     END LOOP;
     IF 'closed' = ANY (breakers) THEN

@@ -1,9 +1,8 @@
 -- SPDX-License-Identifier: PostgreSQL
 --
--- Shape: what makes a step more than one call: conditions, maps, turns, waits,
--- polls and children.
+-- Shape: what makes a step more than one call: conditions, maps, iterations, waits, polls and child runs.
 
--- _sas.poll_shape(poll): what the machine must know, with every default filled in.
+-- _sas.poll_shape(poll): a poll as the engine reads it, with all defaults filled in.
 CREATE FUNCTION _sas.poll_shape(poll jsonb) RETURNS jsonb
 LANGUAGE sql STABLE AS $$
     SELECT jsonb_build_object('every', '1 s', 'max_every',
@@ -14,7 +13,7 @@ LANGUAGE sql STABLE AS $$
                                                     ELSE 'GET' END) || (poll -> 'call'))
 $$;
 
--- _sas.check_predicate(value, path, name)
+-- _sas.check_predicate(value, path, name): errors of a predicate.
 CREATE FUNCTION _sas.check_predicate(value jsonb, path text, name text) RETURNS SETOF _sas.problem
 LANGUAGE plpgsql STABLE AS $$
 BEGIN
@@ -28,7 +27,8 @@ BEGIN
     END IF;
 END $$;
 
--- _sas.check_awaited(value, path): the name of a signal, or an array of some; at most 100, each once.
+-- _sas.check_awaited(value, path): the value must be the name of a signal, or an array of at most 100
+-- different names.
 CREATE FUNCTION _sas.check_awaited(value jsonb, path text) RETURNS SETOF _sas.problem
 LANGUAGE sql STABLE AS $$
     SELECT p.* FROM _sas.check_name(CASE jsonb_typeof(value) WHEN 'string' THEN value #>> '{}' END, path) p
@@ -46,7 +46,8 @@ LANGUAGE sql STABLE AS $$
                              FROM jsonb_array_elements(value) e) END
 $$;
 
--- _sas.check_wait(value, path): {signal (a name, or several) | until | for, timeout, on_timeout}
+-- _sas.check_wait(value, path): checks a wait: {signal (a name, or several) | until | for, timeout,
+-- on_timeout}.
 CREATE FUNCTION _sas.check_wait(value jsonb, path text) RETURNS SETOF _sas.problem
 LANGUAGE plpgsql STABLE AS $$
 DECLARE
@@ -91,8 +92,8 @@ BEGIN
     END IF;
 END $$;
 
--- _sas.check_child(value, path, caller): a workflow that the caller may submit. One that does
--- not exist yet is refused as well: create the child first.
+-- _sas.check_child(value, path, caller): the value must name a workflow that the caller may submit. A
+-- workflow that does not exist yet is refused as well: create the child first.
 CREATE FUNCTION _sas.check_child(value jsonb, path text, caller oid) RETURNS SETOF _sas.problem
 LANGUAGE plpgsql STABLE AS $$
 BEGIN
@@ -103,14 +104,14 @@ BEGIN
     END IF;
     PERFORM _sas.submittable(caller, value #>> '{}');
 EXCEPTION WHEN undefined_object OR insufficient_privilege THEN
-    -- of nobody no right is asked
+    -- without a caller no right is checked
     IF caller IS NOT NULL OR SQLSTATE <> '42501' THEN
         RETURN NEXT ROW(path, SQLERRM, 'Create the child workflow first; its owner can grant it with '
                                        'sas.grant_workflow.', SQLSTATE)::_sas.problem;
     END IF;
 END $$;
 
--- _sas.check_weight(value, path): what a step counts for in the progress of its run.
+-- _sas.check_weight(value, path): checks the weight of a step in the progress of its run.
 CREATE FUNCTION _sas.check_weight(value jsonb, path text) RETURNS SETOF _sas.problem
 LANGUAGE sql STABLE AS $$
     SELECT path, format('%s is not a weight', left(value::text, 80)),
@@ -119,7 +120,8 @@ LANGUAGE sql STABLE AS $$
         OR value::numeric BETWEEN 0.000001 AND 1000000 ELSE false END
 $$;
 
--- _sas.check_poll(name, body, path): {call, every, max_every, until, timeout, progress} beside a call.
+-- _sas.check_poll(name, body, path): checks a poll beside a call: {call, every, max_every, until, timeout,
+-- progress}.
 CREATE FUNCTION _sas.check_poll(name text, body jsonb, path text) RETURNS SETOF _sas.problem
 LANGUAGE plpgsql STABLE AS $$
 #variable_conflict use_variable
@@ -159,7 +161,7 @@ BEGIN
               WHERE poll ? 'progress'
                 AND (jsonb_typeof(poll -> 'progress') <> 'string'
                      OR poll ->> 'progress' !~ E'^\\{\\{.*\\}\\}$')
-    -- what is undone may have begun and not be over
+    -- the undo may run while the poll has begun but not finished
     UNION ALL SELECT path || '/undo/' || u.key || r.pointer,
         format('"%s" may be missing when the poll is undone', r.path),
         'Refer to {{steps.NAME.started}}, which exists once the call has succeeded, or append "?".',
@@ -171,7 +173,8 @@ BEGIN
                   AND r.third = 'output' AND NOT r.optional;
 END $$;
 
--- _sas.check_fallback(body, path, caller): a step body, and the conditions under which it is tried.
+-- _sas.check_fallback(body, path, caller): checks a fallback: a step body, and the conditions under which
+-- it is tried.
 CREATE FUNCTION _sas.check_fallback(body jsonb, path text, caller oid) RETURNS SETOF _sas.problem
 LANGUAGE plpgsql STABLE AS $$
 DECLARE
@@ -209,8 +212,8 @@ BEGIN
     END IF;
 END $$;
 
--- _sas.check_map_places(value, path): concurrency of a map: a number, or {limit, key, per_key}. The key of
--- each element is made when the map begins, of nothing but the element.
+-- _sas.check_map_places(value, path): checks "concurrency" of a map: a number, or {limit, key, per_key}.
+-- The key of each element is built when the map begins, from nothing but the element.
 CREATE FUNCTION _sas.check_map_places(value jsonb, path text) RETURNS SETOF _sas.problem
 LANGUAGE plpgsql STABLE AS $$
 #variable_conflict use_variable
@@ -238,7 +241,7 @@ BEGIN
               WHERE r.problem IS NOT NULL OR r.root IS NULL OR r.root NOT IN ('item', 'index');
 END $$;
 
--- _sas.check_shape(body, path): when, else, each, concurrency, max_failed, repeat.
+-- _sas.check_shape(body, path): checks when, else, each, concurrency, max_failed and repeat.
 CREATE FUNCTION _sas.check_shape(body jsonb, path text) RETURNS SETOF _sas.problem
 LANGUAGE plpgsql STABLE AS $$
 BEGIN
@@ -273,17 +276,18 @@ BEGIN
     END IF;
 END $$;
 
--- _sas.input_reads(body): the members of the input that its templates use once it has
--- begun; null: as a whole. A map of many elements must not unpack a large input for each of them.
+-- _sas.input_reads(body): the members of the input that the templates of a step use after it has begun;
+-- null: the whole input. A map with many elements must not decode a large input for each of them.
 CREATE FUNCTION _sas.input_reads(body jsonb) RETURNS text[]
 LANGUAGE sql STABLE AS $$
     SELECT CASE WHEN body ? 'workflow' AND NOT body ? 'input'
-        OR count(*) FILTER (WHERE r.member IS NULL) > 0 THEN NULL
+                     OR count(*) FILTER (WHERE r.member IS NULL) > 0
+                THEN NULL
                 ELSE coalesce(array_agg(DISTINCT r.member), '{}') END
     FROM _sas.body_references(body - '{each,when}'::text[], '') r WHERE r.root = 'input'
 $$;
 
--- _sas.step_shape(body): what the scheduler must know of a step, or null.
+-- _sas.step_shape(body): the keys that the scheduler needs of a step; null: none.
 CREATE FUNCTION _sas.step_shape(body jsonb) RETURNS jsonb
 LANGUAGE sql STABLE AS $$
     SELECT nullif(coalesce(jsonb_object_agg(e.key, CASE e.key WHEN 'poll' THEN _sas.poll_shape(e.value)

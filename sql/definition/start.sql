@@ -1,8 +1,8 @@
 -- SPDX-License-Identifier: PostgreSQL
 --
--- What a definition says of the beginning of its runs: one at a time, places under a key.
+-- What a definition says about the beginning of its runs: concurrency keys and a queue.
 
--- _sas.check_starting(definition): concurrency and queue of a run.
+-- _sas.check_starting(definition): checks concurrency and queue of a run.
 CREATE FUNCTION _sas.check_starting(definition jsonb) RETURNS SETOF _sas.problem
 LANGUAGE plpgsql STABLE AS $$
 DECLARE
@@ -27,7 +27,7 @@ BEGIN
     LIMIT 1;
 END $$;
 
--- _sas.concurrency_rules(said): one rule, or those of an array, with their places in the definition.
+-- _sas.concurrency_rules(said): one rule, or the rules of an array, with their paths in the definition.
 CREATE FUNCTION _sas.concurrency_rules(said jsonb) RETURNS TABLE (rule_no int, path text, rule jsonb)
 LANGUAGE sql IMMUTABLE AS $$
     SELECT 1, '/concurrency', said WHERE jsonb_typeof(said) <> 'array'
@@ -37,7 +37,8 @@ LANGUAGE sql IMMUTABLE AS $$
         WITH ORDINALITY AS e (value, n)
 $$;
 
--- _sas.check_rule(rule, path, met): one rule of concurrency. met: a submit looks at the runs that are open.
+-- _sas.check_rule(c, path, met): checks one rule of concurrency. met: a submit evaluates its key, before
+-- the run exists.
 CREATE FUNCTION _sas.check_rule(c jsonb, path text, met boolean) RETURNS SETOF _sas.problem
 LANGUAGE plpgsql STABLE AS $$
 BEGIN
@@ -74,14 +75,14 @@ BEGIN
                'all rules wait.'),
            CASE WHEN r.problem IS NULL THEN '42P10' WHEN r.hint IS NULL THEN '42601' ELSE '0A000' END
     FROM _sas.references(CASE jsonb_typeof(c -> 'key') WHEN 'string' THEN c -> 'key' ELSE 'null' END) r
-    -- of run: what _sas.start_context knows
+    -- members of run: those that _sas.start_context has
     WHERE r.problem IS NOT NULL OR r.root IS NULL OR NOT r.root IN ('input', 'run')
        OR r.root = 'run' AND (r.member = ANY ('{id,key,labels,created_at}')
                               OR r.member = ANY ('{deadline,schedule,scheduled_at}') AND NOT met) IS NOT TRUE;
 END $$;
 
--- _sas.check_scope(version_id): raises where a key is everybody's and the owner of the workflow is neither an
--- admin nor a superuser: runs of others would wait for it.
+-- _sas.check_scope(for_version): raises an error if a key is shared by all owners, and the owner of the
+-- workflow is neither an admin nor a superuser: runs of other roles would wait for it.
 CREATE FUNCTION _sas.check_scope(for_version int) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -99,8 +100,7 @@ BEGIN
     END IF;
 END $$;
 
--- _sas.store_starting(version_id, said): what a version says about its queue and about how many runs there
--- may be.
+-- _sas.store_starting(id, said): stores the queue and the concurrency rules of a version.
 CREATE FUNCTION _sas.store_starting(id int, said jsonb) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN

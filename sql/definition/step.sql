@@ -1,9 +1,8 @@
 -- SPDX-License-Identifier: PostgreSQL
 --
--- Step: what the body of a step may say, without what relates it to others.
+-- Step: what the body of a step may contain, apart from its relations to other steps.
 
--- _sas.check_step_agent(agent, kind, path): a call goes through an http agent, a task is claimed from an
--- external one.
+-- _sas.check_step_agent(agent, kind, path): a call needs an http agent, a task an external one.
 CREATE FUNCTION _sas.check_step_agent(agent text, kind text, path text) RETURNS SETOF _sas.problem
 LANGUAGE plpgsql STABLE AS $$
 DECLARE
@@ -14,7 +13,7 @@ BEGIN
         RETURN NEXT ROW(path, format('a %s needs an agent', $2), 'Name one under "agent".',
                         '22023')::_sas.problem;
     ELSIF agent ~ E'\\{\\{' THEN
-        RETURN;  -- known at submit only: see _sas.check_agents
+        RETURN;  -- known only at submit: see _sas.check_agents
     ELSIF is_kind IS NULL THEN
         RETURN NEXT ROW(path || '/agent', format('agent "%s" does not exist', agent),
                         'Create it with sas.create_agent.', '42704')::_sas.problem;
@@ -69,7 +68,7 @@ BEGIN
             RETURN NEXT ROW(path || '/agent', format('a %s has no agent', kinds[1]), 'Leave it out.',
                             '22023')::_sas.problem;
         END IF;
-        -- neither is claimed, and what ends one is final
+        -- no worker claims these kinds, and their end is final
         RETURN QUERY
         SELECT path || '/' || k, format('a %s has no %s', kinds[1], k), CASE kinds[1]
                WHEN 'wait' THEN 'Leave it out. A wait for a signal can have a timeout.'
@@ -86,8 +85,8 @@ BEGIN
     UNION ALL SELECT * FROM _sas.check_pauses_fit(body, path || '/retry/pauses') WHERE body ? 'call';
 END $$;
 
--- _sas.check_pauses_fit(body, path): a call keeps its window between its attempts, so what it rests must fit
--- in. A function and a task are claimed again after each pause.
+-- _sas.check_pauses_fit(body, path): a call keeps its window between its attempts, so its pauses must fit
+-- into the window. Functions and tasks are claimed again after each pause.
 CREATE FUNCTION _sas.check_pauses_fit(body jsonb, path text) RETURNS SETOF _sas.problem
 LANGUAGE sql STABLE AS $$
     SELECT path, 'the pauses take as long as the window of the call, or longer',
@@ -99,8 +98,7 @@ LANGUAGE sql STABLE AS $$
     WHERE s.rests >= s.window_of
 $$;
 
--- _sas.check_include(body, path): a step that stands for another workflow; what that is, _sas.scopes looks
--- at.
+-- _sas.check_include(body, path): a step that includes another workflow. _sas.scopes checks that workflow.
 CREATE FUNCTION _sas.check_include(body jsonb, path text) RETURNS SETOF _sas.problem
 LANGUAGE plpgsql STABLE AS $$
 BEGIN
@@ -117,7 +115,7 @@ BEGIN
                 'queue,each,repeat,finalize,weight,poll,fallback}'::text[]) k WHERE body ? k;
 END $$;
 
--- _sas.check_step(...): a step, without what relates it to others.
+-- _sas.check_step(...): errors of a step, apart from its relations to other steps.
 CREATE FUNCTION _sas.check_step(name text, body jsonb, path text, caller oid) RETURNS SETOF _sas.problem
 LANGUAGE plpgsql STABLE AS $$
 BEGIN
@@ -166,7 +164,8 @@ BEGIN
     END IF;
 END $$;
 
--- _sas.check_undo(undo, agent, path, caller): the undo of a step, or of a fallback, with that agent.
+-- _sas.check_undo(undo, agent, path, caller): errors of the undo of a step, or of a fallback, with that
+-- agent.
 CREATE FUNCTION _sas.check_undo(undo jsonb, agent text, path text, caller oid) RETURNS SETOF _sas.problem
 LANGUAGE plpgsql STABLE AS $$
 BEGIN
@@ -183,7 +182,8 @@ BEGIN
     END IF;
 END $$;
 
--- _sas.check_no_include(body, path, what): an undo and a fallback are one step each.
+-- _sas.check_no_include(body, path, what): an undo and a fallback are single steps, so they cannot include
+-- a workflow.
 CREATE FUNCTION _sas.check_no_include(body jsonb, path text, what text) RETURNS SETOF _sas.problem
 LANGUAGE sql STABLE AS $$
     SELECT path || '/include', format('an include cannot be %s', what),

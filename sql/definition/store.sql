@@ -1,9 +1,9 @@
 -- SPDX-License-Identifier: PostgreSQL
 --
--- Store: a checked definition becomes steps and edges.
+-- Store: compiles a checked definition into rows of steps and edges.
 
--- _sas.read_retry(value): retry or recovery with its spans in a form that the
--- machine reads without thinking: recovery keeps spans, retry has milliseconds.
+-- _sas.read_retry(value): retry or recovery in the form that the engine reads: retry has milliseconds,
+-- recovery keeps its intervals as text.
 CREATE FUNCTION _sas.read_retry(value jsonb) RETURNS jsonb
 LANGUAGE sql STABLE AS $$
     SELECT jsonb_strip_nulls(jsonb_build_object(
@@ -16,7 +16,7 @@ LANGUAGE sql STABLE AS $$
     FROM (SELECT _sas.count_pauses(value, 'max_attempts') AS policy) p WHERE value IS NOT NULL
 $$;
 
--- _sas.named_functions(scopes, nodes): the functions that a definition names, but for those of hooks.
+-- _sas.named_functions(scopes, nodes): the functions that a definition names, except those of hooks.
 CREATE FUNCTION _sas.named_functions(scopes _sas.scope[], nodes _sas.flow_node[]) RETURNS text[]
 LANGUAGE plpgsql STABLE AS $$
 BEGIN
@@ -31,8 +31,8 @@ BEGIN
         WHERE x.f IS NOT NULL);
 END $$;
 
--- _sas.store_version(for_workflow, new_version, definition, caller, included): writes a checked definition as
--- a version of a workflow. included: see _sas.scopes.
+-- _sas.store_version(for_workflow, new_version, definition, caller, included): stores a checked definition
+-- as a version of a workflow. included: see _sas.scopes.
 --   writes  workflow_version, workflow_step, workflow_edge, token_key, workflow_hook; a version for each hook
 CREATE FUNCTION _sas.store_version(for_workflow int, new_version int, definition jsonb, caller oid,
                                    included jsonb DEFAULT '{}') RETURNS void
@@ -90,7 +90,7 @@ BEGIN
     PERFORM _sas.store_roots(id);
 END $$;
 
--- _sas.bind_steps(version_id): the workflows that its steps name are known by their ids from now on.
+-- _sas.bind_steps(for_version): stores the ids of the workflows that its steps name.
 CREATE FUNCTION _sas.bind_steps(for_version int) RETURNS void
 LANGUAGE sql AS $$
     UPDATE _sas.workflow_step w SET bound_id = f.workflow_id
@@ -100,8 +100,8 @@ LANGUAGE sql AS $$
                                WHEN 'join' THEN w.request ->> 'workflow' END
 $$;
 
--- _sas.store_roots(version_id): the version says itself with which steps a run of it begins, if they need
--- nothing more than to be made ready. Last, since it depends on all else that is stored of the version.
+-- _sas.store_roots(for_version): stores the root steps in the version, if its runs qualify for the fast
+-- submit path. Comes last, because it depends on everything else that is stored of the version.
 CREATE FUNCTION _sas.store_roots(for_version int) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
@@ -117,10 +117,9 @@ BEGIN
         AND NOT EXISTS (SELECT FROM _sas.workflow_hook h WHERE h.version_id = for_version);
 END $$;
 
--- _sas.step_bodies(nodes): what each step and each undo does: a row for each, with the part of the definition
--- that says it.
---   of_no   of a fallback: the step that it is in for. Fallbacks are steps of their own, the last of all
---   beside  what its shape holds of the other: {"stands_in": no}, {"fallback": {no, on}}
+-- _sas.step_bodies(nodes): one row for each step and each undo, with its part of the definition.
+--   of_no   for a fallback: the step that it substitutes. Fallbacks are steps of their own, the last of all
+--   beside  what its shape says about the other step: {"stands_in": no}, {"fallback": {no, on}}
 CREATE FUNCTION _sas.step_bodies(nodes _sas.flow_node[])
 RETURNS TABLE (no int, undo boolean, kind text, sees int, name text, local text, body jsonb, part jsonb,
                of_no int, beside jsonb)
@@ -133,7 +132,7 @@ LANGUAGE sql STABLE AS $$
     own AS (
         SELECT n.no, false AS undo, n.body AS part FROM node n
         UNION ALL
-        -- of a map, or a step that repeats, each element has an undo
+        -- in a map, or a repeating step, each element has an undo
         SELECT n.no, true,
                jsonb_strip_nulls(jsonb_build_object('agent', CASE WHEN n.body -> 'undo' ?| '{call,task}'
                                                              THEN n.body -> 'agent' END,
@@ -141,7 +140,7 @@ LANGUAGE sql STABLE AS $$
                || (n.body -> 'undo')
         FROM node n WHERE n.body ? 'undo'
         UNION ALL
-        -- a child run is undone by its own undos
+        -- the undos of a child run undo it
         SELECT n.no, true, n.body - '{when,else,undo,input,output,expect}'::text[] || '{"reverses": true}'
         FROM node n
         WHERE n.body ? 'workflow' AND NOT n.body ? 'undo')
@@ -169,8 +168,8 @@ LANGUAGE sql STABLE AS $$
     WHERE n.falls
 $$;
 
--- _sas.step_reads(nodes, refs): the steps whose outputs a step or an undo reads: each time, and once, when it
--- begins. own: does it read its own?
+-- _sas.step_reads(nodes, refs): the steps whose outputs a step or an undo reads: nos, each time; once_nos,
+-- only when it begins. own: it reads its own output.
 CREATE FUNCTION _sas.step_reads(nodes _sas.flow_node[], refs _sas.flow_reference[])
 RETURNS TABLE (no int, undo boolean, nos int[], own boolean, once_nos int[])
 LANGUAGE sql STABLE AS $$
@@ -185,7 +184,7 @@ LANGUAGE sql STABLE AS $$
     WHERE r.root = 'steps' AND NOT (r.undo AND r.pointer ~ '^/steps/[^/]*/fallback/')
     GROUP BY 1, 2
     UNION ALL
-    -- a fallback sees itself under the name of the step
+    -- a fallback sees itself under the name of its step
     SELECT b.no, b.undo, array_agg(DISTINCT CASE m.no WHEN b.of_no THEN b.no ELSE m.no END),
            bool_or(m.no = b.of_no AND r.third IS DISTINCT FROM 'key'), '{}'
     FROM _sas.step_bodies(nodes) b
@@ -196,12 +195,12 @@ LANGUAGE sql STABLE AS $$
     GROUP BY 1, 2
 $$;
 
--- _sas.step_positions(scopes, nodes, levels): the order in which views show the steps: by level, then as the
--- flow lists them, then by name.
+-- _sas.step_positions(scopes, nodes, levels): the order in which views show the steps: by level, then as
+-- the flow lists them, then by name.
 CREATE FUNCTION _sas.step_positions(scopes _sas.scope[], nodes _sas.flow_node[], levels int[])
 RETURNS TABLE (no int, "position" int)
 LANGUAGE sql STABLE AS $$
-    -- strict: lax would find parts of the flow twice
+    -- strict: a lax path would find parts of the flow twice
     WITH listed AS MATERIALIZED (
         SELECT s.no AS scope, f.step #>> '{}' AS local, f.n
         FROM unnest(scopes) s
@@ -214,15 +213,17 @@ LANGUAGE sql STABLE AS $$
     WHERE n.local IS NOT NULL
 $$;
 
--- _sas.store_steps(...): a row for each step and for each undo, with what it needs and reads counted once.
---   writes  workflow_step
+-- _sas.store_steps(...): stores a row for each step and each undo. What each needs and reads is computed
+-- once.
+-- Writes: workflow_step.
 CREATE FUNCTION _sas.store_steps(for_version int, scopes _sas.scope[], nodes _sas.flow_node[],
                                  refs _sas.flow_reference[], to_nos int[], levels int[]) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
     WITH need AS MATERIALIZED (SELECT e AS no, count(*)::int AS n FROM unnest(to_nos) e GROUP BY 1),
     read AS MATERIALIZED (SELECT * FROM _sas.step_reads(nodes, refs)),
-    -- the nodes inside of each open end: its key is theirs, cut off, with 0 behind it; the close end is last
+    -- the nodes inside each opening step: its key is a prefix of theirs, with 0 appended; the closing step
+    -- is last
     cover AS MATERIALIZED (
         SELECT o.no, array_agg(n.no ORDER BY n.entry = o.no, n.no) AS nos
         FROM unnest(nodes) n CROSS JOIN LATERAL generate_series(1, cardinality(n.key) - 1) AS k (depth)
@@ -243,7 +244,7 @@ BEGIN
                                                   ELSE 'GET' END) || (b.part -> 'call')
                 WHEN b.kind = 'close'
                 THEN jsonb_build_object('workflow', s.workflow, 'version', s.version) END,
-           -- what a join gives is its input, filled in
+           -- the result of a join is its input, filled in
            CASE WHEN b.kind = 'close' THEN b.part -> 'output'
                 ELSE coalesce(b.part -> 'input',
                               CASE WHEN s.no > 1 AND b.part ?| '{function,task,workflow}'
@@ -265,8 +266,9 @@ BEGIN
            OR CASE WHEN b.of_no IS NOT NULL OR b.undo THEN b.part ?| '{wait,workflow}'
                    ELSE b.part ?| '{when,each,repeat,wait,workflow}'
                        OR coalesce(b.beside #> '{fallback,on}' ? 'breaker_open', false) END,
-           b.part ?| '{wait,workflow}' OR b.of_no IS NULL AND (NOT b.undo
-                                AND coalesce(b.beside #> '{fallback,on}' ? 'breaker_open', false)),
+           b.part ?| '{wait,workflow}'
+               OR b.of_no IS NULL
+                  AND (NOT b.undo AND coalesce(b.beside #> '{fallback,on}' ? 'breaker_open', false)),
            CASE WHEN b.body ? 'queue' THEN _sas.queue_id(b.body -> 'queue') END,
            coalesce((b.body ->> 'weight')::float8, 1), CASE WHEN NOT b.undo THEN b.body ->> 'finalize' END,
            placed.position
@@ -277,7 +279,7 @@ BEGIN
     LEFT JOIN need ON need.no = b.no
     LEFT JOIN cover ON cover.no = b.no
     LEFT JOIN read ON read.no = b.no AND read.undo = b.undo
-    -- a fallback goes by the name of its step
+    -- a fallback has the position of its step
     LEFT JOIN _sas.step_positions(scopes, nodes, levels) placed ON placed.no = coalesce(b.of_no, b.no)
     LEFT JOIN _sas.agent a ON a.name = b.part ->> 'agent' AND a.dropped_at IS NULL;
 END $$;

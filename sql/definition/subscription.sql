@@ -1,12 +1,11 @@
 -- SPDX-License-Identifier: PostgreSQL
 --
--- Subscribe: the steps of one workflow are planned along with another's, in
--- each new run of it, and its definition says nothing of that. What is run is
--- a version made of both: the definition as it was written, and an include of
--- each subscriber beside its steps. It is made again whenever one of them gets
--- a new version; runs keep theirs.
+-- Subscribe: the steps of one workflow are planned along with another workflow, in each new run of it,
+-- although its definition does not mention them. New runs get a version that is composed of both: the
+-- definition as it was written, and beside its steps an include of each subscriber. It is composed again
+-- whenever one of them gets a new version; runs keep the version that they have.
 
--- _sas.composed(version): what a new run gets in its place.
+-- _sas.composed(v): the composed version that new runs of this version get, or the version itself.
 CREATE FUNCTION _sas.composed(v _sas.workflow_version) RETURNS _sas.workflow_version
 LANGUAGE plpgsql STABLE AS $$
 DECLARE
@@ -17,8 +16,9 @@ BEGIN
     RETURN CASE WHEN FOUND THEN c ELSE v END;
 END $$;
 
--- _sas.compose(workflow_id): makes the versions that new runs of a workflow get, of it and its subscribers:
--- of the current version and of those that are granted. Raises when they do not fit.
+-- _sas.compose(for_workflow): composes the versions that new runs of a workflow get, from it and its
+-- subscribers: for the current version and for granted versions. Raises an error if they do not fit
+-- together.
 CREATE FUNCTION _sas.compose(for_workflow int) RETURNS void
 LANGUAGE plpgsql AS $$
 #variable_conflict use_column
@@ -33,8 +33,8 @@ BEGIN
           ORDER BY 1) u;
 END $$;
 
--- _sas.compose_version(workflow_id, version): the same for one version, unless it is there. What it includes
--- is what the owner of the workflow may run of it.
+-- _sas.compose_version(for_workflow, wanted): the same for one version, unless it exists already. It
+-- includes the versions that the owner of the workflow may run.
 CREATE FUNCTION _sas.compose_version(for_workflow int, wanted int) RETURNS void
 LANGUAGE plpgsql AS $$
 #variable_conflict use_column
@@ -70,7 +70,7 @@ BEGIN
         INTO whole
     FROM _sas.subscription s JOIN _sas.workflow w ON w.workflow_id = s.workflow_id
     WHERE s.to_workflow_id = for_workflow HAVING count(*) > 0;
-    -- only whether they fit: who may call what is asked of each that submits
+    -- checks only whether they fit together; the rights of a role are checked when it submits
     FOR p IN SELECT * FROM _sas.check_definition(whole, f.name, f.owner, rights => false) LOOP
         RAISE EXCEPTION 'workflow "%" conflicts with its subscribers: %', f.name, p.problem
             USING ERRCODE = p.code, DETAIL = _sas.at(p.path),
@@ -85,7 +85,7 @@ BEGIN
     WHERE x.workflow_id = for_workflow AND x.version = hidden;
 END $$;
 
--- _sas.compose_again(workflow_id): a workflow has a new version: what it is part of is made again.
+-- _sas.compose_again(changed): a workflow has a new version: composes again everything that it is part of.
 CREATE FUNCTION _sas.compose_again(changed int) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
@@ -94,7 +94,8 @@ BEGIN
           WHERE changed IN (s.to_workflow_id, s.workflow_id) ORDER BY 1) x;
 END $$;
 
--- _sas.end_subscriptions(workflow): it is being dropped.
+-- _sas.end_subscriptions(f): the workflow is being dropped: deletes its subscribers. Raises an error if it
+-- subscribes to another workflow.
 CREATE FUNCTION _sas.end_subscriptions(f _sas.workflow) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE

@@ -1,10 +1,10 @@
 -- SPDX-License-Identifier: PostgreSQL
 --
--- Workflows: who may define, submit, grant and drop them. Each verb has the
--- caller's role as its first parameter (see the head of the agents' piece).
+-- Workflows: how roles define, submit, grant and drop them. The first parameter of each verb is the
+-- caller's role (see sql/definition/agent.sql).
 
--- _sas.own_workflow(caller, name, place): the workflow, locked, if the caller may change it; place is the
--- argument that names it.
+-- _sas.own_workflow(caller, workflow_name, place): the workflow, locked, if the caller may change it; else
+-- raises an error. place: the argument that names it.
 CREATE FUNCTION _sas.own_workflow(caller oid, workflow_name text, place text DEFAULT '/workflow')
 RETURNS _sas.workflow
 LANGUAGE plpgsql AS $$
@@ -26,8 +26,8 @@ BEGIN
     RETURN f;
 END $$;
 
--- _sas.compiled(version_id): all that is stored of a version, without its number and the time, to compare it
--- with another one.
+-- _sas.compiled(of_version_id): everything that is stored of a version, except its number and time, so that
+-- it can be compared with another version.
 CREATE FUNCTION _sas.compiled(of_version_id int) RETURNS jsonb
 LANGUAGE plpgsql STABLE AS $$
 BEGIN
@@ -43,9 +43,8 @@ BEGIN
             FROM _sas.workflow_version v WHERE v.version_id = of_version_id);
 END $$;
 
--- _sas.is_stored(workflow, definition, caller): does this definition come to what the current version of the
--- workflow is, with the agents, queues and workflows of today? What it comes to is stored, compared and
--- rolled back.
+-- _sas.is_stored(f, definition, caller): does this definition compile to the current version of the
+-- workflow, with the agents, queues and workflows of today? It is stored, compared and rolled back.
 CREATE FUNCTION _sas.is_stored(f _sas.workflow, definition jsonb, caller oid) RETURNS boolean
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -69,7 +68,7 @@ END $$;
 
 CREATE FUNCTION _sas.create_workflow_as(caller oid, name text, definition jsonb) RETURNS int
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET jit = off
-    -- arrays of ten thousand steps are joined, of which the planner knows nothing
+    -- it joins arrays of ten thousand steps, whose size the planner does not know
     SET enable_nestloop = off
 AS $$
 #variable_conflict use_column
@@ -126,8 +125,8 @@ BEGIN
                                jsonb_build_object('version', f.version));
 END $$;
 
--- _sas.refuse_referred(workflow): raises when something else names it: a version of another workflow that new
--- runs get or that an open run has, or a watcher.
+-- _sas.refuse_referred(f): raises an error if the workflow is used: by a version of another workflow that
+-- new runs get or that an open run has, or by a watcher.
 CREATE FUNCTION _sas.refuse_referred(f _sas.workflow) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -159,8 +158,8 @@ BEGIN
     END IF;
 END $$;
 
--- _sas.refuse_unbound(version): raises when a workflow that the version includes was dropped: what has its
--- name now is another one.
+-- _sas.refuse_unbound(v): raises an error if a workflow that the version includes was dropped. A workflow
+-- that has its name now is another one.
 CREATE FUNCTION _sas.refuse_unbound(v _sas.workflow_version) RETURNS void
 LANGUAGE plpgsql STABLE AS $$
 DECLARE
@@ -175,8 +174,8 @@ BEGIN
     END IF;
 END $$;
 
--- _sas.grant_workflow_as(...): the grant is for that version, null: the current one; future: and for all
--- later ones. Again for the same version: what is said now holds.
+-- _sas.grant_workflow_as(...): the body of sas.grant_workflow. version null: the current one; future: all
+-- later versions, too. Granting the same version again replaces the grant.
 CREATE FUNCTION _sas.grant_workflow_as(caller oid, workflow text, role regrole, version int, future boolean)
 RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET jit = off
@@ -205,7 +204,8 @@ BEGIN
                                            'version', granted, 'future', $5));
 END $$;
 
--- _sas.revoke_workflow_as(...): takes back the grant of that version, null: of all.
+-- _sas.revoke_workflow_as(...): the body of sas.revoke_workflow: revokes the grant of that version; null:
+-- of all versions.
 CREATE FUNCTION _sas.revoke_workflow_as(caller oid, workflow text, role regrole, version int) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_column
@@ -221,7 +221,7 @@ BEGIN
     END IF;
 END $$;
 
--- _sas.check_version(workflow, version): raises when nobody has written it.
+-- _sas.check_version(f, wanted): raises an error if no user has written that version.
 CREATE FUNCTION _sas.check_version(f _sas.workflow, wanted int) RETURNS void
 LANGUAGE plpgsql STABLE AS $$
 BEGIN
@@ -233,15 +233,15 @@ BEGIN
     END IF;
 END $$;
 
--- _sas.may_submit(caller, workflow): may the caller submit, or include, some version of this workflow?
+-- _sas.may_submit(caller, f): may the caller submit, or include, any version of this workflow?
 CREATE FUNCTION _sas.may_submit(caller oid, f _sas.workflow) RETURNS boolean
 LANGUAGE sql STABLE AS $$
     SELECT _sas.runnable_version(caller, f) IS NOT NULL
 $$;
 
--- _sas.runnable_version(caller, workflow, wanted): the newest version that the caller may submit or include,
--- or the one wanted; null when there is none. A superuser's run takes only what superusers have written, for
--- all that it names runs with the rights of a superuser.
+-- _sas.runnable_version(caller, f, wanted): the newest version that the caller may submit or include, or
+-- the wanted one; null: there is none. A superuser can run only what superusers have written, because
+-- everything that it names runs with superuser rights.
 CREATE FUNCTION _sas.runnable_version(caller oid, f _sas.workflow, wanted int DEFAULT NULL) RETURNS int
 LANGUAGE sql STABLE AS $$
     SELECT max(v.version)
@@ -257,7 +257,7 @@ LANGUAGE sql STABLE AS $$
                       AND pg_has_role(caller, g.role, 'MEMBER')))
 $$;
 
--- _sas.refuse_workflow(caller, workflow, wanted): raises why the caller may not submit it.
+-- _sas.refuse_workflow(caller, f, wanted): raises an error that says why the caller may not submit it.
 CREATE FUNCTION _sas.refuse_workflow(caller oid, f _sas.workflow, wanted int DEFAULT NULL) RETURNS void
 LANGUAGE plpgsql STABLE AS $$
 BEGIN
@@ -277,8 +277,8 @@ BEGIN
                           pg_get_userbyid(caller));
 END $$;
 
--- _sas.submittable(caller, name, wanted): the newest version of a workflow that the caller may submit, or the
--- one wanted.
+-- _sas.submittable(caller, workflow_name, wanted): the newest version of a workflow that the caller may
+-- submit, or the wanted one; else raises an error.
 CREATE FUNCTION _sas.submittable(caller oid, workflow_name text, wanted int DEFAULT NULL)
 RETURNS _sas.workflow_version
 LANGUAGE plpgsql STABLE AS $$
