@@ -1,24 +1,24 @@
 -- SPDX-License-Identifier: PostgreSQL
 --
--- Watch: conditions of the server and of agents that an operator should know
--- of. The leading supervisor compares what holds with the alerts that are
--- open, at its interval: what is new is raised, what has ended is closed.
+-- Conditions of the server and of agents that an operator should know about. At its interval, the leading
+-- supervisor compares the conditions with the open alerts: it raises an alert for a new condition, and
+-- closes the alert of a condition that has ended.
 
--- _sas.crash_loops(): posts of this database whose workers failed several times in a row, each soon after its
--- start.
+-- _sas.crash_loops(): kinds of workers of this database that have failed several times in a row, each time
+-- soon after their start.
 CREATE FUNCTION _sas.crash_loops(OUT actor text, OUT failures int) RETURNS SETOF record
 LANGUAGE C VOLATILE STRICT AS 'MODULE_PATHNAME', 'sas_api_crash_loops';
 
--- _sas.late_after(): who is so late has a problem.
+-- _sas.late_after(): an actor that is late by this much has a problem.
 CREATE FUNCTION _sas.late_after() RETURNS interval
 LANGUAGE sql STABLE AS $$
     SELECT greatest(current_setting('sas.supervisor_interval')::interval / 2, interval '5 s')
 $$;
 
--- _sas.lateness(actor): for how long something that is due for the supervisor (v) or the scheduler (s) has
--- been left lying; null: nothing is. Since when counts neither time before the workers of this database were
--- started, nor before its last turn: what a long transaction has left behind may have been due long before
--- its commit.
+-- _sas.lateness(whose): how long something that is due for the supervisor (v) or the scheduler (s) has been
+-- waiting; null: nothing is. Neither the time before the workers of this database were started counts, nor
+-- the time before the actor's last tick: messages of a long transaction may have been due long before its
+-- commit.
 CREATE FUNCTION _sas.lateness(whose "char") RETURNS interval
 LANGUAGE plpgsql STABLE AS $$
 DECLARE
@@ -29,20 +29,21 @@ BEGIN
     IF due IS NULL OR due > sas.now() THEN
         RETURN NULL;
     END IF;
-    RETURN (SELECT sas.now() - greatest(due, min(w.started_at),
-                                         max(w.last_activity_at) FILTER (
-                        WHERE w.last_activity_at > w.started_at AND CASE whose WHEN 'v' THEN w.leader
-                        ELSE w.actor = 'scheduler' END))
+    RETURN (SELECT sas.now() - greatest(
+                       due, min(w.started_at),
+                       max(w.last_activity_at) FILTER (
+                           WHERE w.last_activity_at > w.started_at
+                             AND CASE whose WHEN 'v' THEN w.leader ELSE w.actor = 'scheduler' END))
             FROM _sas.all_workers() w WHERE w.database = current_database());
 END $$;
 
--- _sas.report_lateness(): the supervisor begins its turn, and should have begun it long ago.
+-- _sas.report_lateness(): raises an alert if the supervisor, which begins its tick, is too late.
 CREATE FUNCTION _sas.report_lateness() RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
     late interval := _sas.lateness('v');
 BEGIN
-    -- where no worker runs, ticks come by hand
+    -- if no worker runs, ticks are called by hand
     IF late > _sas.late_after() AND EXISTS (SELECT FROM _sas.all_workers() w
                                             WHERE w.database = current_database() AND w.actor = 'supervisor')
         THEN
@@ -52,22 +53,22 @@ BEGIN
     END IF;
 END $$;
 
--- _sas.activity_of(pid): what that process does, in words: for whom it waits, or for what.
+-- _sas.activity_of(pid): what that process is doing, in words: which process, or what, it waits for.
 CREATE FUNCTION _sas.activity_of(pid int) RETURNS text
 LANGUAGE plpgsql AS $$
 DECLARE
     blockers int[] := pg_catalog.pg_blocking_pids(pid);
 BEGIN
     RETURN CASE WHEN blockers <> '{}'
-               THEN 'waits for a lock of process ' || array_to_string(blockers, ', ')
-           ELSE coalesce((SELECT format('waits for %s %s', a.wait_event_type, a.wait_event)
-                          FROM pg_stat_activity a
-                          WHERE a.pid = activity_of.pid AND a.wait_event IS NOT NULL),
-                         'computes') END;
+                THEN 'waits for a lock of process ' || array_to_string(blockers, ', ')
+                ELSE coalesce((SELECT format('waits for %s %s', a.wait_event_type, a.wait_event)
+                               FROM pg_stat_activity a
+                               WHERE a.pid = activity_of.pid AND a.wait_event IS NOT NULL),
+                              'computes') END;
 END $$;
 
--- _sas.conditions(): what holds now, of the kinds that the watch closes. raise false: it continues, but is no
--- reason to begin an alert.
+-- _sas.conditions(): the current conditions, of the kinds whose alerts this room closes. raise false: an
+-- open alert stays open, but no new one is raised.
 CREATE FUNCTION _sas.conditions()
 RETURNS TABLE (kind text, cause text, message text, agent_id int, raise boolean)
 LANGUAGE plpgsql AS $$
@@ -101,7 +102,7 @@ BEGIN
         (' fill', t.taken * 10 >= t.capacity * 7, t.taken * 5 >= t.capacity * 4,
          format('%s of %s %s in shared memory are taken, in all databases; see %s', t.taken, t.capacity,
                 t.name, t.setting)),
-        -- one check least sees it
+        -- long enough for at least one check to see it
         (' full',
          t.refused_ms_ago * interval '1 ms' < 2 * current_setting('sas.supervisor_interval')::interval, true,
          format('all %s %s in shared memory are taken, in all databases: what finds none is slower or less '
@@ -130,7 +131,7 @@ BEGIN
         AND EXISTS (SELECT FROM _sas.all_workers() w WHERE w.database = current_database());
 END $$;
 
--- _sas.note_boot(): a server that was started is noted; the alert for crash loops counts these rows.
+-- _sas.note_boot(): stores a start of the server; the alert for crash loops counts these rows.
 CREATE FUNCTION _sas.note_boot() RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
@@ -141,8 +142,8 @@ BEGIN
     END IF;
 END $$;
 
--- _sas.raise_conditions(): an alert for each condition that is new. Those of alerts that last are closed when
--- they have ended. Returns whether there is any condition.
+-- _sas.raise_conditions(): raises an alert for each new condition, and closes alerts whose condition has
+-- ended. Returns how many conditions there are.
 CREATE FUNCTION _sas.raise_conditions() RETURNS int
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -155,7 +156,7 @@ BEGIN
     WHERE l.closed_at IS NULL
       AND (l.kind IN ('breaker-open', 'worker-slots', 'shared-memory', 'crash-loop', 'stalled', 'quarantine')
            AND NOT coalesce(l.cause = ANY (causes), false)
-           -- what is raised again and again as long as it lasts
+           -- kinds that are raised repeatedly as long as they last
            OR l.kind IN ('stuck', 'late') AND NOT coalesce(l.cause = ANY (causes), false)
                AND l.last_at < sas.now() - interval '3 min'
            OR l.kind = 'purge-failed' AND l.last_at < sas.now() - interval '3 h')
@@ -163,8 +164,8 @@ BEGIN
     RETURN (causes IS NOT NULL)::int;
 END $$;
 
--- _sas.close_settled(): alerts whose runs are all settled. A session had the alert locked, or two resumed its
--- last runs at once.
+-- _sas.close_settled(): closes alerts whose runs are all settled; they stay open if a session had the alert
+-- locked, or if two sessions resumed its last runs at the same time.
 CREATE FUNCTION _sas.close_settled() RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
@@ -174,10 +175,10 @@ BEGIN
     HAVING count(*) > 0;
 END $$;
 
--- _sas.check_conditions(): raises what is new, closes what has ended. Writes nothing as long as nothing
--- changes. A part that raises is an alert, and holds up no other.
--- Returns whether anything is open that may want another look soon: work at workers, an alert, a breaker that
--- is not closed.
+-- _sas.check_conditions(): raises new alerts and closes those whose cause has ended. Writes nothing as long
+-- as nothing changes. A part that raises an error becomes an alert, and holds up no other part. Returns
+-- whether something is open that should be checked again soon: work at workers, deferred work, an alert, a
+-- breaker that is not closed.
 CREATE FUNCTION _sas.check_conditions() RETURNS boolean
 LANGUAGE plpgsql AS $$
 DECLARE

@@ -1,25 +1,25 @@
 -- SPDX-License-Identifier: PostgreSQL
 --
--- Timers of deadlines. Most runs end long before their deadline, so sas.submit
--- writes no timer for a run that has more than five minutes: the supervisor
--- does, once the run has lived for one and is still there. It sweeps over
--- _sas.run by run_id, from where the last sweep has ended; a front tells it what
--- was committed before that since. Neither survives a crash: then it begins
--- with _sas.deadline_sweep, which is behind by some thousands of runs.
+-- Deadline timers. Most runs end long before their deadline; therefore sas.submit writes no timer for a run
+-- that has more than five minutes. The supervisor writes it when the run has lived for a minute and is
+-- still open. It sweeps over _sas.run by run_id, from where the last sweep has ended. A low-water mark
+-- tells it about runs below that point that were committed later. Neither survives a crash; then the sweep
+-- begins at _sas.deadline_sweep, which is some thousands of runs behind.
 
--- _sas.take_noted_untimed(): the least run_id that was noted since this was asked last, or less; null: that
--- is not known.
--- Before the statement that looks. When this transaction is rolled back it is told again.
+-- _sas.take_noted_untimed(): the lowest run_id that was noted since the last call, or a lower one; null:
+-- unknown. Call it before the statement that reads the runs. If this transaction is rolled back, the next
+-- call returns it again.
 CREATE FUNCTION _sas.take_noted_untimed() RETURNS bigint
 LANGUAGE C VOLATILE AS 'MODULE_PATHNAME', 'sas_api_take_noted_untimed';
 
--- _sas.timer_age(): how long a run lives without a timer. Within twice that the supervisor looks:
--- src/store/submit.c counts on it.
+-- _sas.timer_age(): how long a run lives without a timer. The supervisor sees it within twice that time;
+-- src/store/submit.c relies on that.
 CREATE FUNCTION _sas.timer_age() RETURNS interval
 LANGUAGE sql IMMUTABLE AS $$ SELECT interval '1 min' $$;
 
--- _sas.lack_timer(run_ids): those of these runs that are open and whose deadline is neither judged nor going
--- to be. When it has passed its timer may have been put off, by _sas.take_messages or _sas.defer_message.
+-- _sas.lack_timer(run_ids): those of these runs that are open, whose deadline was not handled, and that
+-- have no timer. If the deadline has passed, its timer may have been deferred by _sas.take_messages or
+-- _sas.defer_message.
 CREATE FUNCTION _sas.lack_timer(run_ids bigint[]) RETURNS bigint[]
 LANGUAGE plpgsql STABLE AS $$
 DECLARE
@@ -43,8 +43,8 @@ BEGIN
     RETURN lacking;
 END $$;
 
--- _sas.write_timers(run_ids): these runs, which the caller has locked, have a timer from now on, if they
--- still lack it.
+-- _sas.write_timers(run_ids): writes timers for those of these runs that still lack one.
+-- Caller: holds the lock of the runs. Writes: message.
 CREATE FUNCTION _sas.write_timers(run_ids bigint[]) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
@@ -53,10 +53,12 @@ BEGIN
     WHERE r.run_id = ANY (_sas.lack_timer(run_ids));
 END $$;
 
--- _sas.scan_for_timers(first): gives a timer to those of the next runs, from this one on, that have lived for
--- long enough; those that somebody holds are checked by themselves, in their own time: they may be many. So
--- few that nobody waits for the lock for long. upto: the first that was not checked; if it is too young,
--- created_at says how young. A run of the future has its timer at once.
+-- _sas.scan_for_timers(first): one part of the sweep: gives timers to those of the next runs, from "first"
+-- on, that are old enough. Runs that another session has locked get a message of their own, since they may
+-- be many. The part is small, so that no session waits long for a lock. upto: the first run that was not
+-- checked; if it is too young, created_at is its age. A run with a future created_at gets its timer at
+-- once.
+-- Locks: runs that no other transaction holds. Writes: message.
 CREATE FUNCTION _sas.scan_for_timers(first bigint, OUT upto bigint, OUT created_at timestamptz,
                                      OUT more boolean)
 LANGUAGE plpgsql SET enable_bitmapscan = off AS $$
@@ -80,7 +82,7 @@ BEGIN
     more := seen = 2000 AND created_at IS NULL;
     IF open <> '{}' THEN
         open := _sas.lack_timer(open);
-        -- with the lock held none of them ends without seeing its timer
+        -- while the lock is held, no run can end without seeing its timer
         locked := _sas.lock_runs(open);
         done := _sas.apart('NULL::bigint[] FROM _sas.write_timers($1)', locked);
         PERFORM _sas.defer_apart('timer', array_agg(locked[f.n]), array_agg(f.why), array_agg(locked[f.n]))
@@ -97,15 +99,14 @@ BEGIN
     END IF;
 END $$;
 
--- _sas.set_timers(at, again, settles): one step of a sweep over the runs, in a transaction of its own. What
--- it returns is given to the next step, once it is committed; nulls: nothing is known.
---   at       up to where it has come
---   again    from where the next sweep begins, since something was committed there late; null: where this one
---   ends
---   settles  with this one _sas.deadline_sweep goes up to there
--- more: it is not at its end; next_look: when the first run that is too young has lived for long enough, and
--- others with
--- it, or now if there is something to be checked again.
+-- _sas.set_timers(at, again, settles): one part of a sweep over the runs, in a transaction of its own. The
+-- results are the arguments of the next part, once this one is committed; nulls: nothing is known.
+--   at         how far the sweep has come
+--   again      where the next sweep begins, because runs there were committed late; null: where this one ends
+--   settles    the end of this sweep advances _sas.deadline_sweep to this run
+--   more       the sweep has not reached its end
+--   next_look  when the first run that is too young will be old enough, together with others; or now if
+--              something has to be checked again
 CREATE FUNCTION _sas.set_timers(INOUT at bigint, INOUT again bigint, INOUT settles bigint, OUT more boolean,
                                 OUT next_look timestamptz)
 LANGUAGE plpgsql AS $$
@@ -115,8 +116,9 @@ DECLARE
     looked record;
     looked_at bigint;
 BEGIN
-    -- Numbers that begin anew, or one that a session has kept for long (CACHE). The walk begins with the next
-    -- step, since this one has its transaction's number before it has seen a run.
+    -- The sequence was restarted, or a session has used a number that it had cached for long (CACHE). The
+    -- sweep begins with the next part, because the transaction id of this one is older than its view of the
+    -- runs.
     DELETE FROM _sas.deadline_sweep x WHERE x.upto > (SELECT s.last_value + 1 FROM _sas.run_run_id_seq s);
     IF NOT FOUND THEN
         UPDATE _sas.deadline_sweep x SET upto = noted, until_xid = NULL WHERE x.upto > noted;
@@ -130,9 +132,9 @@ BEGIN
     END IF;
     SELECT * INTO t FROM _sas.deadline_sweep;
     t.upto := coalesce(t.upto, 0);
-    -- greatest() and least() take no notice of nulls
+    -- greatest() and least() ignore nulls
     at := greatest(at, t.upto);
-    -- what was noted further on is seen by the steps that come
+    -- runs noted further on are seen by the next parts
     IF coalesce(noted, t.upto) < at THEN
         again := greatest(least(again, coalesce(noted, t.upto)), t.upto);
     END IF;
@@ -145,9 +147,9 @@ BEGIN
         RETURN;
     END IF;
 
-    -- What stands before the end of a sweep is settled once every transaction is over that had begun by then:
-    -- a run gets its number after its transaction got its own. Then it is checked once more, since all of
-    -- it can be seen.
+    -- Runs before the end of a sweep are settled once every transaction has ended that had begun by then,
+    -- because a run gets its id after its transaction has got its own. Then they are swept once more,
+    -- because all of them are visible.
     looked_at := settles;
     settles := NULL;
     IF looked_at <= at THEN

@@ -1,14 +1,13 @@
 -- SPDX-License-Identifier: PostgreSQL
 --
--- Decide: what becomes of steps that have failed and of runs past their
--- deadline. First each case is judged for itself, then what was decided is
--- carried out for all of them at once.
+-- Decide: what follows for steps that have failed, and for runs past their deadline. First each case is
+-- decided by itself, then all decisions are carried out together.
 
--- _sas.decide_due(quantity): what becomes of failed steps and of runs past their
--- deadline. Returns how many were checked. One that raises is decided by
--- itself, so that it holds up no other run.
---   locks   the runs of the messages that no other transaction holds; the other messages are put off
---   reads   due
+-- _sas.decide_due(quantity): decides on failed steps and on runs past their deadline. Returns how many
+-- messages were taken. A message that raises an error is decided by itself, so that it holds up no other
+-- run.
+--   locks   the runs of the messages that no other transaction holds; the other messages are deferred
+--   reads   message
 --   next    _sas.decide_on; then the scheduler
 CREATE FUNCTION _sas.decide_due(quantity int) RETURNS int
 LANGUAGE plpgsql AS $$
@@ -25,13 +24,13 @@ BEGIN
     RETURN cardinality(taken);
 END $$;
 
--- _sas.auto_rescue(): is what on_failure says carried out, or told to an operator only, where a workflow does
--- not say?
+-- _sas.auto_rescue(): for workflows that do not say it themselves: is on_failure carried out, or only
+-- suggested to an operator?
 CREATE FUNCTION _sas.auto_rescue() RETURNS boolean
 LANGUAGE sql STABLE AS $$ SELECT coalesce(current_setting('sas.auto_rescue', true), 'on')::boolean $$;
 
--- _sas.suggestion(policy, run_id, step): what an operator could do, as an alert says it. step null: about the
--- run.
+-- _sas.suggestion(policy, run_id, step): what an operator could do, for the text of an alert. step null:
+-- about the run.
 CREATE FUNCTION _sas.suggestion(policy text, run_id bigint, step text) RETURNS text
 LANGUAGE sql IMMUTABLE AS $$
     SELECT CASE policy WHEN 'pause' THEN ''
@@ -42,20 +41,20 @@ LANGUAGE sql IMMUTABLE AS $$
                        ELSE format('; suggested: sas.halt(%s)', run_id) END
 $$;
 
--- _sas.cases(taken): what these messages tell, as it is now, failed steps first. One that is told twice
--- is one case.
+-- _sas.cases(taken): the current state of what these messages are about, failed steps first. Several
+-- messages about the same step are one case.
 CREATE FUNCTION _sas.cases(taken _sas.message[]) RETURNS SETOF _sas.failed_case
 LANGUAGE plpgsql STABLE AS $$
 BEGIN
     RETURN QUERY
     SELECT d.kind, d.run_id, d.step_no, d.element, r.state, r.abandon_as,
-        coalesce(v.auto_rescue, _sas.auto_rescue()), v.on_transient, v.on_permanent,
+           coalesce(v.auto_rescue, _sas.auto_rescue()), v.on_transient, v.on_permanent,
            EXISTS (SELECT FROM _sas.workflow_step pw
                    CROSS JOIN LATERAL (SELECT FROM _sas.step p WHERE p.run_id = d.run_id
                                        AND p.step_no = pw.step_no AND p.state = 'succeeded' OFFSET 0) p
                    WHERE pw.version_id = r.version_id AND pw.pivot AND NOT pw.undo),
            s.state, s.failure_count, s.transient, s.in_doubt, s.ask_until, s.error, w.name, w.undo, w.lane,
-               w.recovery, w.on_transient, w.on_permanent, w.shape
+           w.recovery, w.on_transient, w.on_permanent, w.shape
     FROM (SELECT DISTINCT t.kind, t.run_id, t.step_no, t.element FROM unnest(taken) t) d
     JOIN _sas.run r ON r.run_id = d.run_id
     JOIN _sas.workflow_version v ON v.version_id = r.version_id
@@ -66,9 +65,10 @@ BEGIN
     ORDER BY d.run_id, d.kind DESC, d.step_no, d.element;
 END $$;
 
--- _sas.decide_on(taken): decides on what these messages tell. The runs are locked.
+-- _sas.decide_on(taken): decides on what these messages are about.
+--   holds   the locks of the runs
 --   reads   step, run, workflow_step (_sas.cases)
---   writes  timers of young runs; runs of the alert hook; and what was decided (_sas.act_on)
+--   writes  timers of untimed runs; runs of the alert hook; what was decided (_sas.act_on)
 CREATE FUNCTION _sas.decide_on(taken _sas.message[]) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -81,7 +81,7 @@ BEGIN
         HAVING count(*) > 0;
     FOREACH c IN ARRAY ARRAY(SELECT x FROM _sas.cases(taken) x) LOOP
         CONTINUE WHEN c.kind = 'deadline' AND NOT _sas.mark_overdue(c.run_id);
-        -- decided in this very turn
+        -- this tick has already decided on the run
         CONTINUE WHEN EXISTS (SELECT FROM unnest(made) m WHERE m.run_id = c.run_id
                               AND (m.what = 'doom' OR m.what = 'pause' AND c.kind = 'deadline'));
         made := made || CASE c.kind WHEN 'deadline' THEN _sas.decide_deadline(c)
@@ -90,9 +90,9 @@ BEGIN
     PERFORM _sas.act_on(made);
 END $$;
 
--- _sas.mark_overdue(run_id): it is decided now what becomes of this run since its deadline has passed; false:
--- that was before, or it has another deadline by now. It may have two timers: one that was put off, and one
--- that _sas.set_timers wrote in its place.
+-- _sas.mark_overdue(id): marks that the passed deadline of this run is handled now. False: that was done
+-- before, or the run has another deadline by now. A run may have two timers: a deferred one, and one that
+-- _sas.set_timers has written meanwhile.
 CREATE FUNCTION _sas.mark_overdue(id bigint) RETURNS boolean
 LANGUAGE plpgsql AS $$
 BEGIN
@@ -101,16 +101,16 @@ BEGIN
     RETURN FOUND;
 END $$;
 
--- _sas.late_message(case): what is said of a run that does not continue, and whose deadline has passed.
+-- _sas.late_message(c): the alert about a run that does not continue and whose deadline has passed.
 CREATE FUNCTION _sas.late_message(c _sas.failed_case) RETURNS text
 LANGUAGE sql IMMUTABLE AS $$
-    SELECT CASE c.run_state WHEN 'paused'
-        THEN format('run %s is paused, and its deadline has passed', c.run_id)
-                            WHEN 'compensating' THEN format('run %s is not undone yet, and its deadline has '
-                                                            'passed', c.run_id) END
+    SELECT CASE c.run_state
+           WHEN 'paused' THEN format('run %s is paused, and its deadline has passed', c.run_id)
+           WHEN 'compensating'
+           THEN format('run %s is not undone yet, and its deadline has passed', c.run_id) END
 $$;
 
--- _sas.remind(case): a run that its deadline has ended is not undone yet.
+-- _sas.remind(c): an undo that began at the deadline is not finished yet: raises an alert.
 CREATE FUNCTION _sas.remind(c _sas.failed_case) RETURNS _sas.decision[]
 LANGUAGE plpgsql AS $$
 BEGIN
@@ -119,8 +119,8 @@ BEGIN
     RETURN '{}';
 END $$;
 
--- _sas.decide_deadline(case): the deadline of a run has passed. A run that is paused, or is being undone
--- already, only has its alert: it has no way on but an operator's; resume sets the timer again.
+-- _sas.decide_deadline(c): the deadline of a run has passed. A run that is paused, or is being undone
+-- already, only gets an alert: only an operator can continue it; a resume sets the timer again.
 CREATE FUNCTION _sas.decide_deadline(c _sas.failed_case) RETURNS _sas.decision[]
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -143,8 +143,8 @@ BEGIN
         RETURN ARRAY[_sas.make_decision(
             what => 'pause', run_id => c.run_id, why => 'its deadline has passed', error => error)];
     END IF;
-    -- the undo that begins here is not bound by the deadline: if it is not over by then, an operator hears of
-    -- it; not where nobody looked for so long that it would be at once
+    -- the undo that begins here has no deadline. If it has not finished at the time of the reminder, an
+    -- operator gets an alert; but not if the supervisor comes so late that this would be at once
     INSERT INTO _sas.message (actor, due_at, run_id, kind)
     SELECT 'v', _sas.remind_at(r.deadline), r.run_id, 'reminder' FROM _sas.run r WHERE r.run_id = c.run_id
         AND _sas.remind_at(r.deadline) > sas.now();
@@ -153,9 +153,8 @@ BEGIN
         error => error)];
 END $$;
 
--- _sas.decide_failure(case, made): a step, or an undo, has failed: another window, its fallback, or what
--- on_failure says.
--- made: what was decided before in this turn.
+-- _sas.decide_failure(c, made): decides on a failed step, or undo: another window, its fallback, or what
+-- on_failure says. made: what this tick has decided before.
 CREATE FUNCTION _sas.decide_failure(c _sas.failed_case, made _sas.decision[]) RETURNS _sas.decision[]
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -166,22 +165,22 @@ DECLARE
     decision _sas.decision := _sas.make_decision(
         what => 'note', run_id => c.run_id, step_no => c.step_no, element => c.element, error => c.error);
     spent boolean := c.shape ? 'fallback' AND _sas.fell_back(c.run_id, c.element, c.shape);
-    -- a pause holds: neither is it undone meanwhile, nor does another take its place
+    -- during a pause, the step is neither undone nor replaced by its fallback
     way text := CASE WHEN c.state = 'failed' AND c.abandon_as IS NULL AND c.run_state <> 'paused'
         AND c.error ->> 'type' IS DISTINCT FROM 'urn:sas:elements'
         AND c.shape #> '{fallback,on}' ? 'failed'
         AND NOT spent THEN _sas.way_back(c.run_id, c.step_no, c.element) END;
-    -- the undo needs what its call brought
+    -- the undo needs the output of its call
     settles boolean := c.abandon_as IS NOT NULL AND c.in_doubt
         AND _sas.settles(c.run_id, c.step_no, c.element);
     parked boolean := _sas.ended_workers(c) >= 2;
 BEGIN
-    -- one in doubt is asked for as many windows again before its fallback
+    -- a step in doubt gets as many windows again to learn its outcome before its fallback
     IF parked AND (c.abandon_as IS NULL OR c.undo OR settles) THEN
         decision := _sas.park(c, made);
-    ELSIF c.transient AND failures < (c.recovery ->> 'max_failures')::int * (CASE way WHEN 'known' THEN 2
-                ELSE 1 END) AND spent IS NOT TRUE
-       AND (c.abandon_as IS NULL OR c.undo OR settles) THEN
+    ELSIF c.transient
+       AND failures < (c.recovery ->> 'max_failures')::int * (CASE way WHEN 'known' THEN 2 ELSE 1 END)
+       AND spent IS NOT TRUE AND (c.abandon_as IS NULL OR c.undo OR settles) THEN
         change.to_state := CASE c.state WHEN 'failed' THEN 'suspended' ELSE c.state END;
         change.deferred := false;
         change.waiting_kind := 'cool_off';
@@ -211,8 +210,8 @@ BEGIN
     RETURN ARRAY[decision];
 END $$;
 
--- _sas.ended_workers(case): how many workers the function of this step has ended since an operator had it
--- tried again: by a crash, or since it did not listen when it was cancelled. 0: it did not fail so this time.
+-- _sas.ended_workers(c): how often the function of this step has ended its worker since an operator had it
+-- tried again, by a crash or by ignoring its cancellation. 0: this failure was of another kind.
 CREATE FUNCTION _sas.ended_workers(c _sas.failed_case) RETURNS int
 LANGUAGE plpgsql STABLE AS $$
 BEGIN
@@ -225,8 +224,8 @@ BEGIN
                     AND a.undo = c.undo AND a.error ->> 'type' = 'urn:sas:worker-lost'));
 END $$;
 
--- _sas.park(case, made): the function of this step, or of its undo, may end more workers: the run waits for
--- an operator, whatever on_failure says.
+-- _sas.park(c, made): parks a step whose function, or whose undo's function, may end more workers: the run
+-- waits for an operator, whatever on_failure says.
 CREATE FUNCTION _sas.park(c _sas.failed_case, made _sas.decision[]) RETURNS _sas.decision
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -242,19 +241,19 @@ BEGIN
         element => c.element, why => why, error => c.error);
 END $$;
 
--- _sas.by_policy(case, made): a step, or an undo, has failed for good: the run goes on without it, waits for
--- an
--- operator, who hears of it, or cannot continue.
+-- _sas.by_policy(c, made): a step, or an undo, has failed for good: the run goes on without it, waits for
+-- an operator, who gets an alert, or cannot go on.
 CREATE FUNCTION _sas.by_policy(c _sas.failed_case, made _sas.decision[]) RETURNS _sas.decision
 LANGUAGE plpgsql AS $$
 DECLARE
     policy text := CASE WHEN c.undo OR c.abandon_as IS NOT NULL THEN 'pause'
                         WHEN c.transient THEN coalesce(c.on_transient, c.run_on_transient)
                             ELSE coalesce(c.on_permanent, c.run_on_permanent) END;
-    -- the failure waits for resume, which gives it another window
+    -- the failed step waits for a resume, which gives it another window
     paused boolean := c.run_state = 'paused'
         OR EXISTS (SELECT FROM unnest(made) m WHERE m.run_id = c.run_id AND m.what = 'pause');
-    -- the run goes on beside a step that waits for an operator, who decides of what fails meanwhile, too
+    -- the run goes on beside a step that waits for an operator, who also decides on steps that fail
+    -- meanwhile
     held boolean := NOT paused AND (
         EXISTS (SELECT FROM unnest(made) m WHERE m.run_id = c.run_id AND m.what = 'hold')
         OR EXISTS (SELECT FROM _sas.run r WHERE r.run_id = c.run_id AND r.state = 'running'
@@ -279,16 +278,16 @@ BEGIN
         policy := 'pause';
     END IF;
     IF policy = 'pause' THEN
-        why := format('%s "%s" failed: %s', CASE WHEN c.undo THEN 'the undo of step'
-                      ELSE 'step' END, _sas.shown_name(c.name), c.error ->> 'title');
-        PERFORM _sas.raise_alert(CASE WHEN c.undo THEN 'undo-failed'
-                                 ELSE 'step-failed' END, format('step %s', c.name),
-                           format('run %s: %s', c.run_id, why) || suggested, nullif(c.lane, 0), c.run_id,
-                               c.step_no, c.error);
+        why := format('%s "%s" failed: %s', CASE WHEN c.undo THEN 'the undo of step' ELSE 'step' END,
+                      _sas.shown_name(c.name), c.error ->> 'title');
+        PERFORM _sas.raise_alert(CASE WHEN c.undo THEN 'undo-failed' ELSE 'step-failed' END,
+                                 format('step %s', c.name),
+                                 format('run %s: %s', c.run_id, why) || suggested, nullif(c.lane, 0),
+                                 c.run_id, c.step_no, c.error);
     END IF;
     RETURN _sas.make_decision(
         what => CASE WHEN policy = 'pause' AND paused THEN 'note'
-                     -- the branches that do not depend on it go on
+                     -- branches that do not depend on it go on
                      WHEN policy = 'pause' AND c.element = 0 AND NOT c.undo AND c.abandon_as IS NULL
                          THEN 'hold'
                      WHEN policy = 'pause_at_end' THEN 'leave'
@@ -298,7 +297,7 @@ BEGIN
         error => c.error);
 END $$;
 
--- _sas.tolerates(case, made): does the map bear one more failed element?
+-- _sas.tolerates(c, made): does the map tolerate one more failed element?
 CREATE FUNCTION _sas.tolerates(c _sas.failed_case, made _sas.decision[]) RETURNS boolean
 LANGUAGE plpgsql STABLE AS $$
 BEGIN
@@ -308,7 +307,7 @@ BEGIN
                 AND m.step_no = c.step_no);
 END $$;
 
--- _sas.act_on(made): the states first, then what follows from them.
+-- _sas.act_on(made): carries out these decisions: first the states, then what follows from them.
 CREATE FUNCTION _sas.act_on(made _sas.decision[]) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -339,7 +338,7 @@ BEGIN
     -- the map runs through
     PERFORM _sas.count_elements(array_agg(m.run_id), array_agg(m.step_no), array_agg(m.element), 1)
     FROM unnest(made) m WHERE m.what = 'leave' AND m.run_id <> ALL (doomed) HAVING count(*) > 0;
-    -- what a deadline has ended is no failure that could get another window
+    -- a deadline is no failure that could get another window, so a pause cannot take this back
     PERFORM _sas.abandon(array_agg(m.run_id), array_agg(m.abandon_as), array_agg(m.error),
                          by => CASE WHEN m.step_no IS NOT NULL THEN 'rule' END)
     FROM unnest(made) m WHERE m.what = 'doom' GROUP BY m.step_no IS NOT NULL;
@@ -352,14 +351,14 @@ BEGIN
         HAVING count(*) > 0;
 END $$;
 
--- _sas.skip_failed(skipped): these failures are skipped; what waited for the steps continues.
+-- _sas.skip_failed(skipped): skips these failed steps; what waited for them continues.
 CREATE FUNCTION _sas.skip_failed(skipped _sas.decision[]) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
     PERFORM _sas.move_steps(array_agg(_sas.make_step_change(
         run_id => u.run_id, step_no => u.step_no, element => u.element, from_state => 'failed',
         to_state => 'skipped')))
-                                              FROM unnest(skipped) u;
+    FROM unnest(skipped) u;
     PERFORM _sas.after_skip(array_agg(u.run_id), array_agg(u.step_no)) FROM unnest(skipped) u
         WHERE u.element = 0 HAVING count(*) > 0;
     PERFORM _sas.count_elements(array_agg(u.run_id), array_agg(u.step_no), array_agg(u.element), 1)
@@ -367,8 +366,8 @@ BEGIN
         WHERE u.element > 0 HAVING count(*) > 0;
 END $$;
 
--- _sas.settles(run_id, step_no, element): does the undo of this step need the output
--- of its call? Then a call in doubt is repeated until its outcome is known.
+-- _sas.settles(run_id, step_no, element): does the undo of this step need the output of its call? Then a
+-- call in doubt is repeated until its outcome is known.
 CREATE FUNCTION _sas.settles(run_id bigint, step_no int, element int) RETURNS boolean
 LANGUAGE sql STABLE AS $$
     SELECT coalesce((SELECT w.reads_own_output AND s.output IS NULL AND s.asks IS NULL

@@ -1,11 +1,10 @@
 -- SPDX-License-Identifier: PostgreSQL
 --
--- Supervisor: finds what is overdue or failed, counts, and asks for another
--- window, a longer wait, an undo or a pause. It knows nothing of the business
--- and calls nothing.
+-- Supervisor: finds steps that are overdue or have failed, and decides: another window, a longer wait, an
+-- undo or a pause. It does not know what workflows are about, and calls nothing.
 
--- _sas.nudge_forgotten(): what nobody was woken for is not to wait for the next wake-up: it is counted by who
--- takes it.
+-- _sas.nudge_forgotten(): wakes workers for work whose wake-up was lost, so that it does not wait for the
+-- next wake-up. The worker that takes such work counts it as found late.
 CREATE FUNCTION _sas.nudge_forgotten() RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -22,13 +21,13 @@ BEGIN
                        scheduler => _sas.next_message('s') <= sas.now());
 END $$;
 
--- _sas.supervisor_tick(boot, live, newest, quantity): one turn of the leading supervisor, of runs; that of
--- infinite tasks is _sas.supervise_watches.
---   live    worker ids alive in this database, as looked up before the call
---   newest  the highest worker id that had been given out by then: a lease of a later one is not judged
--- Returns how much was found, and when to look again (null: only when woken).
+-- _sas.supervisor_tick(boot, live, newest, quantity): one tick of the leading supervisor, for runs;
+-- _sas.supervise_watches is the one for infinite tasks.
+--   live    worker ids alive in this database, read before the call
+--   newest  the highest worker id given out by then: leases of later workers are not judged
+-- Returns how much was found, and when the next tick is due (null: only when woken).
 --   locks   leases and runs that no other transaction holds; the others are checked again
---   reads   lease, due, ready
+--   reads   lease, message, ready
 --   next    _sas.take_back, then _sas.decide_due
 CREATE FUNCTION _sas.supervisor_tick(boot bigint, live bigint[], newest bigint, quantity int,
                                      OUT worked int, OUT next_due timestamptz)
@@ -47,18 +46,17 @@ BEGIN
                       (SELECT l.next_by FROM _sas.lease l ORDER BY l.next_by LIMIT 1));
 END $$;
 
--- _sas.take_back(boot, live, newest, quantity): steps whose worker is gone, or whose complete-by has
--- passed, fail. A call may have been made, so its outcome is in doubt; a local
--- step was rolled back with its worker. The lease of an outside worker (0) is
--- judged by time only: it holds whatever becomes of the server. When a worker died with a batch of local
--- steps nobody knows which one killed it: each is run alone then, and no
--- failure counted. The size of the batch counts, not what is still held: some
--- of it may have been taken back by an earlier look.
+-- _sas.take_back(boot, live, newest, quantity): steps whose worker is gone, or whose complete_by has
+-- passed, fail. A call may have been carried out, so its outcome is in doubt; a function was rolled back
+-- with its worker. The lease of an outside worker (0) is judged by time only: it holds whatever happens to
+-- the server. If a worker died with a batch of functions, the function that caused it is unknown; then each
+-- is run alone, and no failure is counted. The size of the batch matters, not what is still held, because
+-- an earlier tick may have taken a part of it back.
 --
--- A function that goes on past complete-by does not listen to its cancellation. Its worker is ended, and the
--- step is taken back with it, as after a crash. A step that has ended its worker twice is parked
+-- A function that continues after complete_by ignores its cancellation. Its worker is ended, and the step
+-- is taken back with it, as after a crash. A step that has ended its worker twice is parked
 -- (_sas.decide_failure).
---   locks  the leases, but for those that another session has locked
+--   locks  the leases that no other session has locked
 --   next   _sas.take_back_leases
 CREATE FUNCTION _sas.take_back(boot bigint, live bigint[], newest bigint, quantity int) RETURNS int
 LANGUAGE plpgsql AS $$
@@ -70,7 +68,7 @@ DECLARE
 BEGIN
     PERFORM _sas.judge_freed(now);
     found := _sas.lock_judged(boot, live, newest, now, quantity);
-    -- the lease of a worker that has died since the last tick was there to be found since then
+    -- the lease of a worker that has died since the last tick could be found since then
     PERFORM _sas.found('lease', 'lease', CASE WHEN l.next_by <= now THEN l.next_by ELSE _sas.last_tick() END)
     FROM unnest(found) l;
     IF found IS NULL THEN
@@ -83,7 +81,8 @@ BEGIN
     RETURN cardinality(found);
 END $$;
 
--- _sas.judge_freed(now): leases that were set aside since somebody held a run of theirs, who has ended.
+-- _sas.judge_freed(now): judges leases again that were deferred because another transaction held a run of
+-- theirs, and that transaction has ended.
 CREATE FUNCTION _sas.judge_freed(now timestamptz) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -100,8 +99,9 @@ BEGIN
     END IF;
 END $$;
 
--- _sas.is_judged(lease, boot, live, newest, now): is this lease overdue, or its worker gone? One that is due
--- within a second waits for that: it may have been set aside, and would be set aside by each tick.
+-- _sas.is_judged(l, boot, live, newest, now): is this lease overdue, or its worker gone? A lease that is
+-- due within a second waits until then, because it may be a deferred one, which each tick would defer
+-- again.
 CREATE FUNCTION _sas.is_judged(l _sas.lease, boot bigint, live bigint[], newest bigint, now timestamptz)
 RETURNS boolean
 LANGUAGE sql IMMUTABLE AS $$
@@ -110,8 +110,8 @@ LANGUAGE sql IMMUTABLE AS $$
             AND (l.boot <> $2 OR l.worker_id <= newest AND NOT l.worker_id = ANY (live))
 $$;
 
--- _sas.lock_judged(boot, live, newest, now, quantity): leases to judge that nobody has locked. Owners of
--- single steps take turns, and so do those of steps that were claimed together.
+-- _sas.lock_judged(boot, live, newest, now, quantity): locks leases to judge that no other session has
+-- locked. Owners take turns for leases of single steps; leases of several steps have a turn together.
 CREATE FUNCTION _sas.lock_judged(boot bigint, live bigint[], newest bigint, now timestamptz, quantity int)
 RETURNS _sas.lease[]
 LANGUAGE plpgsql AS $$
@@ -125,14 +125,14 @@ BEGIN
             FROM judged j LEFT JOIN _sas.run r ON r.run_id = j.run_id)
         SELECT array_agg(q.lease)
         FROM (SELECT l AS lease FROM turn t JOIN _sas.lease l ON l.lease_id = t.lease_id
-              -- again: another tick may have judged it just now
+              -- checked again, because another tick may have judged it just now
               WHERE _sas.is_judged(l, $1, $2, $3, $4) AND NOT _sas.is_deferred('lease', l.lease_id)
               ORDER BY t.n, t.next_by LIMIT $5 FOR UPDATE OF l SKIP LOCKED) q);
 END $$;
 
--- _sas.take_back_apart(lease, boot, live, newest): something under this lease cannot be taken back: the other
--- steps under it are, and it is tried again in a minute.
---   writes  lease
+-- _sas.take_back_apart(of_lease, boot, live, newest): a step under this lease cannot be taken back: takes
+-- back the others, and tries this one again in a minute.
+-- Writes: lease.
 CREATE FUNCTION _sas.take_back_apart(of_lease _sas.lease, boot bigint, live bigint[], newest bigint)
 RETURNS void
 LANGUAGE plpgsql AS $$
@@ -148,9 +148,9 @@ BEGIN
     END IF;
 END $$;
 
--- _sas.pass_by_writing(leases, boot, live): those of these leases that are judged now. A worker that has not
--- written all its replies may have one that came in time: its leases are checked again in a moment. This is
--- asked later than what the time is now, so a worker that has none yet gets no more in time.
+-- _sas.pass_by_writing(leases, boot, live): those of these leases that are judged now. A worker that has
+-- unwritten replies may have one that came in time; its leases are checked again in a moment. The workers
+-- are asked after the time was read: a worker that has no reply by now cannot get one that is in time.
 --   holds   the locks of the leases
 --   writes  lease
 CREATE FUNCTION _sas.pass_by_writing(leases _sas.lease[], boot bigint, live bigint[]) RETURNS _sas.lease[]
@@ -169,12 +169,13 @@ BEGIN
                  WHERE NOT (l.boot = $2 AND l.worker_id = ANY (live) AND l.worker_id = ANY (writing)));
 END $$;
 
--- _sas.held_steps(leases, boot, live, newest): the steps that are still held under these leases. One that is
--- answered is not: it only waits for its run (_sas.answer).
---   dead      is their worker gone? One that goes on five seconds past complete-by is lost: nothing in the
---             database can end it
---   overdue   is it time to take them back? Not while their function goes on: its worker is being ended
---   together  how many were claimed with it
+-- _sas.held_steps(leases, boot, live, newest): the steps that are still held under these leases. A step
+-- whose claim has a reply in _sas.answer is not held: it only waits for its run.
+--   dead      its worker is gone. A worker that continues five seconds after complete_by counts as lost:
+--             nothing in the database can end it
+--   overdue   it is time to take the step back; not while its function continues, because its worker is being
+--             ended
+--   together  how many steps were claimed with it
 CREATE FUNCTION _sas.held_steps(leases _sas.lease[], boot bigint, live bigint[], newest bigint)
 RETURNS TABLE (lease_id bigint, worker_id bigint, locked_by text, dead boolean, overdue boolean,
                together int, run_id bigint, step_no int, element int, name text, lane int, state text,
@@ -194,14 +195,15 @@ LANGUAGE sql STABLE AS $$
     JOIN _sas.run r ON r.run_id = s.run_id
     JOIN _sas.workflow_step w ON w.version_id = r.version_id AND w.step_no = s.step_no
         AND w.undo = (s.state = 'compensating')
-    -- of a task, what a heartbeat has extended while somebody held the run
+    -- for a task: the time to which a heartbeat has extended it while another session held the run
     CROSS JOIN LATERAL (
-        SELECT greatest(s.complete_by, CASE WHEN l.worker_id = 0 THEN (
-            SELECT h.extended_by FROM _sas.external_slot h WHERE h.request_id = s.request_id) END)
-            AS complete_by OFFSET 0) t
+        SELECT greatest(s.complete_by,
+                        CASE WHEN l.worker_id = 0
+                             THEN (SELECT h.extended_by FROM _sas.external_slot h
+                                   WHERE h.request_id = s.request_id) END) AS complete_by OFFSET 0) t
     CROSS JOIN LATERAL (
-        SELECT l.worker_id > 0 AND (l.boot <> $2 OR l.worker_id <= newest AND NOT l.worker_id = ANY (live))
-                   AS dead,
+        SELECT l.worker_id > 0
+               AND (l.boot <> $2 OR l.worker_id <= newest AND NOT l.worker_id = ANY (live)) AS dead,
                CASE WHEN t.complete_by <= sas.now() AND l.worker_id > 0 THEN _sas.is_executed(s.request_id)
                    ELSE false END AS goes_on OFFSET 0) e
     WHERE s.request_id IS NOT NULL
@@ -210,13 +212,13 @@ LANGUAGE sql STABLE AS $$
 $$;
 
 -- _sas.take_back_leases(leases, boot, live, newest, only_runs): takes back what is overdue under these
--- leases, of these runs only or of all, as far as nobody else holds its run. A worker that still calls the
--- function of such a step cannot commit it any more, and is ended (base/peers.h).
+-- leases, of only_runs or of all runs, if their runs are free. A worker that still calls the function of
+-- such a step cannot commit it any more, and is ended (base/peers.h).
 --   holds   the locks of the leases
 --   locks   the runs that no other transaction holds
---   writes  attempt, step, lease; due or ready, for what comes next
---   wakes   the supervisor for what has failed, the workers for what continues
---   next    _sas.decide_due, for what has failed
+--   writes  attempt, step, lease; message or ready, for what follows
+--   wakes   the supervisor for failed steps, workers for steps that continue
+--   next    _sas.decide_due, for failed steps
 CREATE FUNCTION _sas.take_back_leases(leases _sas.lease[], boot bigint, live bigint[], newest bigint,
                                       only_runs bigint[] DEFAULT NULL) RETURNS void
 LANGUAGE plpgsql AS $$
@@ -266,10 +268,9 @@ BEGIN
     PERFORM _sas.free_slots(locked);
 END $$;
 
--- _sas.record_lost(changes, now): the attempts of steps that are being taken back, and the metric. Before the
--- steps are moved: their claims tell who held them, and since when.
---   reads   step, lease, place
---   writes  attempt
+-- _sas.record_lost(changes, now): stores the attempts of steps that are being taken back, and counts them.
+-- Caller: before it moves the steps, because their claims say which worker held them, and since when.
+-- Reads: step, lease, external_slot. Writes: attempt.
 CREATE FUNCTION _sas.record_lost(changes _sas.step_change[], now timestamptz) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -299,10 +300,10 @@ BEGIN
     SELECT count(_sas.count_metric('call', x.lane, x.workflow_id, x.status, 1)) INTO counted FROM lost x;
 END $$;
 
--- _sas.update_leases(leases, boot, live, newest, now, locked): of these leases those that hold nothing any
--- more are over; the others are checked again when the first of their steps is overdue. If one is already,
--- somebody holds its run, who wakes the supervisor at the end, or its function is being ended.
---   holds   the locks of the leases, and of the locked runs; after the steps have moved
+-- _sas.update_leases(leases, boot, live, newest, now, locked): deletes those of these leases that hold
+-- nothing any more. The others are judged again when the first of their steps is overdue; if one already
+-- is, another session holds its run and wakes the supervisor at its end, or its function is being ended.
+--   holds   the locks of the leases, and of the runs in "locked"; called after the steps have moved
 --   writes  lease
 CREATE FUNCTION _sas.update_leases(leases _sas.lease[], boot bigint, live bigint[], newest bigint,
                                    now timestamptz, locked bigint[]) RETURNS void
