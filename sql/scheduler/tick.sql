@@ -1,9 +1,9 @@
 -- SPDX-License-Identifier: PostgreSQL
 --
--- Scheduler: carries out what has come due: delayed starts, steps whose
--- pause is over, and the undo of doomed runs, one step after the other.
+-- Scheduler: carries out messages that are due: delayed starts, steps whose pause is over, signals, child
+-- runs, and the undo of abandoned runs, step by step.
 
--- _sas.carry_out(taken): what these messages ask for, one kind after the other.
+-- _sas.carry_out(taken): carries out these messages, one kind after the other.
 CREATE FUNCTION _sas.carry_out(taken _sas.message[]) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
@@ -44,12 +44,12 @@ BEGIN
         HAVING count(*) > 0;
 END $$;
 
--- _sas.scheduler_tick(quantity): one turn of the scheduler.
--- Returns how many messages were taken and when the next is due. A message
--- that raises is carried out by itself, so that it holds up no other run.
---   locks   the runs of the messages that no other transaction holds; the other messages are put off
---   reads   due
---   next    _sas.carry_out; the workers, for the steps that are ready then
+-- _sas.scheduler_tick(quantity): one tick of the scheduler. Returns how many messages were taken and when
+-- the next one is due. A message that raises an error is carried out by itself, so that it holds up no
+-- other run.
+--   locks   the runs of the messages that no other transaction holds; the other messages are deferred
+--   reads   message
+--   next    _sas.carry_out; workers, for the steps that are ready then
 CREATE FUNCTION _sas.scheduler_tick(quantity int, OUT worked int, OUT next_due timestamptz)
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -57,7 +57,7 @@ DECLARE
     done record;
     given bigint;
 BEGIN
-    -- one by one: in this order
+    -- if they are carried out one by one, then in this order
     SELECT array_agg(d ORDER BY d.run_id, d.step_no, d.element) INTO taken
     FROM _sas.take_messages('s', quantity) d;
     worked := coalesce(cardinality(taken), 0);
