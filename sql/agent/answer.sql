@@ -1,14 +1,14 @@
 -- SPDX-License-Identifier: PostgreSQL
 --
--- Answers: replies to runs that somebody holds. A reply does not wait for the run: it becomes a row at once,
--- with the time when it arrived, and ends the claim. It is applied when the run is free, by the next one that
--- writes a reply to this run, or by the scheduler.
+-- Answers: replies to runs that another session has locked. A reply does not wait for the run: it becomes a
+-- row at once, with the time when it arrived, and ends the claim. It is applied when the run is free: by
+-- the next writer of a reply to this run, or by the scheduler.
 --
--- What a function wrote commits with its row. So a step whose claim has a row here is done, whatever
--- is decided about its run: who takes steps back, or stops them, passes it by.
+-- The writes of a function commit with this row. So a step whose claim has a row here is done, whatever is
+-- decided about its run: functions that take steps back, or stop them, pass it by.
 
--- _sas.leave_answers(replies, now): replies to runs that somebody holds become rows. Returns the
--- steps of those that count, and the request_ids of the others.
+-- _sas.leave_answers(replies, now): stores replies to locked runs as rows. Returns the steps of those that
+-- count, and the request_ids of the others.
 --   locks   the leases: a tick that judges one of them comes first, or finds the row
 --   writes  answer, message
 --   wakes   the scheduler
@@ -30,7 +30,7 @@ BEGIN
         FROM unnest(replies) p
         JOIN _sas.step s ON s.run_id = p.run_id AND s.step_no = p.step_no AND s.element = p.element
             AND s.request_id = p.request_id
-            -- of a task, what a heartbeat has extended while somebody held the run
+            -- for a task: the time to which a heartbeat has extended it while another session held the run
             AND greatest(s.complete_by, (SELECT h.extended_by FROM _sas.external_slot h
                                          WHERE h.request_id = p.request_id)) > coalesce(p.arrived_at, now)
         ON CONFLICT DO NOTHING
@@ -45,8 +45,8 @@ BEGIN
     PERFORM _sas.wake('{}', true, false, '{}');
 END $$;
 
--- _sas.apply_answers(run_ids): the answers of these runs are written as replies are, in the order in which
--- they arrived. What outside programs hold is ended as they end it.
+-- _sas.apply_answers(run_ids): writes the answers of these runs as replies are written, in the order in
+-- which they arrived. Claims of outside programs end as those programs would end them.
 --   holds   the locks of the runs
 --   writes  answer, and what _sas.write_replies writes
 CREATE FUNCTION _sas.apply_answers(run_ids bigint[]) RETURNS void
@@ -75,9 +75,9 @@ BEGIN
     END IF;
 END $$;
 
--- _sas.apply_beside(run_ids): the same for who writes a reply of these runs. Where runs are never free for
--- long, the scheduler alone would not get to it. What raises is left to the scheduler: it must not cost the
--- reply.
+-- _sas.apply_beside(run_ids): the same, called by the writer of a reply to these runs. If runs are never
+-- free for long, the scheduler alone would not get to them. Errors are left to the scheduler, because they
+-- must not cost the reply.
 CREATE FUNCTION _sas.apply_beside(run_ids bigint[]) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
@@ -89,8 +89,9 @@ EXCEPTION WHEN OTHERS THEN
 END $$;
 
 -- _sas.answer_tick(quantity): applies the answers of runs that are free. Returns how many messages were
--- taken, and when the next one is due. What raises is applied by itself, so that it holds up no other run.
---   locks   the runs of the messages that no other transaction holds; the other messages are put off
+-- taken, and when the next one is due. An answer that raises an error is applied by itself, so that it
+-- holds up no other run.
+--   locks   the runs of the messages that no other transaction holds; the other messages are deferred
 --   reads   message
 --   next    as after every reply
 CREATE FUNCTION _sas.answer_tick(quantity int, OUT worked int, OUT next_due timestamptz)
@@ -102,7 +103,7 @@ BEGIN
     SELECT array_agg(d) INTO taken FROM _sas.take_messages('a', quantity) d;
     worked := coalesce(cardinality(taken), 0);
     IF worked > 0 THEN
-        -- several may be about one run
+        -- several messages may be about the same run
         SELECT array_agg(d) INTO taken
         FROM (SELECT DISTINCT ON (m.run_id) m.* FROM unnest(taken) m ORDER BY m.run_id) d;
         done := _sas.apart('NULL::bigint[] FROM _sas.apply_answers($1)',

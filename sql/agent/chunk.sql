@@ -1,17 +1,18 @@
 -- SPDX-License-Identifier: PostgreSQL
 --
--- Chunks: what a step tells while it is carried out.
+-- Chunks: what a step emits while it runs.
 --
--- A function emits in its own transaction: its chunks appear with its result, and are gone when it is rolled
--- back. An outside program emits in the transaction of its session, under its claim: what it emits after the
--- claim has ended is refused.
+-- A function emits in its own transaction: its chunks become visible together with its result, and are
+-- rolled back with it. An outside program emits in the transaction of its session, under its claim; a chunk
+-- after the end of the claim is refused.
 
--- _sas.invoked_step(): the step whose function this session carries out; nulls: none.
+-- _sas.invoked_step(): the step whose function this session is executing; nulls: none.
 CREATE FUNCTION _sas.invoked_step(OUT run_id bigint, OUT step_no int, OUT element int)
 LANGUAGE C AS 'MODULE_PATHNAME', 'sas_api_invoked_step';
 
--- _sas.emit_as(caller, chunk, request_id): false: the claim does not hold any more.
---   locks   of an outside claim: the run, or the lease where a session holds the run
+-- _sas.emit_as(caller, chunk, request_id): the body of sas.emit. Returns false if the claim does not hold
+-- any more.
+--   locks   for an outside claim: the run, or the lease if another session has locked the run
 --   writes  chunk
 CREATE FUNCTION _sas.emit_as(caller oid, chunk jsonb, request_id uuid) RETURNS boolean
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
@@ -39,7 +40,7 @@ BEGIN
         END IF;
         at := c.p;
     END IF;
-    -- only who has the claim emits, so the last chunk says how many there are
+    -- only the holder of the claim emits, so the last chunk gives their number
     SELECT k.ordinal INTO emitted FROM _sas.chunk k
     WHERE k.run_id = at.run_id AND k.step_no = at.step_no AND k.element = at.element
     ORDER BY k.chunk_id DESC LIMIT 1;
@@ -55,7 +56,7 @@ BEGIN
     RETURN true;
 END $$;
 
--- _sas.check_chunk(chunk): what is wrong with it.
+-- _sas.check_chunk(chunk): raises an error if the chunk is not acceptable.
 CREATE FUNCTION _sas.check_chunk(chunk jsonb) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
@@ -70,8 +71,8 @@ BEGIN
     END IF;
 END $$;
 
--- _sas.hold_place(p): a session holds the run of this claim, so its lease is locked; false: a tick has just
--- taken it back.
+-- _sas.hold_place(p): locks the lease of this claim, because another session has locked its run. False: a
+-- tick has just taken the claim back.
 CREATE FUNCTION _sas.hold_place(p _sas.external_slot) RETURNS boolean
 LANGUAGE plpgsql AS $$
 BEGIN

@@ -1,22 +1,21 @@
 -- SPDX-License-Identifier: PostgreSQL
 --
--- Claim: steps go from the hot queue to one worker, in batches, under one
--- lease. No lock on a run is needed (see _sas.ready) and nothing is waited for.
+-- Claim of agent workers: steps go from the hot queue to one worker, in batches, under one lease. It needs
+-- no lock on a run (see _sas.ready) and waits for nothing.
 
--- _sas.claim_calls(...): for an agent worker: claims and says what to send.
+-- _sas.claim_calls(...): claims calls for an agent worker, and returns what to send.
 --
--- request is {method, path, query, headers, body | form | text, timeout}; when its templates could not be
--- filled in, problem says why, and whether that may pass; request is null. policy is {retry, expect} of the
--- step.
--- Of a poll whose call has succeeded it is the ask, which bears no key and is expected to be 2xx.
---   holds   nothing; no run is locked, and a ready row that another session has locked is passed by
+-- request is {method, path, query, headers, body | form | text, timeout}. If its templates could not be
+-- filled in, request is null and problem says why, and whether the problem may pass. policy is {retry,
+-- expect} of the step. For a poll whose call has succeeded, the request is the status request, which has no
+-- key and must be answered with 2xx.
+--   holds   nothing; locks no run, and passes by a ready row that another session has locked
 --   writes  ready, lease, step, run (_sas.claim_ready)
 --   next    _sas.write_replies, or _sas.take_back
 CREATE FUNCTION _sas.claim_calls(lanes int[], quantities int[], boot bigint, worker_id bigint, locked_by text)
 RETURNS TABLE (lease_id bigint, agent_id int, run_id bigint, step_no int, element int, step text,
-               undo boolean, attempt int,
-               request_id uuid, window_ms float8, trace uuid, idempotency_key text, request jsonb,
-                   policy jsonb, problem jsonb, workflow_id int)
+               undo boolean, attempt int, request_id uuid, window_ms float8, trace uuid,
+               idempotency_key text, request jsonb, policy jsonb, problem jsonb, workflow_id int)
 LANGUAGE plpgsql AS $$
 #variable_conflict use_column
 DECLARE
@@ -39,28 +38,27 @@ BEGIN
         EXCEPTION WHEN program_limit_exceeded OR internal_error OR out_of_memory THEN
             RETURN QUERY
             SELECT batch.lease_id, c.lane, c.run_id, c.step_no, c.element, w.name, c.undo, c.attempt,
-                c.request_id, extract(epoch FROM c.complete_in)::float8 * 1000, r.trace,
+                   c.request_id, extract(epoch FROM c.complete_in)::float8 * 1000, r.trace,
                    _sas.step_key(r.trace, w.name, c.element, c.undo), NULL::jsonb,
-                       jsonb_strip_nulls(jsonb_build_object('retry', w.retry)),
-                       -- memory, or a lock, that the server lacks now is not the step's fault
-                       jsonb_build_object('path', 'template', 'what', SQLERRM,
-                                          'transient', SQLSTATE = '53200'), v.workflow_id
+                   jsonb_strip_nulls(jsonb_build_object('retry', w.retry)),
+                   -- a lack of memory or of locks in the server is not the step's fault
+                   jsonb_build_object('path', 'template', 'what', SQLERRM,
+                                      'transient', SQLSTATE = '53200'), v.workflow_id
             FROM _sas.run r JOIN _sas.workflow_version v USING (version_id)
             JOIN _sas.workflow_step w ON w.version_id = c.version_id AND w.step_no = c.step_no
-                AND w.undo = c.undo WHERE r.run_id = c.run_id;
+                AND w.undo = c.undo
+            WHERE r.run_id = c.run_id;
         END;
     END LOOP;
 END $$;
 
--- _sas.calls_wanted(under_lease, claimed, plain): what is to be sent for these claimed steps. Not inlined: it
--- returns nothing at all when it raises.
--- plain: they are calls that see nothing but the run and its input; then, while nothing is in the place
--- of theirs, fewer tables are asked.
+-- _sas.calls_wanted(under_lease, claimed, plain): what to send for these claimed steps. It is not inlined,
+-- so that it returns nothing at all when it raises an error. plain: they are calls that see nothing but the
+-- run and its input; if there are no phases and no overrides, fewer tables are read.
 CREATE FUNCTION _sas.calls_wanted(under_lease bigint, claimed _sas.claimed[], plain boolean)
 RETURNS TABLE (lease_id bigint, agent_id int, run_id bigint, step_no int, element int, step text,
-               undo boolean, attempt int,
-               request_id uuid, window_ms float8, trace uuid, idempotency_key text, request jsonb,
-                   policy jsonb, problem jsonb, workflow_id int)
+               undo boolean, attempt int, request_id uuid, window_ms float8, trace uuid,
+               idempotency_key text, request jsonb, policy jsonb, problem jsonb, workflow_id int)
 LANGUAGE plpgsql AS $$
 DECLARE
     staged boolean;
@@ -106,15 +104,15 @@ BEGIN
                                     THEN (SELECT s.started FROM _sas.step s WHERE s.run_id = c.run_id
                                           AND s.step_no = c.step_no AND s.element = c.element
                                           AND s.asks IS NOT NULL) END AS started OFFSET 0) k
-    CROSS JOIN LATERAL (SELECT (SELECT h.root
-                                FROM _sas.root_of(r.run_id, r.version_id, r.trace, r.key, r.input, r.labels,
-                                                  r.created_at, r.deadline, r.schedule, r.scheduled_at, w,
-                                                  c.element) h)
-                        || CASE WHEN k.started IS NULL THEN '{}'
-                        ELSE jsonb_build_object('started', k.started) END AS root,
-                               CASE WHEN k.started IS NULL THEN w.request
-                                   ELSE w.shape #> '{poll,call}' END AS request OFFSET 0) x
-    -- what middleware made of it, or an operator has put in the place of the body
+    CROSS JOIN LATERAL (
+        SELECT (SELECT h.root
+                FROM _sas.root_of(r.run_id, r.version_id, r.trace, r.key, r.input, r.labels, r.created_at,
+                                  r.deadline, r.schedule, r.scheduled_at, w, c.element) h)
+               || CASE WHEN k.started IS NULL THEN '{}'
+                       ELSE jsonb_build_object('started', k.started) END AS root,
+               CASE WHEN k.started IS NULL THEN w.request
+                    ELSE w.shape #> '{poll,call}' END AS request OFFSET 0) x
+    -- the request as middleware has changed it, or the body that an operator has set
     LEFT JOIN LATERAL (SELECT p.request FROM _sas.phase p WHERE staged AND p.run_id = c.run_id
                        AND p.step_no = c.step_no AND p.element = c.element AND p.undo = c.undo OFFSET 0) g
         ON staged

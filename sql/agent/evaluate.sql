@@ -1,13 +1,13 @@
 -- SPDX-License-Identifier: PostgreSQL
 --
--- Judge: what a step makes of the reply of its worker: was it what was
--- expected, what is kept of it, and what becomes of the step.
+-- Evaluate: what a reply means for its step: does it meet "expect", what is the output, and which state
+-- follows.
 
--- _sas.judge_output(run, step, element, said, expects, keeps): what a step makes of what its call, task or
--- function said: what it keeps of it, or a problem object: why it does not take it. Inlined.
---   expects  is it asked whether that is what the step expects?
---   keeps    does the step keep something of it?
---   reads    what the templates of the step name
+-- _sas.judge_output(r, w, element, said, expects, keeps): applies "expect" and "output" of a step to the
+-- reply of its call, task or function: result is what is stored; objection is the error if the step does
+-- not accept the reply. The planner inlines it.
+--   expects  whether to apply "expect"
+--   keeps    whether to apply "output"
 CREATE FUNCTION _sas.judge_output(r _sas.run, w _sas.workflow_step, element int, said jsonb, expects boolean,
                                   keeps boolean)
 RETURNS TABLE (result jsonb, objection jsonb)
@@ -28,13 +28,15 @@ LANGUAGE sql STABLE AS $$
     CROSS JOIN LATERAL (
         SELECT t.met, t.reason, CASE w.kind WHEN 'function' THEN 'result' ELSE 'reply' END AS name
         FROM _sas.meets(CASE WHEN expects THEN w.expect END, said, seen.root) t OFFSET 0) e
-    -- arguments are evaluated before ON is asked, hence the CASE
-    LEFT JOIN LATERAL _sas.render(w.output, CASE WHEN keeps THEN _sas.with_member(
-                                      seen.root, 'output', coalesce(said, 'null')) END) kept ON keeps
+    -- arguments are evaluated before ON, so the CASE is needed
+    LEFT JOIN LATERAL _sas.render(w.output,
+                                  CASE WHEN keeps
+                                       THEN _sas.with_member(seen.root, 'output', coalesce(said, 'null'))
+                                       END) kept ON keeps
 $$;
 
--- _sas.objection(run_id, step_no, element, undo, output): what a step has against the output of its function,
--- asked before the function's writes are kept: a problem object, or null.
+-- _sas.objection(run_id, step_no, element, undo, output): the error if a step does not accept the output of
+-- its function, null if it does. It is asked before the writes of the function are kept.
 CREATE FUNCTION _sas.objection(run_id bigint, step_no int, element int, undo boolean, output jsonb)
 RETURNS jsonb
 LANGUAGE sql STABLE AS $$
@@ -52,35 +54,35 @@ LANGUAGE sql IMMUTABLE AS $$
     SELECT CASE WHEN state = 'compensating'
                 THEN CASE verdict WHEN 'done' THEN 'compensated' ELSE 'compensating' END
                 WHEN verdict = 'done' THEN 'succeeded'
-                -- in a run that cannot continue nobody asks any more
+                -- in a run that cannot go on no status request is made any more
                 WHEN verdict IN ('started', 'asked')
                 THEN CASE WHEN abandon_as IS NULL THEN 'suspended' ELSE 'failed' END
                 WHEN verdict = 'hand_back' THEN CASE WHEN again_in > '0' THEN 'suspended' ELSE 'ready' END
                 ELSE 'failed' END
 $$;
 
--- _sas.evaluate_replies(replies, now): of each reply that counts the change of its step, and the verdict:
--- that of the worker, or what the step makes of it: permanent when it is not as expected; of a poll also
--- started (its call has succeeded) and asked (it is not over).
---   queued    has one of the steps a place in a queue?
---   falls     has one a fallback, or is one?
---   objected  is a call that was done not what its step expects?
+-- _sas.evaluate_replies(replies, now): for each reply that counts, the change of its step and the verdict:
+-- that of the worker, or what the step makes of it: permanent if it is not as expected; for a poll also
+-- started (its call has succeeded) and asked (not finished yet).
+--   queued    one of the steps has a slot in a queue
+--   falls     one of them has a fallback, or is one
+--   objected  one of them is a call that was done, and whose step does not accept the reply
 --   holds     the locks of the runs
 --   reads     run, step, workflow_step, what their templates name; writes nothing
 --   next      _sas.move_steps
 CREATE FUNCTION _sas.evaluate_replies(replies _sas.call_reply[], now timestamptz,
-                                   OUT changes _sas.step_change[], OUT verdicts text[], OUT queued boolean,
-                                   OUT falls boolean, OUT objected boolean)
+                                      OUT changes _sas.step_change[], OUT verdicts text[], OUT queued boolean,
+                                      OUT falls boolean, OUT objected boolean)
 LANGUAGE plpgsql AS $$
 BEGIN
     SELECT array_agg(_sas.make_step_change(
                run_id => p.run_id, step_no => p.step_no, element => p.element, from_state => s.state,
                to_state => f.to_state,
-               -- an ask that was answered is no attempt
+               -- a status request that was answered is no attempt
                attempt => s.attempt + p.attempt - CASE WHEN h.asks AND p.verdict = 'done' THEN 1 ELSE 0 END,
                failure_count => CASE WHEN f.verdict IN ('started', 'asked') THEN 0 END,
                in_doubt => CASE WHEN f.verdict IN ('done', 'started') OR h.asks THEN false
-                                -- done, but not as expected: it is undone
+                                -- done, but not as expected: it has to be undone
                                 WHEN p.verdict = 'done' THEN true
                                 WHEN f.verdict = 'permanent'
                                     THEN (s.in_doubt OR p.in_doubt)
@@ -93,7 +95,7 @@ BEGIN
                                   THEN coalesce(o.result, p.output) END,
                error => CASE WHEN f.verdict IN ('transient', 'permanent') THEN coalesce(f.error, p.error) END,
                completion => CASE WHEN f.to_state = 'succeeded' OR f.verdict = 'started'
-                                 THEN nextval('_sas.completion_seq') END,
+                                  THEN nextval('_sas.completion_seq') END,
                finished_at => CASE WHEN f.verdict <> 'hand_back' AND f.to_state <> 'suspended' THEN now END,
                waiting_kind => CASE WHEN f.verdict = 'hand_back' AND p.again_in > '0' THEN 'agent'
                                     WHEN f.verdict IN ('transient', 'permanent') THEN 'supervisor'
@@ -106,7 +108,8 @@ BEGIN
            bool_or(p.verdict = 'done' AND f.verdict = 'permanent' AND w.kind = 'call' AND NOT h.asks)
     INTO changes, verdicts, queued, falls, objected
     FROM unnest(replies) p
-    -- OFFSET 0: by the whole key, not by its first column through all steps of the run
+    -- OFFSET 0: without it the planner may use only the first column of the key, and walk all steps of the
+    -- run
     CROSS JOIN LATERAL (SELECT x.* FROM _sas.step x WHERE x.run_id = p.run_id AND x.step_no = p.step_no
                         AND x.element = p.element OFFSET 0) s
     JOIN _sas.run r ON r.run_id = p.run_id
@@ -117,7 +120,7 @@ BEGIN
                coalesce(k.shape ? 'poll' AND s.state = 'running', false) AS polls
         FROM _sas.workflow_step k WHERE k.version_id = r.version_id AND k.step_no = p.step_no
             AND k.undo = (s.state = 'compensating') OFFSET 0) w
-    -- of a poll: is this its call, or does it ask?
+    -- for a poll: is this the reply to its call, or to a status request?
     CROSS JOIN LATERAL (SELECT w.polls AND s.asks IS NULL AS starts, w.polls AND s.asks IS NOT NULL AS asks) h
     LEFT JOIN LATERAL (SELECT x AS step FROM _sas.step x WHERE w.polls AND x.run_id = p.run_id
                        AND x.step_no = p.step_no AND x.element = p.element OFFSET 0) polled ON true
@@ -137,9 +140,11 @@ BEGIN
       AND (r.state <> 'stopped' OR p.verdict = 'done');  -- it was halted, and this was done all the same
 END $$;
 
--- _sas.note_objections(replies, changes): attempts of calls that the worker took for done, and whose step
--- does not (expect, output): failed ones. A first attempt has no row yet; that of a further one, or of an
--- undo, says that it succeeded. Before the steps are moved: their claims tell who it was, and when.
+-- _sas.note_objections(replies, changes): stores attempts of calls that the worker took for done, and whose
+-- step does not accept the reply (expect, output), as failed. A first attempt has no row yet; the row of a
+-- further attempt, or of an undo, says that it succeeded.
+-- Caller: before it moves the steps, because their claims say which worker it was, and when. Writes:
+-- attempt.
 CREATE FUNCTION _sas.note_objections(replies _sas.call_reply[], changes _sas.step_change[]) RETURNS void
 LANGUAGE sql AS $$
     WITH objection AS MATERIALIZED (

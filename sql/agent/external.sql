@@ -1,16 +1,14 @@
 -- SPDX-License-Identifier: PostgreSQL
 --
--- Outside: tasks are worked on by programs outside the server, over SQL.
+-- External agents: programs outside the server work on tasks, over SQL.
 --
--- A claim takes ready rows of the agent's lane and one of its places for
--- each; the place remembers who holds which step, and is found by the
--- request_id. Unlike a worker, a session may keep its transaction open, and no
--- tick may wait for it: so a claim shares the locks of the runs first (a tick
--- then passes by), and only then takes rows out of _sas.ready. Locks that
--- somebody holds are passed by in their turn.
+-- A claim takes ready rows of the agent's lane, and one slot of the agent for each; the slot stores which
+-- program holds which step, and request_id finds it. Unlike a worker, a session may keep its transaction
+-- open, and no tick may wait for it. So a claim first takes shared locks of the runs (ticks then pass by),
+-- and only then rows of _sas.ready. It passes by rows that other sessions have locked.
 
--- _sas.tasks(claimed): what these claimed tasks are about; problem: why that cannot be made. One that is too
--- large fails by itself, and holds up no other.
+-- _sas.tasks(claimed): the input of these claimed tasks; problem: why it cannot be built. A task that is
+-- too large fails by itself and holds up no other.
 CREATE FUNCTION _sas.tasks(claimed _sas.claimed[])
 RETURNS TABLE (run_id bigint, step_no int, element int, undo boolean, lane int, request_id uuid,
                complete_in interval, name text, key text,
@@ -55,15 +53,15 @@ BEGIN
     END LOOP;
 END $$;
 
--- _sas.no_input(run_id, step, path, why): the error of a task whose input cannot be made.
+-- _sas.no_input(run_id, step, path, why): the error of a task whose input cannot be built.
 CREATE FUNCTION _sas.no_input(run_id bigint, step text, path text, why text) RETURNS jsonb
 LANGUAGE sql IMMUTABLE AS $$
     SELECT _sas.problem_object('template', 'could not build the input of the step',
                                format('%s: %s', path, why), NULL, run_id, step)
 $$;
 
--- _sas.check_claim(caller, agent, worker, quantity, lease): the external agent, if this may be claimed;
--- raises otherwise.
+-- _sas.check_claim(caller, agent, worker, quantity, lease): the external agent, if this claim is allowed;
+-- else raises an error.
 CREATE FUNCTION _sas.check_claim(caller oid, agent text, worker text, quantity int, lease interval)
 RETURNS _sas.agent
 LANGUAGE plpgsql STABLE AS $$
@@ -106,9 +104,9 @@ BEGIN
     RETURN a;
 END $$;
 
--- _sas.lock_places(agent, quantity): places of the agent, at most for what is ready and for so many tasks.
--- With nothing ready nothing is locked.
---   locks  the rows of these places, but for those that another session has locked
+-- _sas.lock_places(a, quantity): locks free slots of the agent: at most as many as there are ready tasks,
+-- and at most quantity. If nothing is ready, nothing is locked.
+-- Locks: slots that no other session has locked.
 CREATE FUNCTION _sas.lock_places(a _sas.agent, quantity int) RETURNS int[]
 LANGUAGE plpgsql AS $$
 BEGIN
@@ -123,9 +121,9 @@ BEGIN
         FOR UPDATE SKIP LOCKED);
 END $$;
 
--- _sas.take_tasks(agent_id, quantity, lease): takes so many ready tasks out of the queue of the agent, in
--- their order; null: all that is ready is in somebody's hands.
---   locks   their runs (shared) first, then their rows in ready; what is locked is passed by
+-- _sas.take_tasks(agent_id, quantity, lease): takes this many ready tasks out of the queue of the agent, in
+-- their order; null: other transactions have locked all that is ready.
+--   locks   their runs (shared) first, then their rows in ready; passes by locked ones
 --   writes  ready
 --   next    _sas.hold_tasks
 CREATE FUNCTION _sas.take_tasks(agent_id int, quantity int, lease interval) RETURNS _sas.claimed[]
@@ -137,7 +135,7 @@ DECLARE
     claimed _sas.claimed[] := '{}';
     taken_now _sas.claimed[];
 BEGIN
-    -- what an owner leaves of its share is shared out again
+    -- the part of its share that an owner does not use is shared out again
     WHILE cardinality(claimed) < $2 LOOP
         turns := _sas.share_lanes(ARRAY[$1], ARRAY[$2 - cardinality(claimed)], further => further);
         WITH taken AS (
@@ -160,7 +158,7 @@ BEGIN
         JOIN _sas.run v ON v.run_id = t.run_id
         JOIN _sas.workflow_step w ON w.version_id = v.version_id AND w.step_no = t.step_no AND w.undo = t.undo
         LEFT JOIN _sas.step s ON s.run_id = t.run_id AND s.step_no = t.step_no AND s.element = t.element;
-        -- what was shared out may be in somebody's hands: the owners behind them have their turn
+        -- other transactions may have locked all that was shared out: the next owners have their turn
         further := taken_now IS NULL;
         EXIT WHEN further AND NOT turns.remaining;
         claimed := claimed || coalesce(taken_now, '{}');
@@ -169,10 +167,10 @@ BEGIN
     RETURN nullif(claimed, '{}');
 END $$;
 
--- _sas.hold_tasks(agent_id, claimed, places, worker, lease, now): the worker holds these tasks from now on,
--- each in one of these places.
---   holds   the locks of the places, and shared ones of the runs
---   writes  lease, place, step, run
+-- _sas.hold_tasks(agent_id, claimed, places, worker, lease, now): stores that the worker holds these tasks
+-- from now on, each in one of these slots.
+--   holds   the locks of the slots, and shared ones of the runs
+--   writes  lease, external_slot, step, run
 --   wakes   the supervisor, at the end of the lease
 CREATE FUNCTION _sas.hold_tasks(agent_id int, claimed _sas.claimed[], places int[], worker text,
                                 lease interval, now timestamptz) RETURNS void
@@ -205,18 +203,18 @@ BEGIN
         WHERE c.from_state IN ('none', 'ready');
 END $$;
 
--- _sas.claim_as(caller, agent, worker, quantity, lease): see sas.claim. Each claimed task is held for the
--- lease, at most for its complete_in. One whose input cannot be made has failed for good, and the next is
--- looked for instead.
---   locks   places of the agent, then runs (shared), then their rows in ready; what is locked is passed by
---   writes  ready, place, lease, step, run
+-- _sas.claim_as(caller, agent, worker, quantity, lease): the body of sas.claim. Each claimed task is held
+-- for the lease, at most for its complete_in. A task whose input cannot be built fails for good, and
+-- another one is claimed instead.
+--   locks   slots of the agent, then runs (shared), then their rows in ready; passes by locked ones
+--   writes  ready, external_slot, lease, step, run
 --   next    sas.complete, sas.fail, sas.heartbeat or sas.hand_back of the worker; _sas.take_back
 CREATE FUNCTION _sas.claim_as(caller oid, agent text, worker text, quantity int, lease interval)
 RETURNS TABLE (request_id uuid, run_id bigint, step text, undo boolean, idempotency_key text, request jsonb,
                checkpoint jsonb, lease_until timestamptz)
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
-    -- the caller's session plans as it likes; these statements reach few rows by an index, and locks are
-    -- taken in its order
+    -- the session of the caller may have any planner settings; these statements read few rows, by an index,
+    -- and take locks in its order
     SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_hashjoin = off
         SET enable_mergejoin = off
     SET enable_bitmapscan = off SET enable_sort = off SET jit = off
@@ -236,7 +234,7 @@ BEGIN
     WHILE a.enabled AND given = 0 AND _sas.quarantined_for() IS NULL LOOP
         places := _sas.lock_places(a, quantity);
         EXIT WHEN places = '{}';
-        -- what is not used up by this claim is lost: rather slower than faster
+        -- tokens that this claim does not use are lost: it is better to be too slow than too fast
         IF a.rate_per_s IS NOT NULL AND tokens < cardinality(places) THEN
             tokens := tokens + _sas.spend_tokens(a.agent_id, a.rate_per_s, cardinality(places) - tokens);
             places := places[: tokens];
@@ -246,7 +244,7 @@ BEGIN
         PERFORM _sas.commit_durably();
         claimed := _sas.take_tasks(a.agent_id, cardinality(places), lease);
         IF claimed IS NULL THEN
-            -- mostly for a moment only
+            -- usually this lasts only a moment
             EXIT WHEN looks = 10;
             looks := looks + 1;
             PERFORM pg_sleep(0.005);

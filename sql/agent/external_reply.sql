@@ -1,18 +1,16 @@
 -- SPDX-License-Identifier: PostgreSQL
 --
--- Outside: what programs outside the server say of the tasks that they have claimed.
+-- External agents: what programs outside the server report about the tasks that they have claimed.
 --
--- The other verbs lock the run and say what became of the claim in the
--- caller's transaction. None waits for a session that holds the run. A reply
--- becomes a row of _sas.answer then, and the place is taken until it is
--- applied; a heartbeat writes the place, under the lock of the lease. The
--- lease of an outside worker (boot 0, worker 0) is judged by time only.
+-- These verbs lock the run, and write the end of the claim in the transaction of the caller. None waits for
+-- a session that has locked the run: a reply then becomes a row of _sas.answer, and the slot stays in use
+-- until it is applied; a heartbeat writes the slot, under the lock of the lease. The lease of an outside
+-- program (boot 0, worker 0) is judged by time only.
 
--- _sas.lock_claim(caller, request_id, counts): the claim, if it holds; null when it does not: counts: then it
--- is a stale reply of its agent. free: its run is locked. It is waited for for a moment only, since it is
--- mostly a tick that has it.
---   locks   the run
---   writes  nothing; agent_health for a stale reply
+-- _sas.lock_claim(caller, request_id, counts): the claim, if it holds, else null; counts: then the reply
+-- counts as stale for its agent. free: its run is locked now. It is waited for only a moment, because
+-- usually a tick has locked it.
+-- Locks: the run. Writes: agent_health, for a stale reply.
 CREATE FUNCTION _sas.lock_claim(caller oid, request_id uuid, counts boolean,
                                 OUT p _sas.external_slot, OUT free boolean)
 LANGUAGE plpgsql AS $$
@@ -48,7 +46,7 @@ BEGIN
         END IF;
     END IF;
     IF counts THEN
-        -- sessions only write this row of an external agent; none waits for another
+        -- for an external agent only sessions write this row; none waits for another
         UPDATE _sas.agent_health h SET stale_replies = h.stale_replies + 1
         WHERE h.agent_id = (SELECT l.agent_id FROM _sas.agent_health l
                             WHERE l.agent_id = coalesce(found_slot.agent_id, lapsed_of)
@@ -56,7 +54,7 @@ BEGIN
     END IF;
 END $$;
 
--- _sas.lock_run_of_claim(run_id): locks the run; false: somebody else holds it, and has for a moment.
+-- _sas.lock_run_of_claim(id): locks the run; false: another session has had it locked for a moment.
 CREATE FUNCTION _sas.lock_run_of_claim(id bigint) RETURNS boolean
 LANGUAGE plpgsql AS $$
 BEGIN
@@ -70,8 +68,8 @@ BEGIN
     RETURN false;
 END $$;
 
--- _sas.answer_claim(p, free, ...): the same as _sas.end_claim, now or when the run is free. False when its
--- time was over in this very moment, or it is answered already.
+-- _sas.answer_claim(p, free, ...): ends the claim as _sas.end_claim does, now or when the run is free.
+-- False: its time has just expired, or it has a reply already.
 CREATE FUNCTION _sas.answer_claim(p _sas.external_slot, free boolean, verdict text, output jsonb, error jsonb,
                                   again_in interval)
 RETURNS boolean
@@ -85,11 +83,11 @@ BEGIN
         verdict => verdict, output => output, error => error, again_in => again_in)], sas.now()) a);
 END $$;
 
--- _sas.end_claim(p, verdict, output, error, again_in, arrived_at): what became of a claim: the reply, the
--- attempt, the place. False when its time was over in this very moment.
+-- _sas.end_claim(p, verdict, output, error, again_in, arrived_at): ends a claim: writes the reply and the
+-- attempt, and frees the slot. False: its time has just expired.
 --   holds   the lock of the run
---   writes  attempt, task, place, and what _sas.write_replies writes
---   next    as after every reply; a place that is free wakes who waits for one
+--   writes  attempt, task, external_slot, and what _sas.write_replies writes
+--   next    as after every reply; a free slot wakes programs that wait for one
 CREATE FUNCTION _sas.end_claim(p _sas.external_slot, verdict text, output jsonb, error jsonb,
                                again_in interval, arrived_at timestamptz)
 RETURNS boolean
@@ -98,8 +96,8 @@ LANGUAGE plpgsql AS $$
 DECLARE
     s _sas.step;
 BEGIN
-    -- given up for a run that cannot go on, and an earlier claim left it in doubt: that is for the supervisor
-    -- to settle
+    -- the program gives it up in a run that cannot go on, and an earlier claim has left it in doubt: the
+    -- supervisor settles it
     IF verdict IN ('again', 'hand_back') AND NOT p.undo AND NOT p.settles
        AND EXISTS (SELECT FROM _sas.run r JOIN _sas.step x USING (run_id)
                    WHERE r.run_id = p.run_id AND r.abandon_as IS NOT NULL AND x.step_no = p.step_no
@@ -108,7 +106,7 @@ BEGIN
         error := coalesce(error, _sas.problem_object('task', 'the task was given up', NULL, NULL, p.run_id,
                                                      NULL));
     END IF;
-    -- what a heartbeat has extended while somebody held the run
+    -- the time to which a heartbeat has extended the claim while another session held the run
     UPDATE _sas.step x SET complete_by = p.extended_by
     WHERE x.run_id = p.run_id AND x.step_no = p.step_no AND x.element = p.element
       AND x.request_id = p.request_id AND x.complete_by < p.extended_by;
@@ -130,7 +128,7 @@ BEGIN
                          ARRAY[extract(epoch FROM arrived_at - p.claimed_at)::float8])
     FROM _sas.run r JOIN _sas.workflow_version v USING (version_id) CROSS JOIN unnest('{call,step}'::text[]) m
     WHERE r.run_id = p.run_id AND (m = 'step' OR verdict <> 'hand_back');
-    -- a first attempt that succeeded is told by its step
+    -- a first attempt that succeeded is only in the row of its step
     IF verdict <> 'hand_back' AND NOT (s.state = 'succeeded' AND s.attempt = 1) THEN
         INSERT INTO _sas.attempt (run_id, step_no, element, attempt, undo, agent_id, worker, status, error,
                                   started_at, finished_at)
@@ -139,8 +137,8 @@ BEGIN
                CASE WHEN NOT x.ok THEN coalesce(error, s.error) END, p.claimed_at, arrived_at
         FROM (SELECT verdict = 'done' AND s.state IN ('succeeded', 'compensated') AS ok) x;
     END IF;
-    -- what was left for the next claim: kept until one succeeds; a series of attempts ends with a counted
-    -- failure
+    -- what was left for the next claim is kept until one succeeds; a counted failure ends a series of
+    -- attempts
     IF s.state IN ('succeeded', 'compensated') THEN
         DELETE FROM _sas.task t WHERE t.run_id = p.run_id AND t.step_no = p.step_no AND t.element = p.element
             AND t.undo = p.undo AND t.lapsed IS NULL;
@@ -168,9 +166,9 @@ BEGIN
         AND _sas.answer_claim(c.p, c.free, 'done', coalesce(output, 'null'), NULL, NULL);
 END $$;
 
--- _sas.fail_as(...): offered again after the pause that retry says, until max_attempts of this series are
--- used up; then a window has failed, and the supervisor decides. In a run that cannot go on there is no other
--- attempt to wait for.
+-- _sas.fail_as(...): the body of sas.fail. The task is offered again after the pause of its retry policy,
+-- until max_attempts of this series are used up; then its window has failed, and the supervisor decides. In
+-- a run that cannot go on there is no further attempt.
 CREATE FUNCTION _sas.fail_as(caller oid, request_id uuid, error text, permanent boolean) RETURNS boolean
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
     SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_hashjoin = off
@@ -183,7 +181,7 @@ BEGIN
     RETURN (c.p).request_id IS NOT NULL AND _sas.fail_claim(c.p, c.free, error, permanent);
 END $$;
 
--- _sas.fail_claim(p, free, error, permanent): the same of this claim; free: its run is locked.
+-- _sas.fail_claim(p, free, error, permanent): the same for this claim; free: its run is locked.
 CREATE FUNCTION _sas.fail_claim(p _sas.external_slot, free boolean, error text, permanent boolean)
 RETURNS boolean
 LANGUAGE plpgsql AS $$
@@ -207,14 +205,15 @@ BEGIN
     LEFT JOIN _sas.task t ON t.run_id = r.run_id AND t.step_no = p.step_no AND t.element = p.element
         AND t.undo = p.undo
     WHERE r.run_id = p.run_id;
-    RETURN _sas.answer_claim(p, free, CASE WHEN permanent THEN 'permanent'
-                          WHEN n >= (policy ->> 'max_attempts')::int THEN 'transient' ELSE 'again' END, NULL,
-                          _sas.problem_object('task', 'the task failed', left(error, 2000), NULL, p.run_id,
-                                              step_name),
-                          CASE WHEN given_up THEN interval '0' ELSE _sas.attempt_pause(policy, n) END);
+    RETURN _sas.answer_claim(
+        p, free,
+        CASE WHEN permanent THEN 'permanent'
+             WHEN n >= (policy ->> 'max_attempts')::int THEN 'transient' ELSE 'again' END,
+        NULL, _sas.problem_object('task', 'the task failed', left(error, 2000), NULL, p.run_id, step_name),
+        CASE WHEN given_up THEN interval '0' ELSE _sas.attempt_pause(policy, n) END);
 END $$;
 
--- _sas.attempt_pause(policy, tries): the pause before another attempt; with jitter anything from zero to it.
+-- _sas.attempt_pause(policy, tries): the pause before another attempt; with jitter, a random part of it.
 CREATE FUNCTION _sas.attempt_pause(policy jsonb, tries int) RETURNS interval
 LANGUAGE sql VOLATILE AS $$
     SELECT greatest(0.001, CASE WHEN policy ? 'pauses'
@@ -228,12 +227,12 @@ LANGUAGE sql VOLATILE AS $$
                                ELSE 1 END) * interval '1 ms'
 $$;
 
--- _sas.extend_place(p): a session holds the run of this claim, so the place says how long it holds; false:
--- a tick has just taken it back. Nobody but ticks and programs under the same lease lock leases, and ticks
--- for a moment.
+-- _sas.extend_place(p): another session has locked the run of this claim, so the slot stores how long the
+-- claim holds. False: a tick has just taken it back. Only ticks, and programs under the same lease, lock
+-- leases; ticks only for a moment.
 --   locks   the lease: a tick that judges it comes first, or passes it by
 --   writes  external_slot
---   next    _sas.held_steps reads it; _sas.end_claim brings it into the step
+--   next    _sas.held_steps reads it; _sas.end_claim writes it into the step
 CREATE FUNCTION _sas.extend_place(p _sas.external_slot) RETURNS boolean
 LANGUAGE plpgsql AS $$
 BEGIN
@@ -244,8 +243,8 @@ BEGIN
     RETURN FOUND;
 END $$;
 
--- _sas.heartbeat_as(...): cancel is said for work that was claimed before the run could not go on any more;
--- an undo, and a call that is repeated to learn its outcome, continue.
+-- _sas.heartbeat_as(...): the body of sas.heartbeat. It reports a cancel for work that was claimed before
+-- the run was abandoned; an undo, and a task that is repeated to learn its outcome, go on.
 CREATE FUNCTION _sas.heartbeat_as(caller oid, request_id uuid, progress float8, checkpoint jsonb) RETURNS text
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
     SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_hashjoin = off

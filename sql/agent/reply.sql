@@ -1,24 +1,24 @@
 -- SPDX-License-Identifier: PostgreSQL
 --
--- Reply: what workers found out becomes state, in batches, under the fence.
+-- Reply: the results of workers become state, in batches, under the fence.
 
--- _sas.write_replies(replies, done_leases, strict): writes what came back, and
--- what follows from it, in one statement per table. Returns the positions of the replies that do not count.
+-- _sas.write_replies(replies, done_leases, strict): writes replies and what follows from them, with one
+-- statement per table. Returns the positions of the replies that do not count.
 --
--- A reply counts with the current request_id and when it arrived before complete-by; others
--- are counted per agent and change nothing. The reply to a run that somebody holds becomes a row of
--- _sas.answer. strict: what a function wrote commits with its reply. So its lease is locked first, which
--- nobody but a tick locks, and for a moment only: from there on the claim holds to the end of this
--- transaction. Raises when a reply that says done does not count, so that the function is rolled back with
--- it.
+-- A reply counts if it has the current request_id and arrived before complete_by. Other replies are stale:
+-- they are counted per agent and change nothing. A reply to a run that another session has locked becomes a
+-- row of _sas.answer. strict: the writes of a function commit together with its reply. Therefore its lease
+-- is locked first; only ticks lock leases, and only for a moment. From then on the claim holds to the end
+-- of this transaction. If a reply "done" does not count, strict raises an error, so that the function is
+-- rolled back with it.
 --
--- Most replies say done of a step that asks nothing more of them: those are
--- written at once. Whatever is not is judged (sql/agent/evaluate.sql).
+-- Most replies are "done" for a step that asks nothing more; these are written at once. All others are
+-- evaluated (sql/agent/evaluate.sql).
 --   locks   strict: the leases; then the runs that no other transaction holds
 --   reads   phase, run, step, workflow_step
 --   writes  step, run, attempt, ready, message, lease, agent_health; answer
---   wakes   whoever has a step to do next, and the supervisor for those that failed
---   next    _sas.write_locked; _sas.answer_tick, for what was left
+--   wakes   workers that can do the next steps, and the supervisor for failed steps
+--   next    _sas.write_locked; _sas.answer_tick, for replies that became answers
 CREATE FUNCTION _sas.write_replies(replies _sas.call_reply[], done_leases bigint[],
                                    strict boolean DEFAULT false) RETURNS int[]
 LANGUAGE plpgsql AS $$
@@ -70,9 +70,9 @@ BEGIN
                  WHERE (all_replies[g]).request_id = ANY (lost));
 END $$;
 
--- _sas.lock_leases(replies): locks the leases under which these steps are claimed, and waits for a tick that
--- judges one of them. What that decided is seen by the statements that follow. Shared: two programs may
--- answer under one lease at a time.
+-- _sas.lock_leases(replies): locks the leases under which these steps are claimed; waits for a tick that
+-- judges one of them. The following statements see what that tick has decided. The lock is shared: two
+-- programs may reply under one lease at the same time.
 CREATE FUNCTION _sas.lock_leases(replies _sas.call_reply[]) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -86,12 +86,12 @@ BEGIN
     PERFORM FROM _sas.lease l WHERE l.lease_id = ANY (held_under) ORDER BY l.lease_id FOR KEY SHARE;
 END $$;
 
--- _sas.write_locked(replies, now, ...): the replies to runs that are locked now; the rest is what
--- _sas.lock_replied_runs says of them. Returns the steps whose replies counted, and the request_ids of those
--- that did not.
+-- _sas.write_locked(replies, now, ...): writes the replies to runs that are locked now; the other arguments
+-- come from _sas.lock_replied_runs. Returns the steps whose replies counted, and the request_ids of the
+-- others.
 --   holds   the locks of the runs
 --   writes  step, run, attempt, ready, message
---   next    _sas.move_done or _sas.write_evaluated, then _sas.go_on: what waits for the step
+--   next    _sas.move_done or _sas.write_evaluated, then _sas.go_on, for what waits for the step
 CREATE FUNCTION _sas.write_locked(replies _sas.call_reply[], now timestamptz, free int[],
                                   locked_runs bigint[], positions int[], pending boolean, queued boolean,
                                   OUT run_ids bigint[], OUT step_nos int[], OUT elements int[],
@@ -144,14 +144,14 @@ BEGIN
     END IF;
 END $$;
 
--- _sas.lock_replied_runs(replies): locks the runs that no other transaction holds, and says of their replies:
---   free      the positions of those whose run is locked now, with run_ids beside
---   plain     the positions of those which say done of a step that asks nothing more of it, in a run that
---   continues
---   pending   does one of the runs not say yet that it has begun?
---   queued    has one of the steps a place in a queue?
+-- _sas.lock_replied_runs(replies): locks the runs that no other transaction holds, and describes their
+-- replies:
+--   free      the positions of those whose run is locked now, with run_ids beside them
+--   plain     the positions of replies "done" for steps that ask nothing more, in runs that continue
+--   pending   one of the runs is not marked as begun yet
+--   queued    one of the steps has a slot in a queue
 CREATE FUNCTION _sas.lock_replied_runs(replies _sas.call_reply[], OUT free int[], OUT run_ids bigint[],
-                                     OUT plain int[], OUT pending boolean, OUT queued boolean)
+                                       OUT plain int[], OUT pending boolean, OUT queued boolean)
 LANGUAGE plpgsql AS $$
 BEGIN
     SELECT array_agg(l.n), array_agg(l.run_id), array_agg(l.n) FILTER (WHERE l.goes_on AND w.is_plain),
@@ -170,8 +170,8 @@ BEGIN
                            AND NOT k.undo OFFSET 0) w ON true;
 END $$;
 
--- _sas.sort_replies(replies, free, run_ids, plain): of the replies at positions free those that are plain,
--- and the others. Those of one run stay together, since they are written, and undone, in their order.
+-- _sas.sort_replies(replies, free, run_ids, positions): divides the replies at positions "free" into plain
+-- ones and others. Replies of one run stay together, because they are written, and undone, in their order.
 CREATE FUNCTION _sas.sort_replies(replies _sas.call_reply[], free int[], run_ids bigint[], positions int[],
                                   OUT plain _sas.call_reply[], OUT others _sas.call_reply[])
 LANGUAGE plpgsql AS $$
@@ -183,15 +183,15 @@ BEGIN
           FROM unnest(free, run_ids) AS u (n, run_id)) s;
 END $$;
 
--- _sas.write_evaluated(replies, now, pending): replies that may be failures, or that a step makes something
--- of; their runs are locked. pending: some of the runs may not say yet that they have begun. Returns the
--- steps whose replies counted.
+-- _sas.write_evaluated(replies, now, pending): writes replies that may be failures, or to which the step
+-- applies "expect" or "output". pending: some of the runs may not be marked as begun. Returns the steps
+-- whose replies counted.
 --   holds   the locks of the runs
---   writes  step, attempt, run, and what follows: ready, due
---   next    _sas.go_on for what succeeded, _sas.decide_due for what failed, a claim for what was handed back
+--   writes  step, attempt, run, and what follows: ready, message
+--   next    _sas.go_on for success, _sas.decide_due for failure, a claim for what was handed back
 CREATE FUNCTION _sas.write_evaluated(replies _sas.call_reply[], now timestamptz, pending boolean,
-                                  OUT run_ids bigint[], OUT step_nos int[], OUT elements int[],
-                                  OUT queued boolean)
+                                     OUT run_ids bigint[], OUT step_nos int[], OUT elements int[],
+                                     OUT queued boolean)
 LANGUAGE plpgsql AS $$
 DECLARE
     changes _sas.step_change[];
@@ -233,7 +233,7 @@ BEGIN
 
     IF falls THEN
         PERFORM _sas.undone_substitute(changes);
-        -- undone in a run that continues: its fallback is next
+        -- undone in a run that continues: its fallback begins
         PERFORM _sas.fall_back(array_agg(c.run_id), array_agg(c.step_no), array_agg(c.element))
         FROM unnest(changes) c JOIN _sas.run r ON r.run_id = c.run_id AND r.abandon_as IS NULL
         WHERE c.to_state = 'compensated' HAVING count(*) > 0;
@@ -256,21 +256,23 @@ BEGIN
     END IF;
 END $$;
 
--- _sas.end_leases(lease_ids, ...): these leases are over, but for one under which a reply came too late: the
--- supervisor takes its step back. Of the steps that follow it is known that they are held no more.
+-- _sas.end_leases(lease_ids, run_ids, step_nos, elements): deletes these leases, except one under which a
+-- reply came too late: the supervisor takes its step back. The listed steps are known not to be held any
+-- more.
 CREATE FUNCTION _sas.end_leases(lease_ids bigint[], run_ids bigint[], step_nos int[], elements int[])
 RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
     DELETE FROM _sas.lease l
-    -- another program may answer under this one in a transaction of its own: then the supervisor finds it
+    -- another program may be replying under this lease in its own transaction; then the supervisor finds
+    -- the lease
     USING (SELECT x.lease_id FROM _sas.lease x WHERE x.lease_id = ANY (lease_ids) FOR UPDATE SKIP LOCKED) free
     WHERE l.lease_id = free.lease_id
-      AND NOT EXISTS (SELECT FROM (SELECT *
-                                   FROM unnest(l.run_ids, l.step_nos, l.elements) AS u (run_id, step_no,
-                          element)
-                                   WHERE NOT (u.run_id, u.step_no, u.element) IN (SELECT *
-                                               FROM unnest($2, $3, $4)) OFFSET 0) u
+      AND NOT EXISTS (SELECT
+                      FROM (SELECT *
+                            FROM unnest(l.run_ids, l.step_nos, l.elements) AS u (run_id, step_no, element)
+                            WHERE NOT (u.run_id, u.step_no, u.element)
+                                IN (SELECT * FROM unnest($2, $3, $4)) OFFSET 0) u
                       JOIN _sas.step s ON s.run_id = u.run_id AND s.step_no = u.step_no
                           AND s.element = u.element
                       WHERE s.lease_id = l.lease_id AND s.request_id IS NOT NULL
@@ -279,8 +281,9 @@ BEGIN
                                         AND a.request_id = s.request_id));
 END $$;
 
--- _sas.count_stale(replies, lost): those of these replies that came too late, or from a claim that holds no
--- more.
+-- _sas.count_stale(replies, lost): counts stale replies per agent: they came too late, or from a claim that
+-- does not hold any more.
+-- Writes: agent_health.
 CREATE FUNCTION _sas.count_stale(replies _sas.call_reply[], lost uuid[]) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
@@ -295,7 +298,7 @@ BEGIN
     ON CONFLICT (agent_id) DO UPDATE SET stale_replies = h.stale_replies + EXCLUDED.stale_replies;
 END $$;
 
--- _sas.write_attempts(...): the failed and further attempts of workers; arrays of equal length.
+-- _sas.write_attempts(...): stores the failed and further attempts of workers. Arrays of equal length.
 CREATE FUNCTION _sas.write_attempts(run_ids bigint[], step_nos int[], elements int[], attempts int[],
                                     undos boolean[], agent_ids int[],
                                     worker text, statuses text[], http_statuses int[], errors jsonb[],
