@@ -1,10 +1,11 @@
 -- SPDX-License-Identifier: PostgreSQL
 --
--- Append: items of a host are taken in together with the cursor behind them, or not at all.
+-- Append: items of a host are stored together with the cursor behind them, or not at all.
 
--- _sas.cover(watcher, watch, cursor, items): what the definition makes of a batch whose host knows no cursor.
--- The service tells again what is behind the cursor, so the batch ends with the last item that yields one.
---   covered  how many items the cursor stands for; 0 when none of them yields one (null yields none)
+-- _sas.cover(d, w, before, items): the cursor of a batch whose host knows none, from the definition. The
+-- service repeats items behind the cursor; therefore the batch ends with the last item that yields a
+-- cursor.
+--   covered  how many items the cursor covers; 0 if none of them yields a cursor (null yields none)
 CREATE FUNCTION _sas.cover(d _sas.watcher, w _sas.watch, before jsonb, items jsonb,
                            OUT covered int, OUT cursor jsonb)
 LANGUAGE plpgsql STABLE AS $$
@@ -20,8 +21,8 @@ BEGIN
     END LOOP;
 END $$;
 
--- _sas.take_in(watcher, watch, cursor, items, given): the part of a batch that is taken in, and the cursor
--- behind it (null: as it was). given: the cursor that the host knows. cut: not all of it is taken in.
+-- _sas.take_in(d, w, before, batch, given): the part of a batch that is stored, and the cursor behind it
+-- (null: unchanged). given: the cursor that the host knows. cut: a part of the batch is not stored.
 CREATE FUNCTION _sas.take_in(d _sas.watcher, w _sas.watch, before jsonb, batch jsonb, given jsonb,
                              OUT items jsonb, OUT cursor jsonb, OUT cut boolean)
 LANGUAGE plpgsql STABLE AS $$
@@ -42,16 +43,22 @@ BEGIN
     END IF;
 END $$;
 
--- _sas.append_batches(node_id, watch_ids, epochs, items, cursors, digests): takes items in, with the cursor:
--- both or none.
---   items    an array of items each, in order
---   cursors  null: what the definition makes of the items, or as it was; digests  null: as it was
--- answer: ok; cut (items behind the last one that yields a cursor were not taken: the host is to begin
--- again, at the cursor); stop (taken likewise, but the host is to end it and give it back); fenced (not
--- taken); locked (not taken yet: another transaction holds the task). room: how many more may come.
---   locks   the rows of these tasks in watch_flow, if the node hosts them (_sas.fence)
---   writes  watch_batch, watch_flow, watch_work
---   wakes   a function worker; next _sas.claim_items
+-- _sas.append_batches(node_id, watch_ids, epochs, items, cursors, digests): stores items together with the
+-- cursor: both or none.
+--   items    one array of items per task, in order
+--   cursors  null: from the definition and the items, or unchanged
+--   digests  null: unchanged
+--   answer   ok
+--            cut     items behind the last one that yields a cursor were not stored: the host must begin
+--                    again at the cursor
+--            stop    stored, but the host must end the task and give it back
+--            fenced  not stored
+--            locked  not stored yet: another transaction has locked the task
+--   room     how many more items may come
+--   locks    the rows of these tasks in watch_flow, if the node hosts them (_sas.fence)
+--   writes   watch_batch, watch_flow, watch_work
+--   wakes    a function worker
+--   next     _sas.claim_items
 CREATE FUNCTION _sas.append_batches(node_id bigint, watch_ids bigint[], epochs bigint[], items jsonb[],
                                     cursors jsonb[], digests text[])
 RETURNS TABLE (watch_id bigint, epoch bigint, answer text, room int)

@@ -1,10 +1,9 @@
 -- SPDX-License-Identifier: PostgreSQL
 --
--- Watchers: what a definition of infinite tasks may say, and its storing. A
--- definition that is written again holds for all its tasks: their hosts take it
--- up, keeping the cursor.
+-- Watchers: what a definition of infinite tasks may contain, and how it is stored. A new definition applies
+-- to all existing tasks of the watcher: their hosts reload it and keep the cursor.
 
--- _sas.check_templates(value, path, roots): the references of a template of a watcher.
+-- _sas.check_templates(value, path, roots): errors of the references in a template of a watcher.
 CREATE FUNCTION _sas.check_templates(value jsonb, path text, roots text[]) RETURNS SETOF _sas.problem
 LANGUAGE sql STABLE AS $$
     SELECT $2 || r.pointer, coalesce(r.problem, format('"%s" cannot be referenced here', left(r.path, 80))),
@@ -13,8 +12,8 @@ LANGUAGE sql STABLE AS $$
     FROM _sas.references(value) r WHERE r.problem IS NOT NULL OR NOT coalesce(r.root = ANY (roots), false)
 $$;
 
--- _sas.check_watch_agent(definition, kind): streams and polls go through an http agent, external ones are
--- hosted by programs of an external agent.
+-- _sas.check_watch_agent(definition, kind): streams and polls need an http agent; external tasks are hosted
+-- by programs of an external agent.
 CREATE FUNCTION _sas.check_watch_agent(definition jsonb, kind text) RETURNS SETOF _sas.problem
 LANGUAGE plpgsql STABLE AS $$
 DECLARE
@@ -37,7 +36,7 @@ BEGIN
     END IF;
 END $$;
 
--- _sas.check_stream(value), _check_poll(value)
+-- _sas.check_stream(value), _sas.check_watch_poll(value): check the kind of a watcher.
 CREATE FUNCTION _sas.check_stream(value jsonb) RETURNS SETOF _sas.problem
 LANGUAGE plpgsql STABLE AS $$
 BEGIN
@@ -52,7 +51,7 @@ BEGIN
     END IF;
 END $$;
 
--- _sas.check_look_schedule(value, path): {"spec", "timezone", "jitter"}.
+-- _sas.check_look_schedule(value, path): checks {"spec", "timezone", "jitter"}.
 CREATE FUNCTION _sas.check_look_schedule(value jsonb, path text) RETURNS SETOF _sas.problem
 LANGUAGE plpgsql STABLE AS $$
 DECLARE
@@ -83,7 +82,7 @@ EXCEPTION WHEN invalid_parameter_value THEN
                     SQLSTATE)::_sas.problem;
 END $$;
 
--- _sas.check_looks(value, path, zero): when a task looks: either "every" or "schedule".
+-- _sas.check_looks(value, path, zero): checks when a task polls: either "every" or "schedule".
 CREATE FUNCTION _sas.check_looks(value jsonb, path text, zero boolean) RETURNS SETOF _sas.problem
 LANGUAGE plpgsql STABLE AS $$
 BEGIN
@@ -109,7 +108,8 @@ BEGIN
     END IF;
 END $$;
 
--- _sas.check_target_table(name, caller): a table with a column "item jsonb" that the caller may insert into.
+-- _sas.check_target_table(value, caller): the value must name a table with a column "item jsonb" into which
+-- the caller may insert.
 CREATE FUNCTION _sas.check_target_table(value jsonb, caller oid) RETURNS SETOF _sas.problem
 LANGUAGE plpgsql STABLE AS $$
 DECLARE
@@ -141,7 +141,7 @@ BEGIN
     END IF;
 END $$;
 
--- _sas.check_target_workflow(name, caller)
+-- _sas.check_target_workflow(value, caller): the value must name a workflow that the caller may submit.
 CREATE FUNCTION _sas.check_target_workflow(value jsonb, caller oid) RETURNS SETOF _sas.problem
 LANGUAGE plpgsql STABLE AS $$
 DECLARE
@@ -158,7 +158,7 @@ BEGIN
     END IF;
 END $$;
 
--- _sas.check_targets(definition, kind, caller): where its items go.
+-- _sas.check_targets(definition, kind, caller): checks where the items of a watcher go.
 CREATE FUNCTION _sas.check_targets(definition jsonb, kind text, caller oid) RETURNS SETOF _sas.problem
 LANGUAGE plpgsql STABLE AS $$
 DECLARE
@@ -194,7 +194,7 @@ BEGIN
         WHERE value ? 'key' AND targets[1] <> 'workflow';
 END $$;
 
--- _sas.check_watcher(definition, caller): what is wrong with it.
+-- _sas.check_watcher(definition, caller): errors of the definition of a watcher.
 CREATE FUNCTION _sas.check_watcher(definition jsonb, caller oid) RETURNS SETOF _sas.problem
 LANGUAGE plpgsql STABLE AS $$
 DECLARE
@@ -257,7 +257,8 @@ BEGIN
     END IF;
 END $$;
 
--- _sas.own_watcher(caller, name): the watcher, locked, if the caller may change it.
+-- _sas.own_watcher(caller, watcher_name): the watcher, locked, if the caller may change it; else raises an
+-- error.
 CREATE FUNCTION _sas.own_watcher(caller oid, watcher_name text) RETURNS _sas.watcher
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -277,14 +278,14 @@ BEGIN
     RETURN d;
 END $$;
 
--- _sas.ms_of(name, span): a member with that span in milliseconds; none when there is no span.
+-- _sas.ms_of(name, span): an object with this interval in milliseconds; empty without an interval.
 CREATE FUNCTION _sas.ms_of(name text, span jsonb) RETURNS jsonb
 LANGUAGE sql STABLE AS $$
     SELECT CASE WHEN span IS NULL THEN '{}'
         ELSE jsonb_build_object(name, (extract(epoch FROM _sas.span(span)) * 1000)::bigint) END
 $$;
 
--- _sas.compiled_watcher(name, definition): the definition as hosts need it; it has been checked.
+-- _sas.compiled_watcher(name, definition): a checked definition in the form that hosts need.
 CREATE FUNCTION _sas.compiled_watcher(name text, definition jsonb) RETURNS _sas.watcher
 LANGUAGE plpgsql STABLE AS $$
 DECLARE
@@ -296,7 +297,7 @@ BEGIN
     d.spec := btrim(look ->> 'spec');
     d.timezone := CASE WHEN look IS NOT NULL THEN _sas.check_spec(d.spec, look ->> 'timezone') END;
     d.jitter := coalesce(_sas.span(look -> 'jitter'), '0');
-    -- the zone of the session is kept, and shown
+    -- the time zone of the session is stored, and shown
     d.definition := CASE WHEN look IS NULL THEN definition
         ELSE jsonb_set(definition, place || '{timezone}'::text[], to_jsonb(d.timezone)) END;
     d.kind := (SELECT k FROM unnest('{stream,poll,function,external}'::text[]) k WHERE definition ? k);
@@ -324,8 +325,8 @@ BEGIN
     RETURN d;
 END $$;
 
--- _sas.record_watcher(caller, act, name, old, new): which parts of the definition differ. Requests, inputs
--- and cursors are what its owner made: their values are not for all who read sas.history.
+-- _sas.record_watcher(caller, act, name, old, new): records which parts of the definition have changed.
+-- Requests, inputs and cursors belong to its owner: their values are not for every reader of sas.history.
 CREATE FUNCTION _sas.record_watcher(caller oid, act text, name text, old jsonb, new jsonb) RETURNS void
 LANGUAGE sql AS $$
     SELECT _sas.record_change(caller, act, jsonb_build_object('watcher', name), old, new,
@@ -370,13 +371,13 @@ BEGIN
     SET definition = d.definition, change = x.change + 1, kind = d.kind, lane = d.lane, request = d.request,
         function = d.function, every = d.every, spec = d.spec, timezone = d.timezone, jitter = d.jitter,
         target_kind = d.target_kind, target = d.target, target_item = d.target_item,
-            target_key = d.target_key,
+        target_key = d.target_key,
         cursor_start = d.cursor_start, cursor_next = d.cursor_next, retry = d.retry, changed_at = sas.now()
     WHERE x.watcher_id = old.watcher_id;
-    PERFORM _sas.notify_hosts(ARRAY(SELECT w.watch_id FROM _sas.watch w WHERE w.watcher_id = old.watcher_id
-                                  AND w.state = 'processing'));
+    PERFORM _sas.notify_hosts(ARRAY(SELECT w.watch_id FROM _sas.watch w
+                                    WHERE w.watcher_id = old.watcher_id AND w.state = 'processing'));
     PERFORM _sas.record_watcher(caller, 'create_watcher', $2, old.definition, d.definition);
-    -- one that is being claimed just now may have read what was written before
+    -- a task that is being claimed just now may have read the old definition
     PERFORM _sas.check_watches(ARRAY(SELECT w.watch_id FROM _sas.watch w
                                      WHERE w.watcher_id = old.watcher_id AND w.state <> 'deleted'), '1 s');
 END $$;

@@ -1,14 +1,12 @@
 -- SPDX-License-Identifier: PostgreSQL
 --
--- Hosts: what the processes that host infinite tasks call, in batches: agent
--- workers for streams and polls, function workers for functions, and the verbs
--- of outside programs. The fence is the row in _sas.watch_held: a host writes
--- for a task as long as that row names it, in that epoch. Before it is taken
--- away, the row in _sas.watch_flow is locked, which every write locks too.
+-- Hosts: functions that the processes hosting infinite tasks call, in batches: agent workers for streams
+-- and polls, function workers for functions, and the verbs of outside programs. The fence is the row in
+-- _sas.watch_held: a host may write for a task as long as that row names it, in that epoch. Before the row
+-- is deleted, the row in _sas.watch_flow is locked, and every write locks it, too.
 
--- _sas.register_worker(kind, name, capacity, boot, worker_id): a worker of this server is born as a node.
--- Returns its id.
--- What earlier lives have left under that name, or has ended long ago, is forgotten.
+-- _sas.register_worker(kind, name, capacity, boot, worker_id): registers a worker of this server as a node,
+-- and returns its id. Rows of earlier nodes with that name, and of nodes that ended long ago, are deleted.
 CREATE FUNCTION _sas.register_worker(kind text, name text, capacity int, boot bigint, worker_id bigint)
 RETURNS bigint
 LANGUAGE plpgsql AS $$
@@ -24,7 +22,8 @@ BEGIN
     RETURN id;
 END $$;
 
--- _sas.forget_nodes(name): rows of nodes that have ended: of that name, or more than a day ago.
+-- _sas.forget_nodes(of_name): deletes the rows of ended nodes: those of that name, and those that ended
+-- more than a day ago.
 CREATE FUNCTION _sas.forget_nodes(of_name text) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
@@ -36,9 +35,8 @@ BEGIN
         FOR UPDATE SKIP LOCKED));
 END $$;
 
--- _sas.watch_share(n): how many more tasks this node is to take so that all nodes of its kind are full to the
--- same degree:
--- what they hold and what waits, by capacity. One that a function takes long counts for none.
+-- _sas.watch_share(n, among): how many more tasks this node should take so that all nodes of its kind have
+-- an equal load: held and waiting tasks, divided by capacity. A node whose function takes long is left out.
 CREATE FUNCTION _sas.watch_share(n _sas.node, among int[]) RETURNS int
 LANGUAGE plpgsql STABLE AS $$
 DECLARE
@@ -57,7 +55,7 @@ BEGIN
         ELSE greatest(0, ceil((held + waiting)::numeric * n.capacity / nullif(capacities, 0)) - mine) END;
 END $$;
 
--- _sas.free_from(n, due_at): from when on this node may take a task that is due since then: where there are
+-- _sas.free_from(n, due_at): from when on this node may take a task that is due since due_at: if there are
 -- other nodes of its kind, the first two seconds may be theirs.
 CREATE FUNCTION _sas.free_from(n _sas.node, due_at timestamptz) RETURNS timestamptz
 LANGUAGE sql STABLE AS $$
@@ -65,7 +63,8 @@ LANGUAGE sql STABLE AS $$
                                       AND p.node_id <> n.node_id) THEN interval '2 s' ELSE '0' END
 $$;
 
--- _sas.lanes_of(n): whose tasks this node may take now: per lane how many; null for any number.
+-- _sas.lanes_of(n): the lanes from which this node may take tasks now, and how many of each; null: any
+-- number.
 CREATE FUNCTION _sas.lanes_of(n _sas.node) RETURNS TABLE (lane int, room bigint)
 LANGUAGE plpgsql STABLE AS $$
 BEGIN
@@ -74,9 +73,9 @@ BEGIN
     ELSE
         RETURN QUERY
         SELECT a.agent_id,
-               CASE WHEN a.kind = 'http' THEN greatest(0,
-                                                       _sas.max_streams(a.options) - (SELECT count(*)
-                               FROM _sas.watch_held h WHERE h.lane = a.agent_id)) END
+               CASE WHEN a.kind = 'http'
+                    THEN greatest(0, _sas.max_streams(a.options) - (SELECT count(*) FROM _sas.watch_held h
+                                                                    WHERE h.lane = a.agent_id)) END
         FROM _sas.agent a
         WHERE a.enabled AND a.dropped_at IS NULL
           AND CASE n.kind WHEN 'agent' THEN a.kind = 'http' ELSE a.agent_id = ANY (n.lanes) END
@@ -84,15 +83,15 @@ BEGIN
     END IF;
 END $$;
 
--- _sas.max_streams(options): how many streams and polls of an agent all nodes together host.
+-- _sas.max_streams(options): how many streams and polls of an agent all nodes together may host.
 CREATE FUNCTION _sas.max_streams(options jsonb) RETURNS int
 LANGUAGE sql IMMUTABLE AS $$
     SELECT coalesce((options ->> 'max_streams')::int, 10000)
 $$;
 
--- _sas.take_watches(n, quantity): tasks go from those that wait to this node, at most quantity, its free
--- places and its share; what others have left for two seconds is nobody's share. Nothing is waited for.
--- Returns which.
+-- _sas.take_watches(n, quantity): gives waiting tasks to this node: at most quantity, as far as it has free
+-- slots, and its share. Tasks that no other node has taken for two seconds do not count against its share.
+-- Never waits for a lock. Returns the tasks.
 CREATE FUNCTION _sas.take_watches(n _sas.node, quantity int) RETURNS bigint[]
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -121,7 +120,7 @@ BEGIN
     FROM (SELECT FROM unnest(lanes) AS l (lane),
           LATERAL (SELECT FROM _sas.watch_wait x WHERE x.lane = l.lane AND x.due_at <= now - interval '2 s'
                    LIMIT places) q) y;
-    -- no more than may be taken is locked
+    -- locks no more than it may take
     places := least(places, greatest(share, nobodys));
 
     WITH first AS (
@@ -154,22 +153,22 @@ BEGIN
     RETURN ids;
 END $$;
 
--- _sas.room_of(f, d): how many more items may wait in the inbox of a task; 16 MB are full, too.
+-- _sas.room_of(f, g): how many more items the inbox of a task may take; 16 MB make it full, too.
 CREATE FUNCTION _sas.room_of(f _sas.watch_flow, g _sas.watch_done) RETURNS int
 LANGUAGE sql STABLE AS $$
     SELECT CASE WHEN f.bytes - g.bytes > 16 * 1024 * 1024 THEN 0
         ELSE greatest(0, _sas.watch_window() - (f.items - g.items))::int END
 $$;
 
--- _sas.watch_context(...): the root that the templates of a watcher start from.
+-- _sas.watch_context(...): the root of the templates of a watcher.
 CREATE FUNCTION _sas.watch_context(watcher text, key text, input jsonb, cursor jsonb) RETURNS jsonb
 LANGUAGE sql STABLE AS $$
     SELECT jsonb_build_object('watcher', watcher, 'key', key, 'input', input, 'cursor',
                               coalesce(cursor, 'null'))
 $$;
 
--- _sas.compose_watches(ids, looks): what a host is told of tasks that it hosts. looks: when each looks next.
--- request is null when its templates cannot be filled in: problem says why.
+-- _sas.compose_watches(ids, looks): what a host needs to know of tasks that it hosts. looks: when each
+-- polls next. request is null if its templates cannot be filled in; then problem says why.
 CREATE FUNCTION _sas.compose_watches(ids bigint[], looks timestamptz[] DEFAULT NULL)
 RETURNS TABLE (watch_id bigint, epoch bigint, agent_id int, kind text, request jsonb, cursor jsonb,
                digest text, room int, wait_ms float8, problem jsonb, next_at timestamptz)
@@ -210,7 +209,7 @@ BEGIN
     ORDER BY u.n;
 END $$;
 
--- _sas.next_look(d, key, after): when a task looks next; null: it has no schedule.
+-- _sas.next_look(d, key, after): when a task polls next; null: it has no schedule.
 CREATE FUNCTION _sas.next_look(d _sas.watcher, key text, after timestamptz) RETURNS timestamptz
 LANGUAGE sql STABLE AS $$
     SELECT CASE WHEN d.spec IS NOT NULL
@@ -218,21 +217,22 @@ LANGUAGE sql STABLE AS $$
     FROM (SELECT _sas.schedule_offset(d.name || '/' || key, d.jitter) AS late) o
 $$;
 
--- _sas.look_name(d): what its schedule says, as one text.
+-- _sas.look_name(d): the schedule of a watcher as one text.
 CREATE FUNCTION _sas.look_name(d _sas.watcher) RETURNS text
 LANGUAGE sql STABLE AS $$ SELECT concat_ws(' ', d.spec, d.timezone, extract(epoch FROM d.jitter)) $$;
 
--- _sas.is_next_look(d, w, f): does next_at hold? Not after a change of the schedule, and what lies in a pause
--- is not made up for.
+-- _sas.is_next_look(d, w, f): is next_at valid? It is not after a change of the schedule, nor if it lies in
+-- a pause, because instants in a pause are not made up for.
 CREATE FUNCTION _sas.is_next_look(d _sas.watcher, w _sas.watch, f _sas.watch_flow) RETURNS boolean
 LANGUAGE sql STABLE AS $$
     SELECT f.next_at IS NOT NULL AND f.next_by = _sas.look_name(d)
         AND coalesce(f.next_at > w.resumed_at, true)
 $$;
 
--- _sas.next_looks(ids, looked): when these tasks look next, by position; null: they have no schedule. looked:
--- they have made the look that was due; instants that came meanwhile are passed over. What is new is stored,
--- but for rows that another transaction holds: their host knows it all the same.
+-- _sas.next_looks(ids, looked): when these tasks poll next, by position; null: they have no schedule.
+-- looked: they have made the poll that was due; instants that came meanwhile are skipped. New instants are
+-- stored, except in rows that another transaction has locked; the host knows them even so.
+-- Writes: watch_flow.
 CREATE FUNCTION _sas.next_looks(ids bigint[], looked boolean[]) RETURNS timestamptz[]
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -259,14 +259,14 @@ BEGIN
     RETURN answer;
 END $$;
 
--- _sas.watch_problem(kind, title, detail): an error as RFC 9457 has it, of no run.
+-- _sas.watch_problem(kind, title, detail): an error in the form of RFC 9457 that is about no run.
 CREATE FUNCTION _sas.watch_problem(kind text, title text, detail text) RETURNS jsonb
 LANGUAGE sql IMMUTABLE AS $$
     SELECT jsonb_strip_nulls(jsonb_build_object('type', 'urn:sas:' || kind, 'title', title, 'detail', detail))
 $$;
 
--- _sas.claim_watches(node_id, quantity): a worker takes tasks that wait, and learns what to do. See
--- _sas.take_watches.
+-- _sas.claim_watches(node_id, quantity): a worker takes waiting tasks, and gets what it needs to host them.
+-- See _sas.take_watches.
 CREATE FUNCTION _sas.claim_watches(node_id bigint, quantity int)
 RETURNS TABLE (watch_id bigint, epoch bigint, agent_id int, kind text, request jsonb, cursor jsonb,
                digest text, room int, wait_ms float8, problem jsonb, next_at timestamptz)
@@ -286,9 +286,9 @@ BEGIN
     END IF;
 END $$;
 
--- _sas.fence(node_id, ids, epochs): which of these this node may write for; their rows in _sas.watch_flow are
--- locked, as whoever takes the task away locks them. Nothing is waited for. Answers by position: mine;
--- locked: another transaction holds the row, and the node asks again in a moment; gone.
+-- _sas.fence(for_node, ids, epochs): for which of these tasks this node may write; locks their rows in
+-- _sas.watch_flow, as every transaction does that takes a task away. Never waits. Answers by position:
+-- mine; locked (another transaction has locked the row, and the node asks again in a moment); gone.
 CREATE FUNCTION _sas.fence(for_node bigint, ids bigint[], epochs bigint[]) RETURNS text[]
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -297,23 +297,23 @@ BEGIN
     SELECT coalesce(array_agg(l.watch_id), '{}') INTO locked
     FROM (SELECT f.watch_id FROM _sas.watch_flow f WHERE f.watch_id = ANY (ids)
           ORDER BY f.watch_id FOR NO KEY UPDATE SKIP LOCKED) l;
-    -- a statement of its own: it sees who came before
+    -- a statement of its own, because it must see what was committed before
     RETURN (SELECT array_agg(CASE WHEN NOT EXISTS (SELECT FROM _sas.watch_held h WHERE h.watch_id = u.id
                                                    AND h.node_id = for_node AND h.epoch = u.epoch) THEN 'gone'
                                   WHEN u.id = ANY (locked) THEN 'mine' ELSE 'locked' END ORDER BY u.n)
             FROM unnest(ids, epochs) WITH ORDINALITY AS u (id, epoch, n));
 END $$;
 
--- _sas.await_flow(id): for a session that writes for a task: waits for the host that writes for it now.
+-- _sas.await_flow(id): for a session that writes for a task: waits for the host that is writing for it now.
 CREATE FUNCTION _sas.await_flow(id bigint) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
     PERFORM FROM _sas.watch_flow f WHERE f.watch_id = id FOR NO KEY UPDATE;
 END $$;
 
--- _sas.watch_requests(node_id, watch_ids, epochs, looked): what to do now for tasks that the node hosts: with
--- the cursor and the definition as they are. Those that it hosts no more are left out. looked: those that
--- have made the look that was due.
+-- _sas.watch_requests(node_id, watch_ids, epochs, looked): what to do now for tasks that the node hosts,
+-- with their current cursor and definition. Tasks that it does not host any more are left out. looked: the
+-- tasks that have made the poll that was due.
 CREATE FUNCTION _sas.watch_requests(node_id bigint, watch_ids bigint[], epochs bigint[],
                                     looked boolean[] DEFAULT NULL)
 RETURNS TABLE (watch_id bigint, epoch bigint, agent_id int, kind text, request jsonb, cursor jsonb,
@@ -334,11 +334,13 @@ BEGIN
     RETURN QUERY SELECT * FROM _sas.compose_watches(ids, _sas.next_looks(ids, have));
 END $$;
 
--- _sas.fail_watches(node_id, watch_ids, epochs, errors, at_least_ms): tasks have ended with an error, or,
--- where it is null, in good order: that counts only when it was at once. A quiet time (reset_after) makes up
--- for earlier failures.
--- answer: retry after pause_ms; failed (given up: nothing more is asked of the host); stop; fenced; locked
--- (not counted: it is to be said again).
+-- _sas.fail_watches(node_id, watch_ids, epochs, errors, at_least_ms): tasks have ended with an error; or,
+-- if the error is null, in good order, which counts as a failure only if it was at once. A quiet time
+-- (reset_after) resets earlier failures.
+--   answer  retry   after pause_ms
+--           failed  given up; the host has nothing more to do
+--           stop, fenced
+--           locked  not counted; the host must report it again
 CREATE FUNCTION _sas.fail_watches(node_id bigint, watch_ids bigint[], epochs bigint[], errors jsonb[],
                                   at_least_ms float8[])
 RETURNS TABLE (watch_id bigint, epoch bigint, answer text, pause_ms float8)
@@ -373,7 +375,7 @@ BEGIN
         given_up_at = CASE WHEN c.given_up THEN now ELSE f.given_up_at END, called_at = NULL
     FROM counted c WHERE f.watch_id = c.id;
 
-    -- the host is rid of what is given up
+    -- the host does not hold tasks that are given up any more
     WITH x AS (
         DELETE FROM _sas.watch_held h USING unnest($2, fenced) AS u (id, fence), _sas.watch_flow f
         WHERE u.fence = 'mine' AND h.watch_id = u.id AND f.watch_id = u.id AND f.given_up_at = now
@@ -391,8 +393,8 @@ BEGIN
     PERFORM _sas.gone_from_host($1, gone) WHERE gone IS NOT NULL;
 END $$;
 
--- _sas.gone_from_host(node_id, ids): these are no more with this node: what follows, and who may have its
--- place.
+-- _sas.gone_from_host(from_node, ids, after): this node does not hold these tasks any more: settles them,
+-- and wakes nodes that may take tasks now that it has room.
 CREATE FUNCTION _sas.gone_from_host(from_node bigint, ids bigint[], after interval[] DEFAULT NULL)
 RETURNS void
 LANGUAGE plpgsql AS $$
@@ -407,10 +409,12 @@ BEGIN
     END IF;
 END $$;
 
--- _sas.node_news(node_id): what is new about tasks of this node; told once, a request to stop again while it
--- is not answered.
---   stop    to be ended and given back; reload: the definition has changed; room: there is room again;
---   fenced: held no more
+-- _sas.node_news(node_id): news about tasks of this node. Each is returned once; a request to stop is
+-- repeated until it is answered.
+--   stop    end it and give it back
+--   reload  the definition has changed
+--   room    the inbox has room again
+--   fenced  the node does not hold it any more
 CREATE FUNCTION _sas.node_news(node_id bigint)
 RETURNS TABLE (watch_id bigint, epoch bigint, news text, room int)
 LANGUAGE plpgsql AS $$
@@ -447,8 +451,9 @@ BEGIN
     SELECT t.id, t.epoch, t.news, t.room FROM told t ORDER BY t.id;
 END $$;
 
--- _sas.give_back_watches(node_id, watch_ids, epochs): the node hosts these no more. What becomes of them
--- follows from why. Returns those that it still hosts, since another transaction holds their row.
+-- _sas.give_back_watches(node_id, watch_ids, epochs): the node does not host these tasks any more. What
+-- follows depends on the state of each. Returns the tasks that it still hosts, because another transaction
+-- has locked their row.
 CREATE FUNCTION _sas.give_back_watches(node_id bigint, watch_ids bigint[], epochs bigint[]) RETURNS bigint[]
 LANGUAGE plpgsql AS $$
 #variable_conflict use_column
@@ -463,9 +468,9 @@ BEGIN
     RETURN ARRAY(SELECT u.id FROM unnest($2, fenced) AS u (id, fence) WHERE u.fence = 'locked');
 END $$;
 
--- _sas.make_way(node_id, watch_id): the function of this task took long. If another function worker has room,
--- all other tasks of this one go there but those whose row another transaction holds, and for a minute it
--- takes no more than what nobody else does. Returns those that went.
+-- _sas.make_way(node_id, watch_id): the function of this task took long. If another function worker has
+-- room, all other tasks of this worker go there, except those whose row another transaction has locked; and
+-- for a minute this worker takes only tasks that no other node takes. Returns the tasks that went.
 CREATE FUNCTION _sas.make_way(node_id bigint, watch_id bigint) RETURNS bigint[]
 LANGUAGE plpgsql AS $$
 #variable_conflict use_column
@@ -487,7 +492,7 @@ BEGIN
           WHERE f.watch_id IN (SELECT h.watch_id FROM _sas.watch_held h
                                WHERE h.node_id = $1 AND h.watch_id <> $2)
           ORDER BY f.watch_id FOR NO KEY UPDATE SKIP LOCKED) l;
-    -- what went elsewhere before it was locked stays there
+    -- tasks that went to another node before they were locked stay there
     WITH freed AS (
         DELETE FROM _sas.watch_held h WHERE h.watch_id = ANY (ids) AND h.node_id = $1 RETURNING h.watch_id)
     SELECT array_agg(f.watch_id) INTO ids FROM freed f;

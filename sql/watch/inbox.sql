@@ -1,16 +1,15 @@
 -- SPDX-License-Identifier: PostgreSQL
 --
--- Items: what function workers do for infinite tasks: bring what was taken in
--- to its target, and call the functions that are called forever.
+-- Items: what function workers do for infinite tasks: they bring items to their target, and call the
+-- functions of tasks.
 --
--- As with steps, a claim is committed before a user's code runs, so that one
--- that takes the server down is known by its claim; then what the code wrote
--- and the progress of the task are one commit. One worker at a time is at the
--- inbox of a task, in the order in which the items came.
+-- As with steps, a claim is committed before code of a user runs, so that code which crashes the server is
+-- known by its claim. Then the writes of that code and the progress of the task are one commit. Only one
+-- worker at a time works on the inbox of a task, in the order in which the items came.
 
--- _sas.items_after(d, w, now): until when nothing of this task is brought on: a worker is at it, its pause is
--- not over, or it is paused, has failed or is deleted, which has no end that time brings; null: it may be
--- claimed.
+-- _sas.items_after(d, w, now): until when no worker may claim the inbox of this task: another worker has it
+-- claimed, its pause is not over; 'infinity' if the task is paused, has failed or is deleted. Null: it may
+-- be claimed.
 CREATE FUNCTION _sas.items_after(d _sas.watch_done, w _sas.watch, now timestamptz) RETURNS timestamptz
 LANGUAGE sql IMMUTABLE AS $$
     SELECT CASE WHEN w.state IN ('paused', 'failed', 'deleted') THEN 'infinity'
@@ -19,11 +18,11 @@ LANGUAGE sql IMMUTABLE AS $$
                     THEN d.retry_at END
 $$;
 
--- _sas.defer_work(now): of what is due first, what may not be claimed makes way for the others. A row of
--- each task stays until it may; where that has no end, settling the task looks again.
--- A task whose row in _sas.watch_done is locked is passed by. The worker that ends its claim there does not
--- see what has come in since it looked; a row that is put off to the end of that claim would wait for
--- nothing. That worker looks again by itself.
+-- _sas.defer_work(now): defers rows that are due but may not be claimed, so that they do not block others.
+-- One row of each task stays until it may be claimed; if time alone does not bring that about, settling the
+-- task checks it again. A task whose row in _sas.watch_done is locked is passed by: the worker that is
+-- ending its claim there does not see items that have come since its scan, and a row deferred to the end of
+-- that claim would wait for nothing. That worker scans again by itself.
 CREATE FUNCTION _sas.defer_work(now timestamptz) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -40,7 +39,8 @@ BEGIN
     IF locked IS NULL THEN
         RETURN;
     END IF;
-    -- a statement of its own: it sees who came before, and the state of a task together with its rows
+    -- a statement of its own, because it must see what was committed before, and the state of a task
+    -- together with its rows
     WITH early AS (
         SELECT k.ctid, k.watch_id FROM _sas.watch_work k
         WHERE k.watch_id = ANY (locked) AND k.due_at <= now FOR UPDATE SKIP LOCKED),
@@ -57,8 +57,8 @@ BEGIN
     FROM judged j WHERE k.ctid = j.ctid AND j.after < 'infinity' AND j.stays;
 END $$;
 
--- _sas.due_tasks(quantity, now): tasks whose inbox is due, in the order in which they are claimed. With more
--- rows than these, owners take turns.
+-- _sas.due_tasks(quantity, now): tasks whose inbox is due, in the order in which they are claimed. If more
+-- rows than quantity are due, owners take turns.
 CREATE FUNCTION _sas.due_tasks(quantity int, now timestamptz) RETURNS TABLE (watch_id bigint, place bigint)
 LANGUAGE plpgsql AS $$
 #variable_conflict use_column
@@ -76,7 +76,7 @@ BEGIN
     RETURN QUERY
     SELECT t.watch_id, row_number() OVER (ORDER BY t.n, t.turn)
     FROM (SELECT k.watch_id, o.turn,
-              row_number() OVER (PARTITION BY o.turn ORDER BY k.due_at, k.watch_id) AS n
+                 row_number() OVER (PARTITION BY o.turn ORDER BY k.due_at, k.watch_id) AS n
           FROM unnest(turns.owners, turns.shares, turns.marks) WITH ORDINALITY AS o (owner, share, mark, turn)
           CROSS JOIN LATERAL (
               SELECT x.watch_id, min(x.due_at) AS due_at
@@ -86,8 +86,8 @@ BEGIN
               GROUP BY x.watch_id) k) t;
 END $$;
 
--- _sas.due_inboxes(quantity, now): tasks whose inbox is due and free, their rows locked, at most so many,
--- those that are to run alone by themselves.
+-- _sas.due_inboxes(quantity, now): tasks whose inbox is due and free, with their rows locked, at most
+-- quantity. A task that must run alone is returned alone.
 CREATE FUNCTION _sas.due_inboxes(quantity int, now timestamptz) RETURNS bigint[]
 LANGUAGE plpgsql AS $$
 BEGIN
@@ -99,23 +99,22 @@ BEGIN
             FROM (SELECT x.watch_id, x.alone, k.place
                   FROM (SELECT t.watch_id, t.place FROM _sas.due_tasks(quantity, now) t
                         ORDER BY t.place OFFSET 0) k
-                  CROSS JOIN LATERAL (SELECT d.watch_id, d.alone FROM _sas.watch_done d JOIN _sas.watch w
-                                      USING (watch_id)
+                  CROSS JOIN LATERAL (SELECT d.watch_id, d.alone
+                                      FROM _sas.watch_done d JOIN _sas.watch w USING (watch_id)
                                       WHERE d.watch_id = k.watch_id
-                                          AND _sas.items_after(d, w,
-                                                  now) IS NULL FOR UPDATE OF d SKIP LOCKED) x
+                                        AND _sas.items_after(d, w, now) IS NULL
+                                      FOR UPDATE OF d SKIP LOCKED) x
                   LIMIT quantity) g
             WINDOW seen AS (ORDER BY g.place ROWS UNBOUNDED PRECEDING))
         SELECT array_agg(d.watch_id ORDER BY d.n) FROM due d WHERE d.alones = 0 OR d.n = 1);
 END $$;
 
--- _sas.claim_items(quantity, boot, worker_id): tasks whose inbox is due, for one worker. Each is claimed for
--- sas.complete_in.
--- One that is to run alone ends the batch before it.
---   items        of the oldest batches, a thousand or the first batch; item templates are filled in; up_to:
---   the last batch
+-- _sas.claim_items(quantity, boot, worker_id): claims tasks whose inbox is due, for one worker. Each claim
+-- lasts for sas.complete_in. A task that must run alone ends the batch before it.
+--   items        items of the oldest batches: a thousand, or the first batch; item templates are filled in
+--   up_to        the last of these batches
 --   target_kind  function: called with the array; table: inserted into; workflow: submitted with these inputs
---   and keys
+--                and keys
 CREATE FUNCTION _sas.claim_items(quantity int, boot bigint, worker_id bigint)
 RETURNS TABLE (watch_id bigint, request_id uuid, owner oid, watcher text, key text, alone boolean,
                window_ms float8, target_kind text, target text,
@@ -131,10 +130,11 @@ BEGIN
         RETURN;
     END IF;
     ids := _sas.due_inboxes(quantity, now);
-    -- not beside a claim: its locks would stay while that is put together
+    -- not together with a claim: its locks would stay while the items are read
     IF ids IS NULL THEN
-        -- In any case it looks again. What became free while it looked, this look has locked and passed by,
-        -- and the worker that made it free was turned away by that lock: nobody else would come to it.
+        -- It scans again in any case. A task that became free during the first scan was passed by because
+        -- this scan had its row locked, and the worker that made it free was refused by that lock; nothing
+        -- else would come to it.
         PERFORM _sas.defer_work(now);
         ids := _sas.due_inboxes(quantity, now);
     END IF;
@@ -150,7 +150,7 @@ BEGIN
     SELECT now + _sas.complete_in(), w.watch_id, $2, $3, cardinality(ids), w.owner FROM _sas.watch w
     WHERE w.watch_id = ANY (ids);
     PERFORM _sas.due_by(now + _sas.complete_in());
-    -- beside a claim likewise, or of what is to run alone: another worker looks when the locks are gone
+    -- more is due, or a task that must run alone: another worker scans when the locks are gone
     IF cardinality(ids) < quantity AND EXISTS (
         SELECT FROM (SELECT DISTINCT y.watch_id
                      FROM (SELECT k.watch_id FROM _sas.watch_work k WHERE k.due_at <= now ORDER BY k.due_at
@@ -164,7 +164,7 @@ BEGIN
     RETURN QUERY SELECT * FROM _sas.inbox(ids);
 END $$;
 
--- _sas.inbox(ids): what is to be done for claimed tasks.
+-- _sas.inbox(ids): what there is to do for claimed tasks.
 CREATE FUNCTION _sas.inbox(ids bigint[])
 RETURNS TABLE (watch_id bigint, request_id uuid, owner oid, watcher text, key text, alone boolean,
                window_ms float8, target_kind text, target text,
@@ -173,7 +173,7 @@ LANGUAGE plpgsql AS $$
 BEGIN
     RETURN QUERY
     SELECT w.watch_id, g.request_id, w.owner::oid, d.name, w.key, g.alone,
-        extract(epoch FROM _sas.complete_in())::float8 * 1000, d.target_kind, d.target,
+           extract(epoch FROM _sas.complete_in())::float8 * 1000, d.target_kind, d.target,
            made.items, made.keys, b.up_to, made.problem
     FROM unnest(ids) WITH ORDINALITY AS u (id, n)
     JOIN _sas.watch w ON w.watch_id = u.id
@@ -190,8 +190,8 @@ BEGIN
     ORDER BY u.n;
 END $$;
 
--- _sas.fill_items(d, w, cursor, batches): the items as their target gets them, and the keys of the runs that
--- they become.
+-- _sas.fill_items(d, w, cursor, batches): the items as their target gets them, and the keys of the runs
+-- that they become.
 CREATE FUNCTION _sas.fill_items(d _sas.watcher, w _sas.watch, cursor jsonb, batches jsonb[], OUT items jsonb,
                                 OUT keys text[], OUT problem jsonb)
 LANGUAGE plpgsql AS $$
@@ -202,13 +202,13 @@ BEGIN
         items := batches[1];
         RETURN;
     END IF;
-    root := CASE WHEN d.target_item IS NOT NULL
-        OR d.target_key IS NOT NULL THEN _sas.watch_context(d.name, w.key, w.input, cursor) END;
+    root := CASE WHEN d.target_item IS NOT NULL OR d.target_key IS NOT NULL
+                 THEN _sas.watch_context(d.name, w.key, w.input, cursor) END;
     SELECT coalesce(jsonb_agg(CASE WHEN d.target_item IS NULL THEN e.item ELSE i.result END
                               ORDER BY e.n, e.m), '[]'),
            CASE WHEN d.target_key IS NOT NULL THEN array_agg(k.result #>> '{}' ORDER BY e.n, e.m) END,
-           (array_agg(coalesce(i.problem, k.problem) ORDER BY e.n, e.m) FILTER (
-                           WHERE coalesce(i.problem, k.problem) IS NOT NULL))[1]
+           (array_agg(coalesce(i.problem, k.problem) ORDER BY e.n, e.m)
+                FILTER (WHERE coalesce(i.problem, k.problem) IS NOT NULL))[1]
     INTO items, keys, problem
     FROM (SELECT b.n, x.m, x.item FROM unnest(batches) WITH ORDINALITY AS b (items, n)
           CROSS JOIN LATERAL jsonb_array_elements(b.items) WITH ORDINALITY AS x (item, m)) e
@@ -222,8 +222,8 @@ BEGIN
     END IF;
 END $$;
 
--- _sas.valid_items(watch_ids, request_ids): which of these claims are valid: asked before the target is
--- written to. Nothing is locked: whether one is valid to the end is asked when it is written what was done.
+-- _sas.valid_items(watch_ids, request_ids): which of these claims are valid; asked before the target is
+-- written to. Locks nothing; _sas.write_items checks whether a claim is valid to the end.
 CREATE FUNCTION _sas.valid_items(watch_ids bigint[], request_ids uuid[]) RETURNS boolean[]
 LANGUAGE plpgsql AS $$
 BEGIN
@@ -233,9 +233,9 @@ BEGIN
             LEFT JOIN _sas.watch_done d ON d.watch_id = u.id);
 END $$;
 
--- _sas.lock_items(watch_ids, request_ids): locks the rows of these claims. One of held, lost, and locked:
--- another worker's look for due inboxes may lock a row that is claimed, until it commits. Nothing is waited
--- for.
+-- _sas.lock_items(watch_ids, request_ids): locks the rows of these claims. Answers by position: held; lost;
+-- locked: the scan of another worker for due inboxes has locked a claimed row, until it commits. Never
+-- waits.
 CREATE FUNCTION _sas.lock_items(watch_ids bigint[], request_ids uuid[]) RETURNS text[]
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -244,7 +244,7 @@ BEGIN
     SELECT coalesce(array_agg(l.watch_id), '{}') INTO locked
     FROM (SELECT d.watch_id FROM _sas.watch_done d WHERE d.watch_id = ANY (watch_ids)
           ORDER BY d.watch_id FOR UPDATE SKIP LOCKED) l;
-    -- a statement of its own: it sees the rows as they were locked
+    -- a statement of its own, because it must see the rows as they were locked
     RETURN (SELECT array_agg(CASE WHEN d.request_id IS DISTINCT FROM u.request_id
                                        OR d.claimed_until <= sas.now() THEN 'lost'
                                   WHEN u.id = ANY (locked) THEN 'held' ELSE 'locked' END ORDER BY u.n)
@@ -252,10 +252,10 @@ BEGIN
             LEFT JOIN _sas.watch_done d ON d.watch_id = u.id);
 END $$;
 
--- _sas.write_items(watch_ids, request_ids, up_tos, errors, again, worked): what was done under these claims,
--- as far as they are valid; the rest as in _sas.finish_items. worked: a target was written to, in this
--- transaction. Answers by position, as _sas.lock_items. Where one that worked is not held nothing is written:
--- the caller undoes what the targets got.
+-- _sas.write_items(watch_ids, request_ids, up_tos, errors, again, worked): writes what was done under these
+-- claims, as far as they are valid; for the other arguments see _sas.finish_items. worked: a target was
+-- written to, in this transaction. Answers by position, as _sas.lock_items. If a claim that has worked is
+-- not held, nothing is written, and the caller rolls back what the targets got.
 --   locks   the rows in watch_done that no other transaction holds
 --   next    _sas.finish_items
 CREATE FUNCTION _sas.write_items(watch_ids bigint[], request_ids uuid[], up_tos bigint[], errors jsonb[],
@@ -273,12 +273,12 @@ BEGIN
     RETURN claims;
 END $$;
 
--- _sas.finish_items(watch_ids, up_tos, errors, again): what was done under these claims, which are valid and
--- locked, in the transaction of what was written. errors: null when it is done; else it is tried again after
--- a pause, or given up.
--- again: given back, and nothing counted; alone from then on.
+-- _sas.finish_items(watch_ids, up_tos, errors, again): writes what was done under these claims, which are
+-- valid and locked, in the transaction that wrote to the targets. errors: null for success; else the items
+-- are tried again after a pause, or given up. again: given back, no failure counts, and the task runs alone
+-- from then on.
 --   holds   the locks of the rows in watch_done
---   writes  watch_batch, watch_done, watch_work; a request to settle what is given up or was the last
+--   writes  watch_batch, watch_done, watch_work; a request to settle what is given up or was the last batch
 --   next    _sas.settle_watches for what is given up, else the next batch
 CREATE FUNCTION _sas.finish_items(watch_ids bigint[], up_tos bigint[], errors jsonb[], again boolean[])
 RETURNS void
@@ -338,8 +338,9 @@ BEGIN
         JOIN _sas.watch_done d ON d.watch_id = u.id WHERE u.error IS NOT NULL HAVING count(*) > 0;
 END $$;
 
--- _sas.take_back_items(boot, live, newest, quantity): claims of workers that are gone are failures, of a
--- whole batch none: nobody knows which one it was, and each is alone the next time. Returns how many.
+-- _sas.take_back_items(boot, live, newest, quantity): takes back the claims of workers that are gone. The
+-- claim of a single task counts as a failure. For a batch none counts, because the task that caused it is
+-- unknown; each of them runs alone the next time. Returns how many.
 CREATE FUNCTION _sas.take_back_items(boot bigint, live bigint[], newest bigint, quantity int) RETURNS int
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -364,15 +365,15 @@ BEGIN
     RETURN (SELECT coalesce(sum(n), 0) FROM unnest(done.results) n);
 END $$;
 
--- _sas.finish_lost_items(ids, boot, live, newest): the claims of these tasks, whose rows are locked, are over
--- where their worker is gone. Returns how many.
+-- _sas.finish_lost_items(ids, boot, live, newest): ends the claims of these tasks, whose rows are locked,
+-- if their worker is gone. Returns how many.
 CREATE FUNCTION _sas.finish_lost_items(ids bigint[], boot bigint, live bigint[], newest bigint) RETURNS int
 LANGUAGE plpgsql AS $$
 DECLARE
     found record;
     n_found int;
 BEGIN
-    -- a statement of its own: another worker may have claimed one of them before it was locked
+    -- a statement of its own, because another worker may have claimed one of them before it was locked
     SELECT array_agg(k.watch_id) AS ids, array_agg(k.together > 1 AND NOT g.alone) AS crowd INTO found
     FROM _sas.watch_work k JOIN _sas.watch_done g USING (watch_id)
     WHERE k.watch_id = ANY ($1) AND k.worker_id IS NOT NULL
@@ -391,7 +392,8 @@ BEGIN
     RETURN n_found;
 END $$;
 
--- _sas.stuck_with_items(boot, live): the workers that are at the items of a task for too long.
+-- _sas.stuck_with_items(boot, live): the workers that have been working on the items of a task for too
+-- long.
 CREATE FUNCTION _sas.stuck_with_items(boot bigint, live bigint[]) RETURNS bigint[]
 LANGUAGE plpgsql STABLE AS $$
 BEGIN
@@ -400,13 +402,12 @@ BEGIN
                 AND k.due_at + interval '500 ms' <= sas.now());
 END $$;
 
--- _sas.begin_invocation(node_id, watch_id, epoch): what a function is called with, by the worker that hosts
--- the task; no row: it hosts it no more. Writes nothing.
---   stop     it is not called any more, but given back
---   next_at  it has a schedule, and is not called before
---   suspect  it may have ended a worker lately, and is called only after _sas.note_invocation;  noted  that
---   has
---   been done
+-- _sas.begin_invocation(node_id, watch_id, epoch): the input of a function, for the worker that hosts the
+-- task; no row: it does not host it any more. Writes nothing.
+--   stop     it must not be called any more, but given back
+--   next_at  it has a schedule, and must not be called before that
+--   suspect  it may have ended a worker lately, and must be called only after _sas.note_invocation
+--   noted    that was done
 CREATE FUNCTION _sas.begin_invocation(node_id bigint, watch_id bigint, epoch bigint)
 RETURNS TABLE (owner oid, function text, input jsonb, cursor jsonb, every_ms float8, timeout_ms float8,
                stop boolean, suspect boolean, noted boolean, next_at timestamptz)
@@ -430,8 +431,9 @@ BEGIN
     WHERE h.watch_id = $2 AND h.node_id = $1 AND h.epoch = $3;
 END $$;
 
--- _sas.note_invocation(node_id, watch_id, epoch): the function is called next, if the node hosts the task.
--- Returns what _sas.fence says: where that is locked, nothing is noted, and the function is not to be called.
+-- _sas.note_invocation(node_id, watch_id, epoch): stores that the function is called next, if the node
+-- hosts the task. Returns the answer of _sas.fence: if that is not mine, nothing is stored, and the
+-- function must not be called.
 CREATE FUNCTION _sas.note_invocation(node_id bigint, watch_id bigint, epoch bigint) RETURNS text
 LANGUAGE plpgsql AS $$
 #variable_conflict use_variable
@@ -444,8 +446,9 @@ BEGIN
     RETURN fence;
 END $$;
 
--- _sas.end_invocation(node_id, watch_id, epoch, cursor): the function has returned the next cursor; null: it
--- stays. Returns what _sas.fence says: unless that is mine, what the function wrote is not to be kept.
+-- _sas.end_invocation(node_id, watch_id, epoch, cursor): stores the cursor that the function has returned;
+-- null: unchanged. Returns the answer of _sas.fence: if that is not mine, the writes of the function must
+-- be rolled back.
 CREATE FUNCTION _sas.end_invocation(node_id bigint, watch_id bigint, epoch bigint, cursor jsonb) RETURNS text
 LANGUAGE plpgsql AS $$
 #variable_conflict use_variable

@@ -1,15 +1,14 @@
 -- SPDX-License-Identifier: PostgreSQL
 --
--- Outside nodes: programs in any language host infinite tasks over SQL. A node
--- lives as long as the session that registered it, and as long as it is heard
--- of within its lease; after that its tasks go to others, and what it still
--- wants to write is refused.
+-- Outside nodes: programs in any language host infinite tasks over SQL. A node lives as long as the session
+-- that registered it, and as long as it renews its lease. After that its tasks go to other nodes, and its
+-- writes are refused.
 
--- _sas.report_departure(): the supervisor is woken when this session ends.
+-- _sas.report_departure(): the end of this session wakes the supervisor.
 CREATE FUNCTION _sas.report_departure() RETURNS void
 LANGUAGE C AS 'MODULE_PATHNAME', 'sas_api_report_departure';
 
--- _sas.check_node(...): raises when a node cannot be like that; else the ids of its agents.
+-- _sas.check_node(...): the ids of the node's agents; raises an error if its arguments are wrong.
 CREATE FUNCTION _sas.check_node(caller oid, name text, capacity int, agents text[], lease interval)
 RETURNS int[]
 LANGUAGE plpgsql AS $$
@@ -54,8 +53,8 @@ BEGIN
     RETURN lanes;
 END $$;
 
--- _sas.register_node_as(...): see sas.register_node. One that is there under that name has ended with this:
--- it has come back.
+-- _sas.register_node_as(...): the body of sas.register_node. A node that is registered under that name
+-- ends: the program has come back.
 CREATE FUNCTION _sas.register_node_as(caller oid, name text, capacity int, agents text[], version text,
                                       lease interval, by_connection boolean) RETURNS bigint
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
@@ -93,7 +92,8 @@ BEGIN
     RETURN id;
 END $$;
 
--- _sas.end_node(n, why): a node that the caller has locked has ended; its tasks go to others.
+-- _sas.end_node(n, why): ends a node; its tasks go to other nodes.
+-- Caller: holds the lock of its row.
 CREATE FUNCTION _sas.end_node(n _sas.node, why text) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -109,11 +109,12 @@ BEGIN
     freed AS (DELETE FROM _sas.watch_held h USING held x WHERE h.watch_id = x.watch_id RETURNING h.watch_id)
     SELECT array_agg(f.watch_id) INTO ids FROM freed f;
     PERFORM _sas.gone_from_host(n.node_id, ids) WHERE ids IS NOT NULL;
-    -- what somebody is writing for is the supervisor's
+    -- tasks whose row another transaction has locked are left to the supervisor
     PERFORM _sas.wake('{}', false, true, '{}');
 END $$;
 
--- _sas.my_node(caller, node_id): the node, if it is the caller's; with ended_at set when it lives no more.
+-- _sas.my_node(caller, id): the node, if it belongs to the caller; ended_at is set if it does not live any
+-- more.
 CREATE FUNCTION _sas.my_node(caller oid, id bigint) RETURNS _sas.node
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -157,7 +158,7 @@ BEGIN
     IF n.ended_at IS NOT NULL OR _sas.quarantined_for() IS NOT NULL THEN
         RETURN;
     END IF;
-    -- programs that are gone are found by the others, too, whether or not a supervisor runs
+    -- calls of other programs also find programs that are gone, whether or not a supervisor runs
     IF _sas.end_nodes(NULL, NULL, NULL) > 0 THEN
         PERFORM _sas.commit_durably();
         PERFORM _sas.take_over(1000);
@@ -175,7 +176,7 @@ BEGIN
     SELECT c.watch_id, c.epoch, d.name, w.key, w.input, c.request, c.cursor
     FROM _sas.compose_watches(ids) c JOIN _sas.watch w ON w.watch_id = c.watch_id JOIN _sas.watcher d
         USING (watcher_id) WHERE c.problem IS NULL;
-    -- counted as a failure of the host; another look comes after the pause
+    -- counts as a failure of the host; the task is tried again after the pause
     IF unfit.ids IS NOT NULL THEN
         PERFORM FROM _sas.fail_watches($2, unfit.ids, unfit.epochs, unfit.problems,
                                        array_fill(NULL::float8, ARRAY[cardinality(unfit.ids)]));
@@ -183,7 +184,8 @@ BEGIN
     END IF;
 END $$;
 
--- _sas.give_back(node_id, ids): the node is rid of these tasks; what has failed waits for its pause.
+-- _sas.give_back(from_node, ids): the node does not hold these tasks any more; failed tasks wait for their
+-- pause.
 CREATE FUNCTION _sas.give_back(from_node bigint, ids bigint[]) RETURNS int
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -231,8 +233,8 @@ BEGIN
     LEFT JOIN _sas.watch_requests($2, told.changed_ids, told.changed_epochs) r ON r.watch_id = u.id;
 END $$;
 
--- _sas.host_of(caller, watch_id, epoch): the node that hosts it in this epoch, if it lives and the caller may
--- work for its agent; null: there is none.
+-- _sas.host_of(caller, id, in_epoch): the node that hosts the task in this epoch, if it lives and the
+-- caller may work for its agent; null: there is none.
 CREATE FUNCTION _sas.host_of(caller oid, id bigint, in_epoch bigint) RETURNS bigint
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -281,7 +283,7 @@ BEGIN
     END IF;
     SELECT CASE a.answer WHEN 'ok' THEN 'go' WHEN 'fenced' THEN 'lost' ELSE a.answer END INTO said
     FROM _sas.append_batches(node, ARRAY[$2], ARRAY[$3], ARRAY[items], ARRAY[cursor], ARRAY[NULL]::text[]) a;
-    -- the program would have to know how far they were taken in
+    -- else the program would have to know how many of them were stored
     IF said = 'cut' THEN
         RAISE EXCEPTION 'the last item yields no cursor'
             USING ERRCODE = 'invalid_parameter_value',

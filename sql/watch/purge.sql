@@ -1,9 +1,8 @@
 -- SPDX-License-Identifier: PostgreSQL
 --
--- Infinite tasks that were deleted are forgotten after a while.
+-- Purge of infinite tasks that were deleted.
 
--- _sas.forget_watches(ids): takes away the rows of these tasks, which are deleted, with all that belongs to
--- them.
+-- _sas.forget_watches(ids): deletes the rows of these deleted tasks, with everything that belongs to them.
 CREATE FUNCTION _sas.forget_watches(ids bigint[]) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
@@ -12,10 +11,10 @@ BEGIN
     DELETE FROM _sas.watch w WHERE w.watch_id = ANY (ids);
 END $$;
 
--- _sas.purge_watches(quantity): tasks that were deleted for so long that a run that ended well would go are
--- forgotten, the oldest first. Those that a session holds, which may start them again, stay. Returns how many
--- went, and when the next will be due; null: never. What cannot be purged is put off by an hour, with an
--- alert.
+-- _sas.purge_watches(quantity): purges tasks that were deleted as long ago as a successful run is kept, the
+-- oldest first. Tasks that a session has locked, which may start them again, stay. Returns how many were
+-- purged, and when the next will be due; null: never. A task that cannot be purged is deferred for an hour,
+-- with an alert.
 CREATE FUNCTION _sas.purge_watches(quantity int, OUT worked int, OUT next_due timestamptz)
 LANGUAGE plpgsql AS $$
 DECLARE

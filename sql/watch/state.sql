@@ -1,10 +1,10 @@
 -- SPDX-License-Identifier: PostgreSQL
 --
--- Watches: the states of infinite tasks, and what brings a state in line with
--- what is so: who hosts the task, what waits in its inbox, who has given up.
+-- States of infinite tasks, and the functions that derive them: from whether the task has a host, whether
+-- its inbox is empty, and whether it was given up.
 --
--- Sessions lock rows of _sas.watch and nothing else that a worker needs: a
--- worker passes by what is locked and leaves a message for the supervisor.
+-- Sessions lock rows of _sas.watch and nothing else that a worker needs. A worker passes by locked rows and
+-- leaves a message for the supervisor.
 
 INSERT INTO _sas.transition VALUES
     ('watch', 'none', 'created', 'started; it waits for a node'),
@@ -30,10 +30,9 @@ INSERT INTO _sas.transition VALUES
     ('watch', 'failed', 'deleted', 'stopped after it had failed'),
     ('watch', 'deleted', 'created', 'started again under its key');
 
--- _sas.move_watches(ids, from_states, to_states): the one writer of the states of infinite tasks. Arrays of
--- equal length.
--- Raises when a task is not in its from_state, or the change is not in _sas.transition: that is a mistake in
--- sas.
+-- _sas.move_watches(ids, from_states, to_states): the only writer of the states of infinite tasks. Arrays
+-- of equal length. Raises an error if a task is not in its from_state, or if the change is not in
+-- _sas.transition; that is a bug in sas.
 CREATE FUNCTION _sas.move_watches(ids bigint[], from_states text[], to_states text[]) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -70,7 +69,8 @@ BEGIN
     END IF;
 END $$;
 
--- _sas.lock_watches(ids): locks those that no other transaction holds and returns them; never waits.
+-- _sas.lock_watches(ids): locks those of these tasks that no other transaction has locked, and returns
+-- them. Never waits.
 CREATE FUNCTION _sas.lock_watches(ids bigint[]) RETURNS bigint[]
 LANGUAGE plpgsql AS $$
 BEGIN
@@ -79,7 +79,8 @@ BEGIN
                   ORDER BY w.watch_id FOR NO KEY UPDATE SKIP LOCKED) l);
 END $$;
 
--- _sas.check_watches(ids, after): the supervisor checks them, at once or after a while.
+-- _sas.check_watches(ids, after): the supervisor checks these tasks, at once or after a while.
+-- Writes: watch_check. Next: _sas.check_requested.
 CREATE FUNCTION _sas.check_watches(ids bigint[], after interval DEFAULT '0') RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
@@ -89,7 +90,8 @@ BEGIN
     END IF;
 END $$;
 
--- _sas.notify_hosts(ids): the hosts of these tasks check them: whatever it is that they find in their rows.
+-- _sas.notify_hosts(ids): the hosts of these tasks check their rows for what has changed.
+-- Writes: watch_note. Wakes: hosts; NOTIFY for outside nodes.
 CREATE FUNCTION _sas.notify_hosts(ids bigint[]) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -110,7 +112,7 @@ BEGIN
     PERFORM _sas.due_by(sas.now() + interval '5 s');
 END $$;
 
--- _sas.enqueue_watches(ids, after): created tasks wait for a node from now on, or after a while.
+-- _sas.enqueue_watches(ids, after): these created tasks wait for a node from now on, or after a while.
 CREATE FUNCTION _sas.enqueue_watches(ids bigint[], after interval[] DEFAULT NULL) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -131,14 +133,14 @@ BEGIN
     END IF;
 END $$;
 
--- _sas.settle_watches(ids): brings these tasks, which the caller has locked, in line with what is so.
--- paused_for: how long those that lost their host wait before another takes them; null: not at all.
+-- _sas.settle_watches(ids, after): derives the state of these tasks. after: how long tasks that have lost
+-- their host wait before another node may take them; null: not at all.
 --   processing    given up: failed; without a host: created again
 --   on_deleting   without a host and with an empty inbox: deleted
 --   created       without a host: waits for one
 --   holds   the locks of the tasks
 --   writes  watch, watch_wait, watch_work; an alert for what has failed
---   wakes   hosts, and a function worker where the inbox is not empty
+--   wakes   hosts, and a function worker if the inbox is not empty
 CREATE FUNCTION _sas.settle_watches(ids bigint[], after interval[] DEFAULT NULL) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -150,7 +152,7 @@ BEGIN
         SELECT w.watch_id, w.state,
                h.watch_id IS NOT NULL AS held,
                greatest(f.given_up_at, g.given_up_at) > coalesce(w.resumed_at, '-infinity') AS given_up,
-               -- each batch has been counted with its commit
+               -- each batch was counted in its own commit
                f.items > g.items AS pending
         FROM _sas.watch w
         JOIN _sas.watch_flow f USING (watch_id)
@@ -189,7 +191,7 @@ BEGIN
     WHERE NOT EXISTS (SELECT FROM _sas.watch_held h WHERE h.watch_id = w.watch_id)
         AND NOT EXISTS (SELECT FROM _sas.watch_wait q WHERE q.watch_id = w.watch_id)
     HAVING count(*) > 0;
-    -- what was taken in while nobody might bring it on; a row too many does no harm
+    -- for items that were stored while no worker could claim them; a surplus row does no harm
     INSERT INTO _sas.watch_work (due_at, watch_id, owner)
     SELECT sas.now(), w.watch_id, w.owner FROM _sas.watch w
     WHERE w.watch_id = ANY (ids) AND w.state IN ('created', 'processing', 'on_deleting')
@@ -199,8 +201,8 @@ BEGIN
     END IF;
 END $$;
 
--- _sas.discard(ids): the inboxes of tasks that are to be deleted with what is in them. One that a worker
--- is at just now keeps it until that has ended.
+-- _sas.discard(ids): deletes the inboxes of tasks that are deleted without handling their items. An inbox
+-- that a worker has claimed is kept until the claim ends.
 CREATE FUNCTION _sas.discard(ids bigint[]) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -220,8 +222,8 @@ BEGIN
     END IF;
 END $$;
 
--- _sas.settle_free(ids, after): the same for those that nobody holds; the supervisor checks the others, if
--- they are still there: a watcher that is dropped takes its tasks along.
+-- _sas.settle_free(ids, after): the same for those of these tasks that no other transaction has locked. The
+-- supervisor checks the others, if they still exist: dropping a watcher deletes its tasks.
 CREATE FUNCTION _sas.settle_free(ids bigint[], after interval[] DEFAULT NULL) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -230,12 +232,13 @@ BEGIN
     PERFORM _sas.settle_watches(array_agg(u.id), array_agg(u.after)) FROM unnest(ids, after) AS u (id, after)
         WHERE u.id = ANY (locked) HAVING count(*) > 0;
     IF cardinality(locked) < cardinality(ids) THEN
-        PERFORM _sas.check_watches(ARRAY(SELECT w.watch_id FROM _sas.watch w WHERE w.watch_id = ANY (ids)
-                                           AND NOT w.watch_id = ANY (locked)), '250 ms');
+        PERFORM _sas.check_watches(ARRAY(SELECT w.watch_id FROM _sas.watch w
+                                         WHERE w.watch_id = ANY (ids) AND NOT w.watch_id = ANY (locked)),
+                                   '250 ms');
     END IF;
 END $$;
 
--- _sas.pause_of(retry, failures): how long a task that has failed so often waits.
+-- _sas.pause_of(retry, failures): the pause of a task after this many failures.
 CREATE FUNCTION _sas.pause_of(retry jsonb, failures int) RETURNS interval
 LANGUAGE sql VOLATILE AS $$
     SELECT _sas.cool_off(retry, failures)

@@ -1,14 +1,14 @@
 -- SPDX-License-Identifier: PostgreSQL
 --
--- Supervision of infinite tasks: nodes that are gone, requests to stop that
--- nobody answers, tasks whose state is to be brought in line, and whoever is
--- to be woken for what has come due.
+-- Supervision of infinite tasks: nodes that are gone, requests to stop that no host answers, tasks whose
+-- state has to be derived again, and wake-ups for what has come due.
 
--- _sas.supervise_watches(boot, live, newest): one turn of the leading supervisor, of infinite tasks; what it
--- takes and returns is as in _sas.supervisor_tick. A part that raises is an alert, and holds up no other.
+-- _sas.supervise_watches(boot, live, newest): one tick of the leading supervisor, for infinite tasks;
+-- arguments and results are as in _sas.supervisor_tick. A part that raises an error becomes an alert, and
+-- holds up no other part.
 --   locks   what no other transaction holds; the rest is checked again
 --   writes  node, watch, watch_held, watch_flow, watch_done, watch_note
---   wakes   hosts that have room or are asked for something, workers of inboxes that are due
+--   wakes   hosts that have room or have news, workers of inboxes that are due
 CREATE FUNCTION _sas.supervise_watches(boot bigint, live bigint[], newest bigint, OUT worked int,
                                        OUT next_due timestamptz, OUT stuck bigint[])
 LANGUAGE plpgsql AS $$
@@ -31,26 +31,27 @@ BEGIN
     next_due := least(_sas.next_lease(), _sas.next_watch_due());
 END $$;
 
--- _sas.end_nodes(boot, live, newest): nodes that are gone have ended. Workers are known by their id; outside
--- programs by the session that registered them, and by their lease. Nulls: only outside programs are looked
--- at. Returns how many.
+-- _sas.end_nodes(boot, live, newest): ends nodes that are gone. Workers are known by their id; outside
+-- programs by the session that registered them, and by their lease. Nulls: only outside programs are
+-- checked. Returns how many.
 CREATE FUNCTION _sas.end_nodes(boot bigint, live bigint[], newest bigint) RETURNS int
 LANGUAGE plpgsql AS $$
 DECLARE
     n int;
 BEGIN
     WITH gone AS (
-        SELECT x.node_id, CASE WHEN x.worker_id IS NOT NULL THEN 'its worker is gone'
-            WHEN x.lease_until <= sas.now() THEN 'it was silent for longer than its lease'
-            ELSE 'its connection is gone' END AS why,
-            _sas.found('node', 'node', CASE WHEN x.lease_until <= sas.now() THEN x.lease_until
-                                       ELSE _sas.last_tick() END) AS found
+        SELECT x.node_id,
+               CASE WHEN x.worker_id IS NOT NULL THEN 'its worker is gone'
+                    WHEN x.lease_until <= sas.now() THEN 'it was silent for longer than its lease'
+                    ELSE 'its connection is gone' END AS why,
+               _sas.found('node', 'node', CASE WHEN x.lease_until <= sas.now() THEN x.lease_until
+                                          ELSE _sas.last_tick() END) AS found
         FROM _sas.node x
         WHERE x.ended_at IS NULL
-          AND CASE WHEN x.worker_id IS NOT NULL THEN x.boot <> $1 OR x.worker_id <= newest
-              AND NOT x.worker_id = ANY (live)
-                   ELSE x.lease_until <= sas.now() OR x.by_connection
-                       AND NOT _sas.session_lives(x.pid, x.backend_start) END
+          AND CASE WHEN x.worker_id IS NOT NULL
+                   THEN x.boot <> $1 OR x.worker_id <= newest AND NOT x.worker_id = ANY (live)
+                   ELSE x.lease_until <= sas.now()
+                       OR x.by_connection AND NOT _sas.session_lives(x.pid, x.backend_start) END
         ORDER BY x.node_id FOR UPDATE SKIP LOCKED)
     UPDATE _sas.node e SET ended_at = sas.now(), ended_for = g.why, modified_at = sas.now() FROM gone g
     WHERE e.node_id = g.node_id;
@@ -58,17 +59,16 @@ BEGIN
     RETURN n;
 END $$;
 
--- _sas.session_lives(pid, backend_start)
+-- _sas.session_lives(pid, backend_start): does this session still exist?
 CREATE FUNCTION _sas.session_lives(pid int, backend_start timestamptz) RETURNS boolean
 LANGUAGE sql VOLATILE AS $$
     SELECT EXISTS (SELECT FROM pg_stat_get_activity($1) a WHERE a.backend_start = $2)
 $$;
 
--- _sas.take_over(quantity): what nodes held that have ended goes to others. A function may have been what
--- ended its
--- worker: one that was noted when it was called was it, and fails in the end as its retry policy says; if
--- there is none, nobody knows, and each goes on at once the first time, then after a pause. Returns how many
--- tasks.
+-- _sas.take_over(quantity): gives the tasks of ended nodes to others. A function may have ended its worker.
+-- If its call was noted, this function is blamed, and fails in the end as its retry policy says. If none
+-- was noted, the cause is unknown, and each task continues: at once the first time, then after a pause.
+-- Returns how many tasks.
 CREATE FUNCTION _sas.take_over(quantity int) RETURNS int
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -77,14 +77,14 @@ DECLARE
     total int := 0;
 BEGIN
     FOR n IN SELECT x.node_id, x.kind,
-        EXISTS (SELECT FROM _sas.watch_held h JOIN _sas.watch_flow f USING (watch_id)
-                WHERE h.node_id = x.node_id AND f.called_at IS NOT NULL) AS known
+                    EXISTS (SELECT FROM _sas.watch_held h JOIN _sas.watch_flow f USING (watch_id)
+                            WHERE h.node_id = x.node_id AND f.called_at IS NOT NULL) AS known
              FROM _sas.node x WHERE x.ended_at IS NOT NULL
                  AND EXISTS (SELECT FROM _sas.watch_held h WHERE h.node_id = x.node_id) LOOP
         WITH held AS (
-            -- whoever writes for a task has its row locked
+            -- a transaction that writes for a task has locked its row
             SELECT f.watch_id
-            -- whoever is known to be to blame comes last, as long as others would be blamed without it
+            -- the blamed task comes last, because otherwise others would be blamed
             FROM (SELECT h.watch_id FROM _sas.watch_held h JOIN _sas.watch_flow c USING (watch_id)
                   WHERE h.node_id = n.node_id ORDER BY c.called_at IS NOT NULL LIMIT quantity) h
             CROSS JOIN LATERAL (SELECT x.watch_id FROM _sas.watch_flow x
@@ -121,8 +121,8 @@ BEGIN
     RETURN total;
 END $$;
 
--- _sas.give_up_invocations(boot, workers, watches): workers that call the function of a task for longer than
--- it may take, and have not listened when it was cancelled; they are to be ended.
+-- _sas.give_up_invocations(boot, workers, watches): workers have called the function of a task for longer
+-- than it may take, and it has ignored its cancellation; these workers are going to be ended.
 CREATE FUNCTION _sas.give_up_invocations(boot bigint, workers bigint[], watches bigint[]) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
@@ -131,9 +131,9 @@ BEGIN
     FROM unnest(workers, watches) AS u (worker, id);
 END $$;
 
--- _sas.give_up_invocation(boot, worker, watch): it is a failure of that task; all others of the worker go to
--- others as they are. What another transaction holds is passed by: the worker is ended anyway, and the
--- supervisor finds its tasks then.
+-- _sas.give_up_invocation(boot, worker, watch): counts a failure of that task; all other tasks of the
+-- worker go to other nodes without one. Rows that another transaction has locked are passed by: the worker
+-- is ended anyway, and the supervisor finds its tasks then.
 CREATE FUNCTION _sas.give_up_invocation(boot bigint, worker bigint, watch bigint) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -157,8 +157,8 @@ BEGIN
     PERFORM _sas.end_node(n, 'a function did not end in time');
 END $$;
 
--- _sas.check_requested(quantity): tasks that somebody asked to be checked. Those that a session holds are
--- put off. With more of them than this, owners take turns.
+-- _sas.check_requested(quantity): checks tasks for which a check was requested. Those that a session has
+-- locked are deferred. If there are more than quantity, owners take turns.
 CREATE FUNCTION _sas.check_requested(quantity int) RETURNS int
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -181,7 +181,7 @@ BEGIN
     PERFORM _sas.check_watches(array_agg(ids[f.n]), '1 min'),
             _sas.defer_apart('watch', array_agg(ids[f.n]), array_agg(f.why))
     FROM unnest(done.failed, done.errors) AS f (n, why) HAVING count(*) > 0;
-    -- what its watcher says has changed while a host claimed it
+    -- the definition has changed while a host was claiming the task
     PERFORM _sas.notify_hosts(array_agg(h.watch_id))
     FROM _sas.watch_held h JOIN _sas.watch w ON w.watch_id = h.watch_id JOIN _sas.watcher d USING (watcher_id)
     WHERE h.watch_id = ANY (ids) AND h.change <> d.change
@@ -191,8 +191,8 @@ BEGIN
     RETURN cardinality(ids);
 END $$;
 
--- _sas.ask_again(): requests to hosts that were not answered in time are told again. Those of tasks that the
--- node holds no more are forgotten.
+-- _sas.ask_again(): repeats requests to hosts that were not answered in time. Requests about tasks that the
+-- node does not hold any more are deleted.
 CREATE FUNCTION _sas.ask_again() RETURNS int
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -219,9 +219,9 @@ BEGIN
     RETURN n;
 END $$;
 
--- _sas.wake_hosts(): hosts that have room are told of tasks that wait, and function workers of inboxes whose
--- pause is over. What has come due since the last tick is announced. What was due before was announced then:
--- for that they are only nudged.
+-- _sas.wake_hosts(): wakes hosts that have room for waiting tasks, and function workers for inboxes whose
+-- pause is over. It announces what has come due since the last tick. What was due before that was announced
+-- then; for that it only nudges them.
 CREATE FUNCTION _sas.wake_hosts() RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -231,7 +231,7 @@ DECLARE
     due int[];
 BEGIN
     SELECT array_agg(l.lane),
-           -- after two seconds, nodes take what is not their share, too
+           -- after two seconds, nodes also take tasks beyond their share
            array_agg(l.lane) FILTER (WHERE EXISTS (SELECT FROM _sas.watch_wait q WHERE q.lane = l.lane
                                                    AND q.due_at <= now AND q.due_at + interval '2 s' > before
                                                    AND (q.due_at > before
@@ -253,7 +253,7 @@ BEGIN
                        watches => lanes IS NOT NULL);
 END $$;
 
--- _sas.next_lease(): when the first outside node has been silent for too long; null: there is none.
+-- _sas.next_lease(): when the lease of the next outside node expires; null: there is none.
 CREATE FUNCTION _sas.next_lease() RETURNS timestamptz
 LANGUAGE sql STABLE AS $$
     SELECT min(n.lease_until) FROM _sas.node n WHERE n.ended_at IS NULL AND n.worker_id IS NULL

@@ -1,17 +1,17 @@
 -- SPDX-License-Identifier: PostgreSQL
 --
--- Watch: infinite tasks are asked for, stopped, paused, resumed and moved, by
--- watcher and key. Several keys are applied or refused one by one, and both
--- are reported.
+-- Verbs for infinite tasks: they are started, stopped, paused, resumed and moved, by watcher and key. With
+-- several keys, each is applied or refused by itself, and reported.
 
--- _sas.may_watch(caller, d): watchers of one's own, and those of superusers and admins.
+-- _sas.may_watch(caller, d): may the caller use this watcher? Roles may use their own watchers, and those
+-- of superusers and admins.
 CREATE FUNCTION _sas.may_watch(caller oid, d _sas.watcher) RETURNS boolean
 LANGUAGE sql STABLE AS $$
     SELECT pg_has_role(caller, d.owner, 'MEMBER') OR _sas.has_level(d.owner, 'admin')
         OR EXISTS (SELECT FROM pg_roles r WHERE r.oid = d.owner AND r.rolsuper)
 $$;
 
--- _sas.check_watch(d, caller, key, input): raises when this task cannot be.
+-- _sas.check_watch(d, caller, key, input): raises an error if such a task is not possible.
 CREATE FUNCTION _sas.check_watch(d _sas.watcher, caller oid, key text, input jsonb) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -38,7 +38,7 @@ BEGIN
             USING ERRCODE = 'program_limit_exceeded', DETAIL = 'At /input.',
                 HINT = 'See the setting sas.max_input_size.';
     END IF;
-    -- its functions, targets and agent are called as the owner of the task
+    -- functions, targets and agent are used as the owner of the task
     FOR p IN SELECT * FROM _sas.check_function(to_jsonb(d.function), '/watcher', caller)
         WHERE d.kind = 'function'
              UNION ALL SELECT * FROM _sas.check_function(to_jsonb(d.target), '/items/function', caller)
@@ -52,7 +52,7 @@ BEGIN
     END LOOP;
 END $$;
 
--- _sas.start_cursor(d, key, input, given): where the task begins.
+-- _sas.start_cursor(d, key, input, given): the cursor at which the task begins.
 CREATE FUNCTION _sas.start_cursor(d _sas.watcher, key text, input jsonb, given jsonb) RETURNS jsonb
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -72,9 +72,9 @@ BEGIN
     RETURN nullif(made.result, 'null');
 END $$;
 
--- _sas.watch_as(...): see sas.watch. A key whose task was deleted starts again; one that is there is refused,
--- or, with
--- adopt, left as it is, if it has the same input and is not being stopped.
+-- _sas.watch_as(...): the body of sas.watch. A key whose task was deleted starts again. A key that is in
+-- use is refused; or, with adopt, its task is left as it is, if it has the same input and is not being
+-- stopped.
 CREATE FUNCTION _sas.watch_as(caller oid, watcher text, key text, input jsonb, cursor jsonb, adopt boolean,
                               OUT watch_id bigint, OUT created boolean)
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
@@ -103,7 +103,7 @@ BEGIN
         created := FOUND;
         EXIT WHEN created;
         SELECT * INTO w FROM _sas.watch x WHERE x.watcher_id = d.watcher_id AND x.key = $3 FOR NO KEY UPDATE;
-        -- one that was deleted long ago may be purged just now
+        -- a task that was deleted long ago may be purged at this moment
         EXIT WHEN FOUND;
     END LOOP;
     IF created THEN
@@ -128,7 +128,8 @@ BEGIN
     PERFORM _sas.enqueue_watches(ARRAY[watch_id]);
 END $$;
 
--- _sas.check_adoption(...): raises when a key that is there cannot be taken for the one that is asked for.
+-- _sas.check_adoption(...): raises an error if the existing task of a key cannot be used for the requested
+-- one.
 CREATE FUNCTION _sas.check_adoption(caller oid, d _sas.watcher, w _sas.watch, input jsonb, adopt boolean)
 RETURNS void
 LANGUAGE plpgsql AS $$
@@ -180,16 +181,15 @@ BEGIN
     ORDER BY w.watch_id, u.key;
 END $$;
 
--- _sas.record_watches(caller, act, watcher, ids): these tasks were acted on.
+-- _sas.record_watches(caller, act, watcher, ids): records that an operator has acted on these tasks.
 CREATE FUNCTION _sas.record_watches(caller oid, act text, watcher text, ids bigint[]) RETURNS void
 LANGUAGE sql AS $$
     SELECT _sas.record_change(caller, act, jsonb_build_object('watcher', watcher, 'keys', (
         SELECT jsonb_agg(w.key ORDER BY w.key) FROM _sas.watch w WHERE w.watch_id = ANY (ids))))
 $$;
 
--- _sas.apply_to_watches(caller, watcher, keys, from_states, to_state, refusal): moves those that are in one
--- of these
--- states, tells their hosts, settles them, and reports on all.
+-- _sas.apply_to_watches(caller, watcher, keys, from_states, to_state, refusal): moves those of these tasks
+-- that are in one of from_states, notifies their hosts, settles them, and reports on all.
 CREATE FUNCTION _sas.apply_to_watches(caller oid, watcher text, keys text[], from_states text[],
                                       to_state text, refusal text)
 RETURNS TABLE (key text, changed boolean, state text, refused text)
@@ -209,7 +209,7 @@ BEGIN
     INTO found_ids, found_keys, refusals, ids, froms
     FROM _sas.operate_watches(caller, watcher, keys) o;
     IF ids IS NOT NULL THEN
-        -- what has failed is tried again, also where it is to be stopped
+        -- failed tasks are tried again, also when they are being stopped
         UPDATE _sas.watch w SET resumed_at = sas.now() WHERE w.watch_id = ANY (ids)
             AND (to_state = 'created' OR w.state = 'failed');
         PERFORM _sas.move_watches(ids, froms, array_fill(to_state, ARRAY[cardinality(ids)]));
@@ -230,7 +230,8 @@ BEGIN
     LEFT JOIN _sas.watch w ON w.watch_id = u.id ORDER BY u.n;
 END $$;
 
--- _sas.unwatch_as(...): a task that no host and no inbox holds is deleted at once; others are asked to end.
+-- _sas.unwatch_as(...): the body of sas.unwatch. A task without a host and with an empty inbox is deleted
+-- at once; others are asked to end.
 CREATE FUNCTION _sas.unwatch_as(caller oid, watcher text, keys text[], discard boolean)
 RETURNS TABLE (key text, changed boolean, state text, refused text)
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -240,7 +241,7 @@ DECLARE
     done bigint[];
     busy text[];
 BEGIN
-    -- what can be told now is: nobody hosts it, and nothing waits in its inbox
+    -- what is certain now: the task has no host, and its inbox is empty
     FOR o IN SELECT * FROM _sas.operate_watches(caller, watcher, keys) LOOP
         IF o.refused IS NOT NULL THEN
             RETURN QUERY SELECT o.key, false, NULL::text, o.refused;
@@ -290,8 +291,8 @@ LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
                                         'it is %s; only one that is paused or has failed can be resumed')
 $$;
 
--- _sas.rebalance_as(caller): asks nodes that hold more than their share to give back what is over. Returns
--- how many tasks.
+-- _sas.rebalance_as(caller): the body of sas.rebalance: asks nodes that hold more than their share to give
+-- tasks back. Returns how many tasks.
 CREATE FUNCTION _sas.rebalance_as(caller oid) RETURNS int
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
