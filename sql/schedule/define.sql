@@ -1,14 +1,14 @@
 -- SPDX-License-Identifier: PostgreSQL
 --
--- Schedules: what one says, checked and stored, and when it is due.
+-- Schedules: how they are checked and stored, and when they are due.
 
--- _sas.schedule_from(schedule): the instants later than that have not been decided.
+-- _sas.schedule_from(s): instants later than this one have not been decided.
 CREATE FUNCTION _sas.schedule_from(s _sas.schedule) RETURNS timestamptz
 LANGUAGE sql IMMUTABLE AS $$
     SELECT greatest(s.last_scheduled_at, s.start_at - interval '1 us')
 $$;
 
--- _sas.schedule_due(schedule): when it is due next; null: never again.
+-- _sas.schedule_due(s): when the schedule is due next; null: never again.
 CREATE FUNCTION _sas.schedule_due(s _sas.schedule) RETURNS timestamptz
 LANGUAGE plpgsql STABLE AS $$
 DECLARE
@@ -21,7 +21,7 @@ BEGIN
     RETURN CASE WHEN coalesce(next <= s.end_at, true) THEN next + _sas.schedule_offset(s.name, s.jitter) END;
 END $$;
 
--- _sas.refuse_schedule(problem, place, hint)
+-- _sas.refuse_schedule(problem, place, hint): raises this error.
 CREATE FUNCTION _sas.refuse_schedule(problem text, place text, hint text) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
@@ -29,9 +29,10 @@ BEGIN
         USING ERRCODE = 'invalid_parameter_value', DETAIL = _sas.at(place), HINT = hint;
 END $$;
 
--- _sas.check_schedulable(owner, workflow, workflow_owner): the schedule's owner is there, and may submit that
--- workflow. Under its name stands the workflow of that role still, or one that the owner trusts anyway: else
--- who creates a dropped workflow again would act with the rights of the schedule's owner.
+-- _sas.check_schedulable(owner, workflow, workflow_owner): raises an error unless the owner of the schedule
+-- exists and may submit that workflow. The workflow must still belong to workflow_owner, or to a role that
+-- the schedule's owner trusts anyway; otherwise a role that creates a dropped workflow again would act with
+-- the rights of the schedule's owner.
 CREATE FUNCTION _sas.check_schedulable(owner oid, workflow text, workflow_owner oid) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -52,13 +53,13 @@ BEGIN
     END IF;
 END $$;
 
--- _sas.owner_of_workflow(name); null: there is none.
+-- _sas.owner_of_workflow(name): the owner of the workflow; null: it does not exist.
 CREATE FUNCTION _sas.owner_of_workflow(name text) RETURNS regrole
 LANGUAGE sql STABLE AS $$
     SELECT f.owner FROM _sas.workflow f WHERE f.name = $1 AND f.dropped_at IS NULL
 $$;
 
--- _sas.check_schedule(schedule): refuses what it says, if something is wrong.
+-- _sas.check_schedule(s): raises an error if the schedule is not valid.
 CREATE FUNCTION _sas.check_schedule(s _sas.schedule) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -94,7 +95,7 @@ BEGIN
     PERFORM _sas.check_schedulable(s.owner, s.workflow, s.workflow_owner);
 END $$;
 
--- _sas.schedule_facts(s): what was said of a schedule; null: there is none.
+-- _sas.schedule_facts(s): the definition of a schedule, for the history; null: it does not exist.
 CREATE FUNCTION _sas.schedule_facts(s _sas.schedule) RETURNS jsonb
 LANGUAGE sql STABLE SET intervalstyle = 'postgres' SET timezone = 'UTC' AS $$
     SELECT to_jsonb(x) FROM (SELECT s.spec, s.timezone, s.workflow, s.input, s.overlap, s.catch_up,
@@ -103,9 +104,9 @@ LANGUAGE sql STABLE SET intervalstyle = 'postgres' SET timezone = 'UTC' AS $$
     WHERE s.name IS NOT NULL
 $$;
 
--- _sas.schedule_as(...): see sas.schedule. Two sessions that create the same name at once: the second one
--- waits for the first, and changes what that has made. Writes: schedule. Wakes: the scheduler. Next:
--- _sas.fire_schedules.
+-- _sas.schedule_as(...): the body of sas.schedule. If two sessions create the same name at the same time,
+-- the second one waits for the first, and changes its schedule.
+-- Writes: schedule. Wakes: the scheduler. Next: _sas.fire_schedules.
 CREATE FUNCTION _sas.schedule_as(caller oid, name text, spec text, workflow text, input jsonb, timezone text,
                                  overlap text, catch_up text, catch_up_window interval, jitter interval,
                                  start_at timestamptz, end_at timestamptz, max_runs int,
@@ -157,10 +158,9 @@ BEGIN
     RETURN s.due_at;
 END $$;
 
--- _sas.changed_schedule(old, new): what becomes of a schedule that is written again. Instants that the old
--- spec had, or that lie before a stop of any kind, are not run by the new one; where the times stay what
--- they were, one that is due just now is not lost. One that is paused stays so; runs that are open keep
--- going.
+-- _sas.changed_schedule(old, new): the schedule after it is defined again. Instants of the old spec, and
+-- instants before a stop of any kind, are not run by the new one. If the times are unchanged, an instant
+-- that is due just now is not lost. A paused schedule stays paused; open runs go on.
 CREATE FUNCTION _sas.changed_schedule(old _sas.schedule, new _sas.schedule) RETURNS _sas.schedule
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -186,9 +186,9 @@ BEGIN
     RETURN s;
 END $$;
 
--- _sas.own_schedule(caller, name, change): the schedule, locked, if the caller may change it: what it does
--- is for members of its owner, since its runs have that role's rights; operators and admins stop it and let
--- it go.
+-- _sas.own_schedule(caller, schedule_name, change): the schedule, locked, if the caller may use it. Only
+-- members of its owner may change what it does, because its runs have that role's rights; operators and
+-- admins may stop and continue it.
 CREATE FUNCTION _sas.own_schedule(caller oid, schedule_name text, change boolean DEFAULT false)
 RETURNS _sas.schedule
 LANGUAGE plpgsql AS $$

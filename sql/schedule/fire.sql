@@ -1,14 +1,14 @@
 -- SPDX-License-Identifier: PostgreSQL
 --
--- Schedules: the tick. The scheduler makes it beside its own, in a transaction of its own.
+-- Schedules: the tick. The scheduler calls it beside its own tick, in a transaction of its own.
 --
--- A schedule is due at due_at. The tick takes those that are due and that nobody holds, decides every
--- instant up to now, and moves last_scheduled_at and due_at, all in the commit that submits the runs. So a
--- crash repeats the whole or nothing, and an instant that was decided is never checked again, whatever the
--- clock says. The scheduler sleeps until the next due_at; who writes a schedule wakes it.
+-- A schedule is due at due_at. The tick takes schedules that are due and not locked, decides every instant
+-- up to now, and advances last_scheduled_at and due_at, all in the commit that submits the runs. So after a
+-- crash everything or nothing is repeated, and a decided instant is never checked again, whatever the clock
+-- says. The scheduler sleeps until the next due_at; a session that writes a schedule wakes it.
 
--- How many instants one tick submits, and how many of one schedule; how many missed ones are counted, and how
--- late an instant may be that catch_up none still runs.
+-- The limits of a tick: how many instants it submits, and how many of one schedule; how many missed
+-- instants are counted; how late an instant may be so that catch_up none still runs it.
 CREATE FUNCTION _sas.instants_per_tick() RETURNS int LANGUAGE sql IMMUTABLE AS $$ SELECT 1000 $$;
 
 CREATE FUNCTION _sas.instants_at_once() RETURNS int LANGUAGE sql IMMUTABLE AS $$ SELECT 100 $$;
@@ -18,9 +18,9 @@ CREATE FUNCTION _sas.missed_at_most() RETURNS int LANGUAGE sql IMMUTABLE AS $$ S
 CREATE FUNCTION _sas.on_time_within() RETURNS interval
 LANGUAGE sql IMMUTABLE AS $$ SELECT interval '1 min' $$;
 
--- _sas.due_instants(schedule, now, most): the instants to submit, at most so many, in order, each with how
--- many before it are missed. One row with the outcome "missed" stands for those that nobody submits any
--- more, where there is none to submit. No rows: nothing is due.
+-- _sas.due_instants(s, now, most): the instants to submit, at most "most", in order, each with the number
+-- of missed instants before it. If there is nothing to submit, one row with the outcome "missed" counts the
+-- instants that are not submitted any more. No rows: nothing is due.
 CREATE FUNCTION _sas.due_instants(s _sas.schedule, now timestamptz, most int)
 RETURNS SETOF _sas.schedule_instant
 LANGUAGE plpgsql STABLE AS $$
@@ -52,8 +52,8 @@ BEGIN
     END IF;
 END $$;
 
--- _sas.pause_failing(schedule_ids): those of them that pause when a run of theirs fails, and one has.
--- Returns the others.
+-- _sas.pause_failing(schedule_ids): pauses those of these schedules that pause on a failure, if a run of
+-- theirs has failed. Returns the others.
 CREATE FUNCTION _sas.pause_failing(schedule_ids int[]) RETURNS int[]
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -70,16 +70,16 @@ BEGIN
         WHERE b.schedule_id = ANY ($1) AND b.pause_on_failure AND s.schedule_id = b.schedule_id
         RETURNING s.schedule_id, s.name, s.paused_reason, f.run_id),
     told AS (
-        SELECT f.schedule_id, _sas.raise_alert('schedule-paused', format('schedule %s paused', f.name),
-                                               format('schedule "%s" is paused: %s', f.name, f.paused_reason)
-                                              ) AS alert
+        SELECT f.schedule_id,
+               _sas.raise_alert('schedule-paused', format('schedule %s paused', f.name),
+                                format('schedule "%s" is paused: %s', f.name, f.paused_reason)) AS alert
         FROM failing f)
     SELECT array_agg(t.schedule_id) INTO stopped FROM told t WHERE t.alert IS NOT NULL;
     RETURN ARRAY(SELECT u FROM unnest(schedule_ids) u WHERE u <> ALL (coalesce(stopped, '{}')));
 END $$;
 
--- _sas.set_due(schedule_ids, later): when each is due next; the later ones in a second. One whose instant is
--- with a function worker is due when that has ended.
+-- _sas.set_due(schedule_ids, later): sets when each schedule is due next; those in "later" in a second. A
+-- schedule whose instant a function worker is submitting is due when that has ended.
 CREATE FUNCTION _sas.set_due(schedule_ids int[], later int[]) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
@@ -95,7 +95,8 @@ BEGIN
     WHERE b.schedule_id = ANY (schedule_ids) AND s.schedule_id = b.schedule_id;
 END $$;
 
--- _sas.fire_due(schedule_ids): decides all their instants up to now, and sets when each is due next.
+-- _sas.fire_due(schedule_ids): decides all instants of these schedules up to now, and sets when each is due
+-- next.
 CREATE FUNCTION _sas.fire_due(schedule_ids int[]) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -113,7 +114,7 @@ BEGIN
         HAVING count(*) > 0;
     PERFORM _sas.count_instants(array_agg(i)) FROM unnest(instants) i WHERE i.outcome = 'missed'
         HAVING count(*) > 0;
-    -- the first instant of every schedule, then the second of each
+    -- the first instant of every schedule, then the second one of each, and so on
     FOR round IN SELECT array_agg(n.i) FROM (SELECT i, row_number() OVER (PARTITION BY i.schedule_id
                                              ORDER BY i.scheduled_at) AS n
                                              FROM unnest(instants) i WHERE i.outcome IS NULL) n
@@ -127,8 +128,8 @@ BEGIN
     PERFORM _sas.set_due(schedule_ids, later);
 END $$;
 
--- _sas.take_due(mark, now, quantity): schedules that are due, locked. Where there are more than these, owners
--- take turns: what one of them has due delays another one's by one tick.
+-- _sas.take_due(mark, now, quantity): locks schedules that are due. If there are more than quantity, owners
+-- take turns, so that schedules of one owner delay those of another owner by one tick at most.
 CREATE FUNCTION _sas.take_due(mark timestamptz, now timestamptz, quantity int) RETURNS int[]
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -147,10 +148,10 @@ BEGIN
                             ORDER BY s.due_at LIMIT o.share FOR NO KEY UPDATE SKIP LOCKED) t);
 END $$;
 
--- _sas.fire_schedules(quantity): the tick. Returns how many schedules were due, and when the next one is.
--- A schedule that a session holds is passed by; one of those that raise takes no other along.
---   locks   schedules that are due, those that are free
---   next    the runs continue by themselves
+-- _sas.fire_schedules(quantity): the tick. Returns how many schedules were due, and when the next one is. A
+-- schedule that a session has locked is passed by. A schedule that raises an error holds up no other.
+--   locks   schedules that are due and that no other transaction holds
+--   next    the runs go on by themselves
 CREATE FUNCTION _sas.fire_schedules(quantity int, OUT worked int, OUT next_due timestamptz)
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -169,7 +170,8 @@ BEGIN
     PERFORM _sas.raise_low_water('d', ascii('c'), 0, next_due);
 END $$;
 
--- _sas.defer_schedule(schedule_id, why): it could not be checked: an alert, and another try in a minute.
+-- _sas.defer_schedule(id, why): the schedule could not be processed: raises an alert, and tries again in a
+-- minute.
 CREATE FUNCTION _sas.defer_schedule(id int, why text) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE

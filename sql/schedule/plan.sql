@@ -1,21 +1,23 @@
 -- SPDX-License-Identifier: PostgreSQL
 --
--- Schedules whose workflow a function of a user plans, or whose submits middleware wraps. Schedulers call no
--- function of a user, so a function worker submits these, as the owner of the schedule:
---
+-- Schedules whose runs are planned by a function of a user, or whose submits are wrapped by middleware.
+-- Schedulers call no function of a user, so a function worker submits these runs, as the owner of the
+-- schedule:
 --   the scheduler    decides an instant, and offers it: a row in _sas.schedule_plan, one for each schedule
 --   function worker  claims the row durably; then, in one transaction, submits the run (which calls the
 --                    functions, with the rights of the owner and within sas.complete_in), locks the schedule,
---                    and writes down what became of the instant
+--                    and stores the outcome of the instant
 --   the scheduler    offers a row again when its worker is gone, or after a pause
 --
--- Nothing is locked while the functions run. The fence is the request id: a row that is gone, or claimed
--- again, rolls back what the functions wrote, together with the run.
+-- Nothing is locked while the functions run. The fence is the request_id: if the row is gone, or was
+-- claimed again, the writes of the functions are rolled back together with the run.
 
--- How often an instant is tried whose worker was lost, or whose transaction was rolled back.
+-- _sas.plan_tries(): how often an instant is tried whose worker was lost, or whose transaction was rolled
+-- back.
 CREATE FUNCTION _sas.plan_tries() RETURNS int LANGUAGE sql IMMUTABLE AS $$ SELECT 5 $$;
 
--- _sas.plans_by_function(owner, workflow): do functions of users run inside its submit by that role?
+-- _sas.plans_by_function(owner, workflow): does a submit of this workflow by that role call functions of
+-- users?
 CREATE FUNCTION _sas.plans_by_function(owner oid, workflow text) RETURNS boolean
 LANGUAGE sql STABLE AS $$
     SELECT _sas.calls_plans($1, (SELECT f.workflow_id FROM _sas.workflow f WHERE f.name = $2
@@ -23,8 +25,8 @@ LANGUAGE sql STABLE AS $$
         OR _sas.plan_chain($1, $2) IS NOT NULL
 $$;
 
--- _sas.offer_instants(instants): of these, at most one for each schedule, those that a function worker has to
--- submit are offered to one: their outcome is "planned". Returns all.
+-- _sas.offer_instants(instants): offers those of these instants, at most one for each schedule, that a
+-- function worker has to submit; their outcome is "planned". Returns all instants.
 -- Caller: holds the locks of the schedules. Writes: schedule_plan. Wakes: a function worker. Next:
 -- _sas.claim_plan.
 CREATE FUNCTION _sas.offer_instants(instants _sas.schedule_instant[]) RETURNS _sas.schedule_instant[]
@@ -33,7 +35,7 @@ DECLARE
     answer _sas.schedule_instant[];
     offered int[];
 BEGIN
-    -- asked once for each owner and workflow
+    -- checked once for each owner and workflow
     WITH asked AS MATERIALIZED (
         SELECT DISTINCT s.owner, s.workflow FROM unnest(instants) i
         JOIN _sas.schedule s USING (schedule_id) WHERE i.outcome IS NULL),
@@ -54,22 +56,23 @@ BEGIN
     ON CONFLICT (schedule_id) DO NOTHING;
     PERFORM _sas.wake_items();
     SELECT array_agg(CASE WHEN i.schedule_id = ANY (offered)
-                     THEN ROW(i.schedule_id, i.scheduled_at, i.missed, 'planned', NULL, i.after_run, NULL
-                             )::_sas.schedule_instant ELSE i END) INTO answer
+                          THEN ROW(i.schedule_id, i.scheduled_at, i.missed, 'planned', NULL, i.after_run,
+                                   NULL)::_sas.schedule_instant
+                          ELSE i END) INTO answer
     FROM unnest(instants) i;
     RETURN answer;
 END $$;
 
--- _sas.drop_plan(schedule_id): the instant that is being planned, if any, is nobody's: the schedule has
--- changed, or stopped. A worker that is at it rolls back.
+-- _sas.drop_plan(of_schedule): the schedule has changed or stopped: withdraws the instant that is being
+-- planned. A worker that is submitting it rolls back.
 CREATE FUNCTION _sas.drop_plan(of_schedule int) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
     DELETE FROM _sas.schedule_plan p WHERE p.schedule_id = of_schedule;
 END $$;
 
--- _sas.offer_plans(boot, live, newest): rows whose worker is gone, whose claim is over, whose pause is over,
--- or that nobody took for a minute are offered again. Returns when the next one may be.
+-- _sas.offer_plans(boot, live, newest): offers rows again whose worker is gone, whose claim or pause is
+-- over, or that no worker has taken for a minute. Returns when the next row may be.
 CREATE FUNCTION _sas.offer_plans(boot bigint, live bigint[], newest bigint) RETURNS timestamptz
 LANGUAGE plpgsql AS $$
 #variable_conflict use_column
@@ -94,8 +97,9 @@ BEGIN
     RETURN (SELECT min(p.due_at) FROM _sas.schedule_plan p);
 END $$;
 
--- _sas.claim_plan(boot, worker_id): an instant to be submitted by a function worker; no row: there is none.
--- Owners who are served by few workers come first, and those who were served the longest ago.
+-- _sas.claim_plan(boot, worker_id): an instant for a function worker to submit; no row: there is none.
+-- Owners served by few workers come first, then those who were served the longest ago.
+-- Writes: schedule_plan. Next: _sas.submit_planned.
 CREATE FUNCTION _sas.claim_plan(boot bigint, worker_id bigint)
 RETURNS TABLE (schedule_id int, name text, request_id uuid, owner oid, window_ms float8)
 LANGUAGE plpgsql AS $$
@@ -129,9 +133,9 @@ BEGIN
         extract(epoch FROM _sas.complete_in())::float8 * 1000;
 END $$;
 
--- _sas.submit_planned(schedule_id, request_id): the submit: in a function worker, as the owner of the
--- schedule where functions of users are called, within a subtransaction and a limit of time. Returns what it
--- came to; null: the claim is over.
+-- _sas.submit_planned(of_schedule, request_id): submits the run of a claimed instant, in a function worker;
+-- functions of users are called as the owner of the schedule, within a subtransaction and a time limit.
+-- Returns the outcome; null: the claim does not hold any more.
 CREATE FUNCTION _sas.submit_planned(of_schedule int, request_id uuid) RETURNS jsonb
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -163,10 +167,10 @@ BEGIN
     RETURN jsonb_build_object('outcome', i.outcome, 'run_id', i.run_id, 'open', to_jsonb(s.open_run_ids));
 END $$;
 
--- _sas.end_planned(schedule_id, request_id, done, sqlstate, error): writes down what became of the instant,
--- in the transaction of its submit. done: what _sas.submit_planned returned; else sqlstate and error, and the
--- submit is rolled back already. Raises when the claim is over, or when others have submitted runs of the
--- schedule meanwhile, so that the run is rolled back, too.
+-- _sas.end_planned(of_schedule, request_id, done, sqlstate, error): stores the outcome of the instant, in
+-- the transaction of its submit. done: the result of _sas.submit_planned; else sqlstate and error, and the
+-- submit is rolled back already. Raises an error if the claim does not hold any more, or if another session
+-- has submitted runs of the schedule meanwhile, so that the run is rolled back, too.
 -- Locks: schedule_plan and schedule, without waiting. Writes: both, alert. Wakes: the scheduler.
 CREATE FUNCTION _sas.end_planned(of_schedule int, request_id uuid, done jsonb, sqlstate text, error jsonb)
 RETURNS void
@@ -200,7 +204,7 @@ BEGIN
     PERFORM _sas.wake('{}', true, false, '{}');
 END $$;
 
--- _sas.put_back_plan(schedule_id, request_id): the instant is offered again after a pause, that grows.
+-- _sas.put_back_plan(of_schedule, request_id): the instant is offered again after a growing pause.
 CREATE FUNCTION _sas.put_back_plan(of_schedule int, request_id uuid) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN

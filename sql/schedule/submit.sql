@@ -1,25 +1,25 @@
 -- SPDX-License-Identifier: PostgreSQL
 --
--- Schedules: instants become runs, under the overlap rule of their schedule, submitted as its owner by the
--- way of every other run.
+-- Schedules: instants become runs, under the overlap rule of their schedule. They are submitted as its
+-- owner, in the same way as every other run.
 
--- _sas.instant_key(name, instant): the key of the run that belongs to an instant.
+-- _sas.instant_key(name, instant): the key of the run of this instant.
 CREATE FUNCTION _sas.instant_key(name text, instant timestamptz) RETURNS text
 LANGUAGE sql IMMUTABLE AS $$
     SELECT 'schedule:' || name || ':'
         || rtrim(rtrim(to_char(instant AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US'), '0'), '.') || 'Z'
 $$;
 
--- _sas.still_open(run_ids): those that have not stopped, in their order.
+-- _sas.still_open(run_ids): those of these runs that have not stopped, in their order.
 CREATE FUNCTION _sas.still_open(run_ids bigint[]) RETURNS bigint[]
 LANGUAGE sql STABLE AS $$
     SELECT coalesce(array_agg(u.id ORDER BY u.n), '{}') FROM unnest(run_ids) WITH ORDINALITY AS u (id, n)
     WHERE EXISTS (SELECT FROM _sas.run r WHERE r.run_id = u.id AND r.state <> 'stopped')
 $$;
 
--- _sas.open_of(schedule): its runs that may be open, in their order: where the rule needs to know, or where
--- it is cheap, those that are. Of many that may be open beside each other the last fifty are looked at: one
--- that runs each second does not look at a thousand.
+-- _sas.open_of(s): its runs that may be open, in their order: exactly the open ones if the rule needs that,
+-- or if it is cheap to find out. If many may be open at the same time, only the last fifty are checked; so
+-- a schedule of every second does not check a thousand runs.
 CREATE FUNCTION _sas.open_of(s _sas.schedule) RETURNS bigint[]
 LANGUAGE plpgsql STABLE AS $$
 DECLARE
@@ -33,7 +33,7 @@ BEGIN
     RETURN _sas.still_open(s.open_run_ids);
 END $$;
 
--- _sas.last_open(run_ids): the last of them that has not stopped.
+-- _sas.last_open(run_ids): the last of these runs that has not stopped.
 CREATE FUNCTION _sas.last_open(run_ids bigint[]) RETURNS bigint
 LANGUAGE plpgsql STABLE AS $$
 BEGIN
@@ -45,9 +45,9 @@ BEGIN
     RETURN NULL;
 END $$;
 
--- _sas.apply_overlap(instants, rule): of these, at most one for each schedule, which are skipped, and which
--- run each of the others follows. rule: in place of that of the schedules. Caller: holds the locks of the
--- schedules. Writes: a message for each run that is replaced.
+-- _sas.apply_overlap(instants, rule): decides for each of these instants, at most one for each schedule,
+-- whether it is skipped, or which run it follows. rule: instead of that of the schedules.
+-- Caller: holds the locks of the schedules. Writes: a message for each run that is replaced.
 CREATE FUNCTION _sas.apply_overlap(instants _sas.schedule_instant[], rule text)
 RETURNS _sas.schedule_instant[]
 LANGUAGE plpgsql AS $$
@@ -58,7 +58,7 @@ BEGIN
         SELECT i, coalesce($2, s.overlap) AS rule, o.open
         FROM unnest(instants) i
         JOIN _sas.schedule s ON s.schedule_id = i.schedule_id
-        -- by hand another rule may hold
+        -- a call by hand may name another rule
         CROSS JOIN LATERAL (SELECT CASE WHEN coalesce($2, s.overlap) IN ('allow', 'wait')
                                           OR s.open_run_ids = '{}' THEN s.open_run_ids
                                    ELSE _sas.still_open(s.open_run_ids) END AS open OFFSET 0) o),
@@ -70,7 +70,7 @@ BEGIN
                          CASE WHEN a.rule = 'skip' AND a.open <> '{}'
                                    OR a.rule = 'once_more' AND cardinality(a.open) > 1 THEN 'skipped' END,
                          NULL,
-                         -- of those that are replaced, only the first can have begun
+                         -- of the replaced runs, only the first can have begun
                          CASE a.rule WHEN 'wait' THEN _sas.last_open(a.open)
                                      WHEN 'once_more' THEN a.open[1]
                                      WHEN 'replace' THEN a.open[1] END, NULL)::_sas.schedule_instant)
@@ -80,9 +80,9 @@ BEGIN
 END $$;
 
 -- _sas.submit_group(owner, workflow, workflow_owner, priority, labels, after_run, instants, inputs, keys,
--- schedules): one submit for many instants. Returns them with what became of each. A group that fails is
--- submitted one by one, so that one that is refused takes no other along. Locks of sessions (a singleton that
--- is just being submitted) are waited for shortly.
+-- schedules): one submit for many instants. Returns them with the outcome of each. If the group fails, its
+-- instants are submitted one by one, so that a refused one does not affect others. Waits only shortly for
+-- locks of sessions (such as a key that is just being submitted).
 CREATE FUNCTION _sas.submit_group(owner oid, workflow text, workflow_owner oid, priority int, labels jsonb,
                                   after_run bigint, instants _sas.schedule_instant[], inputs jsonb[],
                                   keys text[], schedules text[]) RETURNS SETOF _sas.schedule_instant
@@ -110,16 +110,16 @@ EXCEPTION WHEN OTHERS THEN
                                                  instants[n:n], inputs[n:n], keys[n:n], schedules[n:n]) g;
         RETURN;
     END IF;
-    -- its key is taken: the instant had its run, with another input; or a run is open, and the workflow
-    -- refuses another
+    -- its key is taken: the instant has had its run, with another input; or a run is open, and the workflow
+    -- refuses another one
     i.outcome := CASE WHEN SQLSTATE IN ('23505', '55006') THEN 'skipped'
         WHEN left(SQLSTATE, 2) = '40' OR SQLSTATE = '55P03' THEN 'later' ELSE 'failed' END;
     i.error := _sas.problem_object('schedule', SQLERRM, nullif(place, ''), NULL, NULL, NULL);
     RETURN NEXT i;
 END $$;
 
--- _sas.submit_decided(instants): submits those that are not skipped, in groups that differ in nothing but
--- input and key. Returns all with what became of them.
+-- _sas.submit_decided(instants): submits the instants that are not skipped, in groups that differ only in
+-- input and key. Returns all with their outcome.
 CREATE FUNCTION _sas.submit_decided(instants _sas.schedule_instant[]) RETURNS _sas.schedule_instant[]
 LANGUAGE sql AS $$
     WITH asked AS (
@@ -141,8 +141,8 @@ LANGUAGE sql AS $$
     SELECT array_agg(d.instant) FROM done d
 $$;
 
--- _sas.note_instants(instants, by_hand): writes down what became of these instants, at most one for each
--- schedule: in the commit that submits. by_hand: none of them is one of the clock's.
+-- _sas.note_instants(instants, by_hand): stores the outcome of these instants, at most one for each
+-- schedule, in the commit that submits. by_hand: none of them comes from the clock.
 -- Caller: holds the locks of the schedules. Writes: schedule, alert.
 CREATE FUNCTION _sas.note_instants(instants _sas.schedule_instant[], by_hand boolean) RETURNS void
 LANGUAGE plpgsql AS $$
@@ -186,7 +186,7 @@ BEGIN
     WHERE i.outcome = 'failed';
 END $$;
 
--- _sas.count_instants(instants): what became of them, for sas.metrics().
+-- _sas.count_instants(instants): counts the outcomes of these instants, for sas.metrics().
 CREATE FUNCTION _sas.count_instants(instants _sas.schedule_instant[]) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
@@ -196,8 +196,8 @@ BEGIN
     FROM unnest(instants) d WHERE d.missed > 0 AND d.outcome NOT IN ('later', 'planned') HAVING count(*) > 0;
 END $$;
 
--- _sas.submit_instants(instants, rule, by_hand): makes runs of them, at most one for each schedule. Returns
--- what became of each.
+-- _sas.submit_instants(instants, rule, by_hand): submits runs for these instants, at most one for each
+-- schedule. Returns the outcome of each.
 CREATE FUNCTION _sas.submit_instants(instants _sas.schedule_instant[], rule text, by_hand boolean)
 RETURNS _sas.schedule_instant[]
 LANGUAGE plpgsql AS $$

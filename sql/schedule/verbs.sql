@@ -1,6 +1,6 @@
 -- SPDX-License-Identifier: PostgreSQL
 --
--- Schedules: the verbs for those that exist.
+-- Schedules: the verbs for existing schedules.
 
 CREATE FUNCTION _sas.unschedule_as(caller oid, name text) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -30,7 +30,8 @@ BEGIN
     RETURN true;
 END $$;
 
--- _sas.resume_schedule_as(...): continues with the next instant: those of the pause are gone.
+-- _sas.resume_schedule_as(...): the body of sas.resume_schedule. The schedule continues with its next
+-- instant; instants during the pause are not made up for.
 CREATE FUNCTION _sas.resume_schedule_as(caller oid, name text) RETURNS boolean
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -53,8 +54,9 @@ BEGIN
     RETURN true;
 END $$;
 
--- _sas.check_by_hand(caller, schedule): where functions of users plan the run, they run in the session that
--- submits it, with the rights of the owner: in no session but the owner's.
+-- _sas.check_by_hand(caller, schedule): raises an error if functions of users plan the run and the caller
+-- is not the owner: they run in the session that submits it, with the rights of the owner, so only in a
+-- session of the owner.
 CREATE FUNCTION _sas.check_by_hand(caller oid, s _sas.schedule) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
@@ -66,7 +68,7 @@ BEGIN
     END IF;
 END $$;
 
--- _sas.raise_instant(instant): it could not be submitted: who asked for it is told why.
+-- _sas.raise_instant(instant): raises an error that says why the instant could not be submitted.
 CREATE FUNCTION _sas.raise_instant(i _sas.schedule_instant) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
@@ -129,7 +131,7 @@ BEGIN
                                            'overlap', $5, 'instants', cardinality(instants)));
 END $$;
 
--- _sas.calendar_of(schedule, from_at, to_at, most): its next runs within a span.
+-- _sas.calendar_of(s, from_at, to_at, most): its next runs within a span of time.
 CREATE FUNCTION _sas.calendar_of(s _sas.schedule, from_at timestamptz, to_at timestamptz, most int)
 RETURNS SETOF _sas.calendar_entry
 LANGUAGE sql STABLE AS $$
@@ -141,9 +143,9 @@ LANGUAGE sql STABLE AS $$
         least(most, s.max_runs - s.runs)::int) AS i (at)
 $$;
 
--- _sas.calendar_as(...): see sas.calendar. Schedules come in batches that grow. Once there are enough rows,
--- the last of them bounds how far the others are looked at: 100,000 schedules of every second cost not much
--- more than a few.
+-- _sas.calendar_as(...): the body of sas.calendar. Schedules are read in growing batches. Once there are
+-- enough rows, the last row bounds how far the others are computed; so 100,000 schedules of every second
+-- cost little more than a few.
 CREATE FUNCTION _sas.calendar_as(caller oid, from_at timestamptz, to_at timestamptz)
 RETURNS TABLE (run_at timestamptz, scheduled_at timestamptz, schedule text, workflow text, owner text)
 LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
