@@ -16,9 +16,9 @@ FROM (VALUES
         sas.grant_workflow(text, regrole, int, boolean); sas.revoke_workflow(text, regrole, int);
         sas.subscribe(text, text, jsonb); sas.unsubscribe(text, text);
         sas.submit(text, jsonb, text, int, timestamptz, timestamptz, interval, bigint, bigint[], text,
-            jsonb, text[], int);
+            jsonb, int, text[]);
         sas.submit_batch(text, jsonb[], text[], int, timestamptz, timestamptz, interval, bigint, bigint[],
-            text, jsonb, text[], int);
+            text, jsonb, int, text[]);
         sas.signal_token(text, jsonb); sas.read_replies(text, int); sas.create_watcher(text, jsonb);
         sas.schedule(text, text, text, jsonb, text, text, text, interval, interval, timestamptz, timestamptz,
             int, boolean, int, jsonb);

@@ -7,7 +7,7 @@ CREATE FUNCTION sas.submit(workflow text, input jsonb DEFAULT '{}', key text DEF
                            start_before timestamptz DEFAULT NULL, deadline interval DEFAULT NULL,
                                after_run bigint DEFAULT NULL, after_runs bigint[] DEFAULT NULL,
                            reply_to text DEFAULT NULL, labels jsonb DEFAULT '{}',
-                           after_result text[] DEFAULT NULL, version int DEFAULT NULL,
+                           version int DEFAULT NULL, after_result text[] DEFAULT NULL,
                                OUT run_id bigint, OUT created boolean)
 LANGUAGE C AS 'MODULE_PATHNAME', 'sas_api_submit';
 COMMENT ON FUNCTION sas.submit IS 'Submits a run in the transaction of the caller. A key that is taken by '
@@ -19,7 +19,7 @@ CREATE FUNCTION sas.submit_batch(workflow text, inputs jsonb[], keys text[] DEFA
                                  start_before timestamptz DEFAULT NULL, deadline interval DEFAULT NULL,
                                      after_run bigint DEFAULT NULL, after_runs bigint[] DEFAULT NULL,
                                  reply_to text DEFAULT NULL, labels jsonb DEFAULT '{}',
-                                     after_result text[] DEFAULT NULL, version int DEFAULT NULL)
+                                     version int DEFAULT NULL, after_result text[] DEFAULT NULL)
                                  RETURNS TABLE (run_id bigint, created boolean)
 LANGUAGE C AS 'MODULE_PATHNAME', 'sas_api_submit_batch';
 COMMENT ON FUNCTION sas.submit_batch IS 'Submits a run for each input, in order, with the keys given beside '

@@ -331,7 +331,7 @@ END $$;
 CREATE FUNCTION _sas.submit_batch_as(caller oid, workflow text, inputs jsonb[], keys text[], priority int,
                                      start_at timestamptz, start_before timestamptz, deadline interval,
                                      after_run bigint, after_runs bigint[], reply_to text, labels jsonb,
-                                     after_result text[], version int)
+                                     version int, after_result text[])
 RETURNS TABLE (run_id bigint, created boolean)
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
     -- the session of the caller may have any planner settings; these statements read few rows, by an index
@@ -353,7 +353,7 @@ END $$;
 CREATE FUNCTION _sas.submit_as(caller oid, workflow text, input jsonb, key text, priority int,
                                start_at timestamptz, start_before timestamptz, deadline interval,
                                after_run bigint, after_runs bigint[], reply_to text, labels jsonb,
-                               after_result text[], version int, OUT run_id bigint, OUT created boolean)
+                               version int, after_result text[], OUT run_id bigint, OUT created boolean)
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_column
 BEGIN

@@ -43,7 +43,7 @@ PG_FUNCTION_INFO_V1(sas_api_announce_workflows);
 /* The parameters of both, in their order; of sas.submit_batch INPUT and KEY are arrays. */
 enum
 {
-	WORKFLOW, INPUT, KEY, PRIORITY, START_AT, START_BEFORE, DEADLINE, AFTER_RUN, AFTER_RUNS, REPLY_TO, LABELS, AFTER_RESULT, VERSION, PARAMETERS
+	WORKFLOW, INPUT, KEY, PRIORITY, START_AT, START_BEFORE, DEADLINE, AFTER_RUN, AFTER_RUNS, REPLY_TO, LABELS, VERSION, AFTER_RESULT, PARAMETERS
 };
 
 /* Is that an object, and no larger than an input may be? */

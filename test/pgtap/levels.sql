@@ -155,7 +155,7 @@ SELECT is(pg_temp.as_role('nobody', $$SELECT * FROM sas.submit('x')$$), '42501',
 SELECT is(pg_temp.as_role('nobody', $$SELECT * FROM sas.runs$$), '42501', 'without a level one sees nothing');
 
 -- nobody acts in the name of another
-SELECT is(pg_temp.as_role(w, format($$SELECT * FROM _sas.submit_as(%s, 'x', '{}', NULL, 0, NULL, NULL, NULL, NULL, NULL, '{}', '{success}', NULL)$$, 'bob'::regrole::oid)), '42501', w || ' cannot call the internal submit with the role of another')
+SELECT is(pg_temp.as_role(w, format($$SELECT * FROM _sas.submit_as(%s, 'x', '{}', NULL, 0, NULL, NULL, NULL, NULL, NULL, '{}', NULL, '{success}')$$, 'bob'::regrole::oid)), '42501', w || ' cannot call the internal submit with the role of another')
 FROM unnest('{ann,op,mon,adm}'::text[]) w;
 SELECT is(pg_temp.as_role(w, format($$SELECT _sas.grant_usage_as(%s, %L, 'admin', NULL)$$, '10', w)), '42501', w || ' cannot call the internal grant_usage with the role of another')
 FROM unnest('{ann,op,mon}'::text[]) w;
