@@ -45,6 +45,7 @@ BEGIN
     END IF;
     IF paused IS NOT NULL THEN
         PERFORM _sas.make_room(paused);
+        PERFORM _sas.reply_to(paused);
         PERFORM _sas.wake('{}', false, false, paused);
     END IF;
 END $$;
@@ -110,22 +111,24 @@ BEGIN
     PERFORM _sas.wake('{}', ends.children IS NOT NULL, false, run_ids);
 END $$;
 
--- _sas.reply_to(run_ids): writes a message into the reply queue that each of these stopped runs has named,
--- and sends one NOTIFY per queue.
+-- _sas.reply_to(run_ids): these runs have stopped or are paused. Writes a message into the reply queue of each
+-- that has named one, and sends one NOTIFY per queue.
 -- Writes: reply.
 CREATE FUNCTION _sas.reply_to(run_ids bigint[]) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
     INSERT INTO _sas.reply (queue, owner, event, run_id, workflow, key, result, output, error, created_at)
     SELECT r.reply_to, r.owner,
-           CASE WHEN r.result IN ('success', 'warning') THEN 'completed' ELSE 'failed' END,
+           CASE WHEN r.state = 'paused' THEN 'paused' WHEN r.result IN ('success', 'warning') THEN 'completed'
+                ELSE 'failed' END,
            r.run_id, w.name, r.key, r.result, r.output, r.error, sas.now()
     FROM _sas.run r
     JOIN _sas.workflow_version v USING (version_id)
     JOIN _sas.workflow w USING (workflow_id)
-    WHERE r.run_id = ANY (run_ids);
+    WHERE r.run_id = ANY (run_ids) AND r.reply_to IS NOT NULL;
     PERFORM _sas.notify('sas_reply', q.reply_to)
-    FROM (SELECT DISTINCT r.reply_to FROM _sas.run r WHERE r.run_id = ANY (run_ids)) q;
+    FROM (SELECT DISTINCT r.reply_to FROM _sas.run r WHERE r.run_id = ANY (run_ids)
+          AND r.reply_to IS NOT NULL) q;
 END $$;
 
 -- _sas.check_schedules(names): a run of each of these schedules has failed: makes those due that pause on a

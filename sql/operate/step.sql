@@ -5,8 +5,10 @@
 -- be applied, "pack[3]" for one element.
 
 -- _sas.retry_runs_as(...): what has failed gets another window, with its failures counted anew; what rests
--- before one has it now. step null: all that has failed. new_key: under another Idempotency-Key. That of a
--- call in doubt is given up only for a step that is named: whoever does so says that it was not carried out.
+-- before one has it now; what was skipped for a failure, or by an operator, is run. step null: all that has
+-- failed. new_key: under another Idempotency-Key. That of a
+-- call in doubt, or of a poll whose call has begun something, is given up only for a step that is named:
+-- whoever does so says that it was not carried out, or is gone. A poll makes its call again then.
 CREATE FUNCTION _sas.retry_runs_as(caller oid, run_ids bigint[], for_step text, new_key boolean)
 RETURNS TABLE (run_id bigint, step text, changed boolean, state text, result text, refused text)
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off
@@ -27,15 +29,19 @@ BEGIN
     END IF;
     -- the run of a retry by step continues, others that failed stay; an element counts for its step
     SELECT * INTO p FROM _sas.pick_targets(named, targets, CASE WHEN $3 IS NULL THEN '{failed,undo,redo}'
-                                   ELSE '{failed,undo,redo,resting}' END::text[]);
+                                   WHEN new_key THEN '{failed,undo,redo,resting,skipped,asking}'
+                                   ELSE '{failed,undo,redo,resting,skipped}' END::text[]);
     IF $3 IS NULL THEN
         p.unfit := '{}';
     END IF;
     IF new_key THEN
-        doubtful := ARRAY(SELECT ROW(t.*)::_sas.target FROM unnest(p.fit) t
+        doubtful := ARRAY(SELECT ROW(t.run_id, t.step_no, t.element, t.label, t.situation, t.state,
+                                     CASE WHEN s.asks IS NOT NULL THEN 'begun' END)::_sas.target
+                          FROM unnest(p.fit) t
                           JOIN _sas.step s ON s.run_id = t.run_id AND s.step_no = t.step_no
                           AND s.element = t.element
-                          WHERE $3 IS NULL AND s.in_doubt);
+                          WHERE $3 IS NULL
+                              AND (s.in_doubt OR s.asks IS NOT NULL AND t.state <> 'compensating'));
         p.fit := ARRAY(SELECT ROW(t.*)::_sas.target FROM unnest(p.fit) t
                        WHERE NOT EXISTS (SELECT FROM unnest(doubtful) d WHERE d.run_id = t.run_id)
                        ORDER BY t.run_id, t.step_no, t.element);
@@ -46,14 +52,19 @@ BEGIN
     PERFORM _sas.record_steps(caller, p.fit, 'retry', CASE WHEN new_key THEN '{"new_key": true}'::jsonb END);
     RETURN QUERY
     SELECT t.run_id, t.step, t.changed, t.state, t.result,
-           coalesce((SELECT format('step "%s" of run %s is in doubt: what was tried under its key may have '
-                                   'been carried out; name the step if you know that it was not, or retry it '
-                                   'under that key', d.label, d.run_id)
+           coalesce((SELECT format(CASE WHEN d.note IS NULL
+                                   THEN 'step "%s" of run %s is in doubt: what was tried under its key may '
+                                        'have been carried out; name the step if you know that it was not, '
+                                        'or retry it under that key'
+                                   ELSE 'the call of step "%s" of run %s has begun something; name the step '
+                                        'if you know that this is gone, or retry it under its key' END,
+                                   d.label, d.run_id)
                      FROM unnest(doubtful) d WHERE d.run_id = t.run_id LIMIT 1), t.refused)
     FROM _sas.report_steps('retry', named, $3, p.fit, p.unfit) t;
 END $$;
 
--- _sas.give_new_keys(targets): what these steps, or their undos, are tried under from now on.
+-- _sas.give_new_keys(targets): what these steps, or their undos, are tried under from now on. What the call
+-- of a poll has begun is forgotten. A call that succeeded, and whose middleware is next, keeps its key.
 CREATE FUNCTION _sas.give_new_keys(targets _sas.target[]) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
@@ -68,15 +79,23 @@ BEGIN
         FROM unnest(targets) t
         JOIN _sas.run r ON r.run_id = t.run_id
         JOIN _sas.workflow_step w ON w.version_id = r.version_id AND w.step_no = t.step_no AND NOT w.undo
+        WHERE NOT EXISTS (SELECT FROM _sas.phase g WHERE g.run_id = t.run_id AND g.step_no = t.step_no
+                          AND g.element = t.element AND g.stage = 'after' AND NOT g.undo)
         ON CONFLICT (run_id, step_no, element) DO UPDATE
             SET key = coalesce(EXCLUDED.key, d.key), undo_key = coalesce(EXCLUDED.undo_key, d.undo_key)
-        RETURNING d.run_id, d.step_no, d.element)
-    UPDATE _sas.step s SET in_doubt = false
-    FROM given g WHERE s.run_id = g.run_id AND s.step_no = g.step_no AND s.element = g.element AND s.in_doubt;
+        RETURNING d.run_id, d.step_no, d.element, d.key)
+    UPDATE _sas.step s
+    SET in_doubt = false, started = CASE WHEN k.kept THEN s.started END,
+        asks = CASE WHEN k.kept THEN s.asks END, ask_until = CASE WHEN k.kept THEN s.ask_until END,
+        progress = CASE WHEN k.kept THEN s.progress END
+    FROM given g
+    CROSS JOIN LATERAL (SELECT g.key IS NULL AS kept) k
+    WHERE s.run_id = g.run_id AND s.step_no = g.step_no AND s.element = g.element
+        AND (s.in_doubt OR s.asks IS NOT NULL);
 END $$;
 
--- _sas.try_again(targets, by_step): these have another window; their runs continue. by_step: what else has
--- failed there is left as it is.
+-- _sas.try_again(targets, by_step): these have another window, or, skipped, their first; their runs continue.
+-- by_step: what else has failed there is left as it is.
 CREATE FUNCTION _sas.try_again(targets _sas.target[], by_step boolean) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -84,6 +103,7 @@ DECLARE
     going _sas.step_change[];
 BEGIN
     PERFORM _sas.end_rests(ARRAY(SELECT ROW(t.*)::_sas.target FROM unnest(targets) t));
+    PERFORM _sas.reopen_skipped(targets);
     paused := ARRAY(SELECT DISTINCT t.run_id FROM unnest(targets) t JOIN _sas.run r ON r.run_id = t.run_id
                     AND r.state = 'paused');
     -- failed steps that were left aside by an earlier retry of another, in runs that continue
@@ -111,21 +131,22 @@ BEGIN
     END IF;
 END $$;
 
--- _sas.end_rests(targets): what rests before another window, of a step or an undo, has it now.
+-- _sas.end_rests(targets): what rests before another window, of a step or an undo, or before the next ask of
+-- a poll, has it now.
 CREATE FUNCTION _sas.end_rests(targets _sas.target[]) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
     UPDATE _sas.message d SET due_at = sas.now(), urgent = true
     FROM unnest(targets) t JOIN _sas.step s ON s.run_id = t.run_id AND s.step_no = t.step_no
         AND s.element = t.element
-    WHERE s.waiting_kind IN ('cool_off', 'agent') AND s.waiting_until > sas.now()
+    WHERE s.waiting_kind IN ('cool_off', 'agent', 'poll') AND s.waiting_until > sas.now()
       AND d.actor = 's' AND d.due_at = s.waiting_until AND d.run_id = s.run_id AND d.kind = 'ready'
           AND d.step_no = s.step_no AND d.element = s.element;
     IF FOUND THEN
         UPDATE _sas.step s SET waiting_until = sas.now()
         FROM unnest(targets) t
         WHERE s.run_id = t.run_id AND s.step_no = t.step_no AND s.element = t.element
-            AND s.waiting_kind IN ('cool_off', 'agent') AND s.waiting_until > sas.now();
+            AND s.waiting_kind IN ('cool_off', 'agent', 'poll') AND s.waiting_until > sas.now();
         PERFORM _sas.wake('{}', true, false, '{}');
     END IF;
 END $$;
@@ -161,7 +182,8 @@ LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enab
     SET jit = off AS $$
 BEGIN
     RETURN QUERY SELECT * FROM _sas.settle_named($1, 'skip', $2, $3,
-                                                 '{failed,resting,ready,suspended,undo,due}', false, $4, $4);
+                                                 '{failed,resting,ready,suspended,asking,undo,due}', false,
+                                                 $4, $4);
 END $$;
 
 CREATE FUNCTION _sas.force_complete_runs_as(caller oid, run_ids bigint[], for_step text, output jsonb)
@@ -170,8 +192,8 @@ LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enab
     SET jit = off AS $$
 BEGIN
     RETURN QUERY SELECT * FROM _sas.settle_named($1, 'force_complete', $2, $3,
-                                                 '{failed,resting,ready,suspended,running,undo,due,redo}',
-                                                 true, coalesce($4, 'null'), $4);
+                                                 '{failed,resting,ready,suspended,asking,running,undo,due,'
+                                                 'redo}', true, coalesce($4, 'null'), $4);
 END $$;
 
 -- _sas.settle(targets, completed, output): an operator says what became of these steps, or of their undos:

@@ -7,11 +7,12 @@
 --	ended       it has ended                   ready      may be claimed, or is deferred
 --	running     a worker holds it              deciding   failed, and the supervisor has not looked
 --	failed      for good, undecided            resting    until another window
---	suspended   waits for a signal, a time, the next ask of a poll
+--	suspended   waits for a signal, a time         asking     a poll, until the next ask
 --	inner       waits for its elements, its child or its fallback
 --	undo        its undo failed or rests; due: may be claimed; undoing: is on its way
 --	aside       failed, and its map runs through before anything is done about that
 --	redo        the same before its fallback; stood_in: failed in the stead of another step
+--	skipped     for a failure, or by an operator; see _sas.can_run_later
 CREATE FUNCTION _sas.situation(r _sas.run, s _sas.step, queued boolean, stands_in boolean) RETURNS text
 LANGUAGE sql IMMUTABLE AS $$
     SELECT CASE WHEN r.state = 'stopped' THEN 'stopped'
@@ -25,11 +26,14 @@ LANGUAGE sql IMMUTABLE AS $$
                                                   WHEN r.abandon_as IS NULL OR r.abandon_as <> 'fail'
                                                       AND (s.in_doubt OR s.asks IS NOT NULL) THEN 'failed'
                                                   ELSE 'ended' END
+                WHEN s.state = 'skipped' THEN CASE
+                    WHEN s.element = 0 AND s.error IS NOT NULL AND r.abandon_as IS NULL AND NOT stands_in
+                        THEN 'skipped' ELSE 'ended' END
                 WHEN s.request_id IS NOT NULL THEN 'running'
                 WHEN s.state = 'suspended' THEN CASE
                     WHEN s.waiting_kind IN ('elements', 'child', 'fallback') THEN 'inner'
-                                                     WHEN s.waiting_kind IN ('cool_off', 'agent')
-                                                         THEN 'resting' ELSE 'suspended' END
+                    WHEN s.waiting_kind IN ('cool_off', 'agent') THEN 'resting'
+                    WHEN s.waiting_kind = 'poll' THEN 'asking' ELSE 'suspended' END
                 WHEN s.state = 'ready' OR queued THEN 'ready'
                 WHEN coalesce(s.state, 'waiting') = 'waiting' AND r.abandon_as IS NULL THEN 'waiting'
                 ELSE 'ended' END
@@ -50,7 +54,8 @@ BEGIN
     RETURN ARRAY(
         SELECT ROW(r.run_id, w.step_no, e.element, _sas.shown_name(w.name)
                    || coalesce('[' || nullif(e.element, 0) || ']', ''),
-                   _sas.situation(r, s.whole, q.run_id IS NOT NULL, coalesce(w.shape ? 'stands_in', false)),
+                   CASE WHEN u.word = 'skipped' AND NOT _sas.can_run_later(r, w) THEN 'ended'
+                       ELSE u.word END,
                        coalesce((s.whole).state, CASE WHEN q.run_id IS NOT NULL THEN 'ready'
                                 ELSE 'waiting' END),
                    CASE WHEN (s.whole).request_id IS NOT NULL THEN l.locked_by
@@ -77,6 +82,8 @@ BEGIN
                            AND x.step_no = w.step_no AND x.element = e.element OFFSET 0) s ON true
         LEFT JOIN _sas.ready q ON q.run_id = r.run_id AND q.step_no = w.step_no AND q.element = e.element
         LEFT JOIN _sas.lease l ON l.lease_id = s.lease_id
+        CROSS JOIN LATERAL (SELECT _sas.situation(r, s.whole, q.run_id IS NOT NULL,
+                                                  coalesce(w.shape ? 'stands_in', false)) AS word OFFSET 0) u
         WHERE r.run_id = ANY (ids)
         ORDER BY r.run_id, w.step_no, e.element);
 END $$;
@@ -84,8 +91,8 @@ END $$;
 -- _sas.applicable_steps(verb): to which steps a verb can be applied, as a sentence ends.
 CREATE FUNCTION _sas.applicable_steps(verb text) RETURNS text
 LANGUAGE sql IMMUTABLE AS $$
-    SELECT CASE verb WHEN 'retry' THEN 'only a step that has failed, or rests before another window, can be '
-                                       'retried'
+    SELECT CASE verb WHEN 'retry' THEN 'only a step that has failed, was skipped for a failure or by an '
+                                       'operator, or rests before another window, can be retried'
                      WHEN 'skip' THEN 'only a step that has failed, rests, is ready or waits for what is to '
                                       'come can be skipped'
                      WHEN 'force_complete' THEN 'only a step that has begun, or is ready, and has not ended '
@@ -111,6 +118,8 @@ LANGUAGE sql STABLE AS $$
              WHEN 'waiting' THEN 'has not begun; ' || _sas.applicable_steps(verb)
              WHEN 'ended' THEN CASE t.state WHEN 'failed' THEN 'has failed, and its run cannot continue'
                  WHEN 'succeeded' THEN 'has succeeded'
+                 WHEN 'skipped' THEN CASE verb WHEN 'retry' THEN 'is skipped, and cannot be run any more'
+                     ELSE 'is skipped' END
                      ELSE 'is ' || t.state END || '; ' || _sas.applicable_steps(verb)
              WHEN 'ready' THEN 'is ready and has not failed; ' || _sas.applicable_steps(verb)
              WHEN 'running' THEN format('is running, held by %s; wait for its reply, or end it with '
@@ -120,6 +129,10 @@ LANGUAGE sql STABLE AS $$
              WHEN 'inner' THEN format('waits for %s; act on that', t.note)
              WHEN 'suspended' THEN 'has not failed, it waits for what is to come; '
                  || _sas.applicable_steps(verb)
+             WHEN 'skipped' THEN 'is skipped; ' || _sas.applicable_steps(verb)
+             WHEN 'asking' THEN 'has not failed, it is asked about again; ' || _sas.applicable_steps(verb)
+                 || CASE verb WHEN 'retry' THEN ', and under a new key what its call has begun is begun anew'
+                    ELSE '' END
              WHEN 'undo' THEN 'is being undone; its undo can be retried, skipped or completed'
              WHEN 'due' THEN 'is about to be undone; that can be skipped or completed'
              WHEN 'undoing' THEN format('is being undone, by %s; wait for its reply',

@@ -43,6 +43,7 @@ INSERT INTO _sas.transition VALUES
     ('step', 'waiting', 'cancelled', 'its run cannot go on'),
     ('step', 'ready', 'running', 'claimed'),
     ('step', 'ready', 'ready', 'deferred while its run is paused'),
+    ('step', 'ready', 'waiting', 'a step before it that was skipped is run after all'),
     ('step', 'ready', 'suspended', 'begins by waiting: for a signal, a time, its elements or a child run'),
     ('step', 'ready', 'succeeded', 'needs no worker: an end of an include, or a point between the parts of a '
                                    'flow; or an operator completes it'),
@@ -65,8 +66,9 @@ INSERT INTO _sas.transition VALUES
     ('step', 'failed', 'failed', 'its failure is final'),
     ('step', 'failed', 'compensating', 'in doubt, or a poll that has not finished, so it is undone'),
     ('step', 'skipped', 'compensating', 'in doubt when its failure was skipped, so it is undone'),
-    ('step', 'skipped', 'ready', 'in doubt when its failure was skipped, and its outcome is asked before the '
-                                 'undo'),
+    ('step', 'skipped', 'ready', 'an operator has it run after all; or in doubt when its failure was skipped, '
+                                 'and its outcome is asked before the undo'),
+    ('step', 'skipped', 'waiting', 'a step whose output it needs is run after all'),
     ('step', 'suspended', 'ready', 'its time has come'),
     ('step', 'suspended', 'succeeded', 'what it waited for has come, or an operator completes it'),
     ('step', 'suspended', 'skipped', 'an operator skips it'),

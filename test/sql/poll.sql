@@ -290,3 +290,43 @@ SELECT t.later('2 s');
 SELECT t.work('{"job[2]": "permanent 410"}');
 SELECT t.brief(1);
 SELECT * FROM t.left_over();
+
+-- What the call has begun is gone: a retry under a new key, of the step by name, makes the call again; the undo knows the new one only
+SELECT t.clean() \g /dev/null
+SELECT t.workflow('gone', '{
+    "job": {"agent": "payments", "call": {"method": "POST", "path": "/jobs"}, "on_failure": "pause",
+            "poll": {"call": {"path": "/jobs/{{started.body.id}}"}, "until": "$.output.body.state == \"done\"", "timeout": "1 min", "progress": "{{output.body.done}}"},
+            "undo": {"call": {"method": "DELETE", "path": "/jobs/{{steps.job.started.body.id}}", "headers": {"x-key": "{{steps.job.key}}"}}}},
+    "last": {"wait": {"signal": "go"}, "after": ["job"]}}') \g /dev/null
+SELECT run_id FROM sas.submit('gone');
+SELECT t.claim();
+SELECT key AS first_key FROM t.held \gset
+SELECT t.answer('job', output => '{"status": 202, "body": {"id": 7}}') FROM t.settle();
+SELECT t.later('1 s');
+SELECT t.work('{"job": {"status": 200, "body": {"done": 0.5}}}');
+SELECT t.later('2 s');
+SELECT t.work('{"job": "permanent 404"}');
+SELECT * FROM t.show(1);
+-- all that has failed is too wide a word for that; without a new key the same job is asked about
+SELECT changed, refused FROM sas.retry(1, new_key => true);
+SELECT started -> 'body' AS started, asks, progress FROM sas.steps WHERE step = 'job';
+SELECT changed FROM sas.retry(1, 'job', new_key => true);
+SELECT started, asks, progress FROM sas.steps WHERE step = 'job';
+SELECT t.claim() FROM t.settle();
+SELECT step, asked ->> 'method' AS method, asked ->> 'path' AS path, key <> :'first_key' AS other_key FROM t.held;
+SELECT t.answer('job', output => '{"status": 202, "body": {"id": 8}}') FROM t.settle();
+SELECT started -> 'body' AS started, asks, state, waiting_kind FROM sas.steps WHERE step = 'job';
+-- between two asks it has not failed; under a new key it is begun anew all the same
+SELECT changed, refused FROM sas.retry(1, 'job');
+SELECT changed FROM sas.retry(1, 'job', new_key => true);
+SELECT t.work('{"job": {"status": 202, "body": {"id": 9}}}') FROM t.settle();
+SELECT started -> 'body' AS started, asks, state FROM sas.steps WHERE step = 'job';
+SELECT t.later('1 s');
+SELECT t.work('{"job": {"status": 200, "body": {"state": "done"}}}');
+SELECT changed FROM sas.cancel(1);
+SELECT t.claim() FROM t.settle();
+SELECT undo, asked ->> 'path' AS path FROM t.held;
+SELECT t.answer('job');
+SELECT t.settle();
+SELECT t.brief(1);
+SELECT * FROM t.left_over();

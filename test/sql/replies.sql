@@ -32,6 +32,18 @@ SELECT event FROM sas.read_replies('shop');
 SELECT changed FROM sas.cancel(6);
 SELECT t.work();
 SELECT event, run_id, result FROM sas.read_replies('shop', 10);
+-- paused, by an operator and by a rule: each time, with the error if there is one, and no result; the end comes later
+SELECT t.workflow('shaky', '{"a": {"agent": "inventory", "call": {}, "on_failure": "pause"}}') \g /dev/null
+SELECT run_id FROM sas.submit('shaky', key => 'k7', reply_to => 'shop');
+SELECT run_id FROM sas.submit('shaky');
+SELECT changed FROM sas.pause_runs('{7,8}');
+SELECT changed FROM sas.resume_runs('{7,8}');
+SELECT t.claim();
+SELECT t.answer('a', 'permanent 400', for_run => 7), t.answer('a', 'permanent 400', for_run => 8), t.settle();
+SELECT event, run_id, key, result, output, error ->> 'title' AS error FROM sas.read_replies('shop', 10);
+SELECT changed FROM sas.skip_runs('{7,8}', 'a');
+SELECT t.settle();
+SELECT event, run_id, result, error ->> 'title' AS error FROM sas.read_replies('shop', 10);
 -- nobody reads what another role submitted
 SELECT run_id FROM sas.submit('order', reply_to => 'shop');
 CREATE ROLE sas_test_reader;

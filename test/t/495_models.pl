@@ -113,7 +113,7 @@ my %left_out = (
 		'run none scheduled', 'run scheduled pending', 'run scheduled compensating', 'run scheduled paused', 'run scheduled stopped', 'run paused scheduled' ],
 	'resume, halt, and an undo after the end' => [
 		'run paused pending', 'run paused running', 'run pending stopped', 'run paused stopped', 'run stopped compensating', 'step compensating skipped' ],
-	'operators who skip, complete or retry' => [ 'step ready succeeded', 'step failed succeeded', 'step suspended skipped' ],
+	'operators who skip, complete or retry' => [ 'step ready succeeded', 'step failed succeeded', 'step suspended skipped', 'step ready waiting', 'step skipped waiting' ],
 	'a step that waits for several' => [ 'step none waiting', 'step waiting ready', 'step waiting waiting', 'step waiting skipped', 'step waiting cancelled' ],
 	'waits, polls, maps and children' => [
 		'step none suspended', 'step none succeeded', 'step ready suspended', 'step running suspended', 'step suspended succeeded', 'step failed waiting' ],

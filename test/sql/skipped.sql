@@ -1,0 +1,139 @@
+-- SPDX-License-Identifier: PostgreSQL
+--
+-- A skipped step is run later: by sas.retry of it, while its run is open. What was skipped with it for want of
+-- its output, and what comes after it and has not begun, waits for it.
+SELECT t.clean() \g /dev/null
+SELECT t.workflow('late', '{
+    "a": {"agent": "inventory", "call": {}},
+    "b": {"agent": "payments", "call": {}, "after": ["a"], "on_failure": "skip"},
+    "c": {"agent": "inventory", "call": {"body": {"id": "{{steps.b.output.body.id}}"}}},
+    "d": {"agent": "inventory", "call": {"body": {"id": "{{steps.c.output.body.id}}"}}},
+    "e": {"agent": "inventory", "call": {}, "after": ["b"]},
+    "hold": {"wait": {"signal": "go"}, "after": ["a"]},
+    "f": {"agent": "inventory", "call": {}, "after": ["b", "hold"]}}', '{"output": {"id": "{{steps.d.output.body.id?}}"}}') \g /dev/null
+
+-- by a rule; what went on has gone on
+SELECT run_id FROM sas.submit('late');
+SELECT t.work('{"b": "permanent 400"}');
+SELECT t.brief(1);
+SELECT step, changed, state, refused FROM sas.retry(1, 'b');
+SELECT t.brief(1);
+SELECT error FROM sas.runs;
+-- f waits for it, too, though its other step ends first
+SELECT sas.signal(1, 'go') \g /dev/null
+SELECT t.claim() FROM t.settle();
+SELECT t.brief(1);
+SELECT t.answer('b');
+SELECT t.work();
+SELECT t.brief(1);
+SELECT output, error FROM sas.runs;
+SELECT act, step FROM sas.history;
+SELECT * FROM t.left_over();
+
+-- by an operator, whose run goes on at once: what is ready and not claimed waits again
+SELECT run_id FROM sas.submit('late');
+SELECT t.claim();
+SELECT t.answer('a');
+SELECT changed FROM sas.skip(2, 'b');
+SELECT t.brief(2);
+SELECT changed FROM sas.retry(2, 'b');
+SELECT t.brief(2);
+SELECT step, needs_left FROM _sas.step s JOIN sas.steps USING (run_id) WHERE run_id = 2 AND s.step_no = sas.steps.position AND s.state = 'waiting' ORDER BY 1;
+SELECT t.claim();
+SELECT t.answer('b');
+SELECT t.settle();
+SELECT t.brief(2);
+SELECT changed FROM sas.skip(2, 'hold');
+SELECT t.work();
+SELECT t.brief(2);
+SELECT * FROM t.left_over();
+
+-- it fails again: the rule again; another output counts as any, and is forgotten when the step is run
+SELECT run_id FROM sas.submit('late');
+SELECT t.work('{"b": "permanent 400"}');
+SELECT changed FROM sas.retry(3, 'b');
+SELECT t.work('{"b": "permanent 400"}');
+SELECT t.brief(3);
+SELECT changed FROM sas.retry(3, 'b');
+SELECT changed FROM sas.skip(3, 'b', '{"body": {"id": "by hand"}}');
+SELECT t.work();
+SELECT t.brief(3);
+SELECT changed FROM sas.retry(3, 'b');
+SELECT output, error FROM sas.steps WHERE run_id = 3 AND step = 'b';
+SELECT t.work('{"b": {"status": 200, "body": {"id": "later"}}}');
+SELECT output -> 'body' AS output, state FROM sas.steps WHERE run_id = 3 AND step = 'b';
+-- undone in the order in which things were done
+SELECT changed FROM sas.cancel(3);
+SELECT t.work();
+SELECT t.brief(3);
+
+-- a paused run continues, as with any retry of a step
+SELECT run_id FROM sas.submit('late');
+SELECT t.work('{"b": "permanent 400"}');
+SELECT changed FROM sas.pause(4);
+SELECT changed, state FROM sas.retry(4, 'b');
+SELECT t.work();
+SELECT t.brief(4);
+SELECT sas.signal(4, 'go') \g /dev/null
+SELECT t.work();
+SELECT t.brief(4);
+SELECT * FROM t.left_over();
+
+-- what another skipped step keeps away stays so
+SELECT t.workflow('two', '{
+    "a": {"agent": "inventory", "call": {}, "on_failure": "skip"},
+    "b": {"agent": "inventory", "call": {}, "on_failure": "skip"},
+    "both": {"function": "t.echo", "input": {"a": "{{steps.a.output.body.id}}", "b": "{{steps.b.output.body.id}}"}},
+    "then": {"function": "t.echo", "input": "{{steps.both.output}}"},
+    "hold": {"wait": {"signal": "go"}}}') \g /dev/null
+SELECT run_id FROM sas.submit('two');
+SELECT t.work('{"a": "permanent 400", "b": "permanent 400"}');
+SELECT t.brief(5);
+SELECT changed FROM sas.retry(5, 'a');
+SELECT t.work();
+SELECT t.brief(5);
+SELECT changed FROM sas.retry(5, 'b');
+SELECT t.work();
+SELECT t.brief(5);
+SELECT sas.signal(5, 'go') \g /dev/null
+SELECT t.work();
+SELECT t.brief(5);
+SELECT * FROM t.left_over();
+
+-- an include of which what it needs was skipped comes back as a whole
+SELECT t.workflow('part', '{"x": {"function": "t.echo", "input": "{{input}}"}, "y": {"function": "t.echo", "after": ["x"], "input": 1}}', '{"output": "{{steps.x.output}}"}') \g /dev/null
+SELECT t.workflow('whole', '{
+    "a": {"agent": "inventory", "call": {}, "on_failure": "skip"},
+    "part": {"include": "part", "input": {"id": "{{steps.a.output.body.id}}"}},
+    "use": {"function": "t.echo", "input": "{{steps.part.output}}"},
+    "hold": {"wait": {"signal": "go"}}}') \g /dev/null
+SELECT run_id FROM sas.submit('whole');
+SELECT t.work('{"a": "permanent 400"}');
+SELECT t.brief(6);
+-- what is inside an include that is skipped cannot begin; nor what was skipped for another step
+SELECT refused FROM sas.retry(6, 'part.x');
+SELECT refused FROM sas.retry(6, 'use');
+SELECT changed FROM sas.retry(6, 'a');
+SELECT t.work();
+SELECT t.brief(6);
+SELECT output FROM sas.steps WHERE run_id = 6 AND step = 'use';
+SELECT sas.signal(6, 'go') \g /dev/null
+SELECT t.work();
+SELECT t.brief(6);
+SELECT * FROM t.left_over();
+
+-- refused: its condition was false; the functions at the end have begun; the run has stopped
+SELECT t.workflow('no', '{
+    "a": {"agent": "inventory", "call": {}, "when": "$.input.go == true"},
+    "b": {"agent": "inventory", "call": {}, "on_failure": "skip"}}', '{"finalize": "t.echo"}') \g /dev/null
+SELECT run_id FROM sas.submit('no');
+SELECT t.claim() FROM t.settle();
+SELECT refused FROM sas.retry(7, 'a');
+SELECT t.answer('b', 'permanent 400');
+SELECT t.work('{"finalize": "permanent"}');
+SELECT t.brief(7);
+SELECT refused FROM sas.retry(7, 'b');
+SELECT changed FROM sas.resume(7);
+SELECT t.work();
+SELECT refused FROM sas.retry(7, 'b');
+SELECT * FROM t.left_over();
