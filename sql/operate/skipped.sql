@@ -2,9 +2,9 @@
 --
 -- Skipped: steps that were skipped for a failure, or by an operator, are run after all, by sas.retry.
 
--- _sas.can_run_later(r, w): nothing that has happened since it was skipped stands in the way: the functions at
--- the end of the run have not begun, no element of a map, and no fallback; it is no include, and in none that
--- was skipped.
+-- _sas.can_run_later(r, w): nothing that has happened since it was skipped stands in the way: the functions
+-- at the end of the run have not begun, no element of a map, and no fallback; it is no include, and in none
+-- that was skipped.
 CREATE FUNCTION _sas.can_run_later(r _sas.run, w _sas.workflow_step) RETURNS boolean
 LANGUAGE sql STABLE AS $$
     SELECT w.kind <> 'join'
@@ -139,7 +139,8 @@ BEGIN
         error = CASE WHEN r.state = 'paused' THEN r.error
                      ELSE (SELECT s.error FROM _sas.step s WHERE s.run_id = r.run_id AND s.state = 'skipped'
                            AND s.error IS NOT NULL ORDER BY s.finished_at DESC LIMIT 1) END
-    FROM (SELECT c.run_id, sum((c.to_state = 'ready')::int - (c.from_state IN ('none', 'ready'))::int)::int AS n
+    FROM (SELECT c.run_id, (count(*) FILTER (WHERE c.to_state = 'ready')
+                            - count(*) FILTER (WHERE c.from_state IN ('none', 'ready')))::int AS n
           FROM unnest(changes) c GROUP BY 1) d
     WHERE r.run_id = d.run_id;
 END $$;

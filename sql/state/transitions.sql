@@ -66,8 +66,8 @@ INSERT INTO _sas.transition VALUES
     ('step', 'failed', 'failed', 'its failure is final'),
     ('step', 'failed', 'compensating', 'in doubt, or a poll that has not finished, so it is undone'),
     ('step', 'skipped', 'compensating', 'in doubt when its failure was skipped, so it is undone'),
-    ('step', 'skipped', 'ready', 'an operator has it run after all; or in doubt when its failure was skipped, '
-                                 'and its outcome is asked before the undo'),
+    ('step', 'skipped', 'ready', 'an operator has it run after all; or in doubt when its failure was '
+                                 'skipped, and its outcome is asked before the undo'),
     ('step', 'skipped', 'waiting', 'a step whose output it needs is run after all'),
     ('step', 'suspended', 'ready', 'its time has come'),
     ('step', 'suspended', 'succeeded', 'what it waited for has come, or an operator completes it'),
