@@ -111,8 +111,8 @@ BEGIN
     PERFORM _sas.wake('{}', ends.children IS NOT NULL, false, run_ids);
 END $$;
 
--- _sas.reply_to(run_ids): these runs have stopped or are paused. Writes a message into the reply queue of each
--- that has named one, and sends one NOTIFY per queue.
+-- _sas.reply_to(run_ids): writes a message into the reply queue that each of these runs, which have stopped
+-- or are paused, has named, and sends one NOTIFY per queue.
 -- Writes: reply.
 CREATE FUNCTION _sas.reply_to(run_ids bigint[]) RETURNS void
 LANGUAGE plpgsql AS $$
