@@ -1,10 +1,10 @@
 -- SPDX-License-Identifier: PostgreSQL
 --
--- Input: an operator gives a step another input for its next try.
+-- Input: an operator gives a step another input for its next attempt.
 
--- _sas.set_input_runs_as(...): what the step is given, or sends, when it is tried next: for a call the body,
--- form or text; for a map as a
--- whole, the array. It says nothing of when that is: sas.retry.
+-- _sas.set_input_runs_as(...): the body of sas.set_input_runs: stores what the step is given, or sends,
+-- when it is tried next: for a call the body, form or text; for a whole map the array. It does not start an
+-- attempt; sas.retry does.
 CREATE FUNCTION _sas.set_input_runs_as(caller oid, run_ids bigint[], for_step text, input jsonb)
 RETURNS TABLE (run_id bigint, step text, changed boolean, state text, result text, refused text)
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off
@@ -60,7 +60,8 @@ BEGIN
     FROM _sas.report_steps('set_input', named, $3, p.fit, p.unfit) t;
 END $$;
 
--- _sas.reopen_phases(targets, input): what middleware has made of the input before is made again.
+-- _sas.reopen_phases(targets, input): repeats the "before" functions of these steps, because their input
+-- has changed.
 CREATE FUNCTION _sas.reopen_phases(targets _sas.target[], input jsonb) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
@@ -76,7 +77,7 @@ BEGIN
     END IF;
 END $$;
 
--- _sas.unfit_input(r, w, t, input): why this cannot be the input of that step; null when it can.
+-- _sas.unfit_input(r, w, t, input): why this cannot be the input of that step; null if it can.
 CREATE FUNCTION _sas.unfit_input(r _sas.run, w _sas.workflow_step, t _sas.target, input jsonb) RETURNS text
 LANGUAGE sql STABLE AS $$
     SELECT CASE WHEN r.abandon_as IS NOT NULL THEN 'belongs to a run that cannot continue'

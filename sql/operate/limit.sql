@@ -2,7 +2,7 @@
 --
 -- Limits of roles.
 
--- _sas.set_limit_as(caller, role, name, value): see sas.set_limit.
+-- _sas.set_limit_as(caller, role, name, value): the body of sas.set_limit.
 CREATE FUNCTION _sas.set_limit_as(caller oid, role regrole, name text, value bigint) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_column
@@ -30,7 +30,7 @@ BEGIN
     DELETE FROM _sas.role_limit l WHERE l.role IS NOT DISTINCT FROM $2 AND l.name = $3
     RETURNING l.value INTO old;
     INSERT INTO _sas.role_limit (role, name, value) SELECT $2, $3, $4 WHERE $4 IS NOT NULL;
-    -- there may be room
+    -- function workers may take further steps
     PERFORM _sas.wake('{0}', false, false, '{}') WHERE $3 = 'function_workers';
     PERFORM _sas.record_change(caller, 'set_limit',
                                jsonb_build_object('role', pg_get_userbyid(role), 'name', $3),

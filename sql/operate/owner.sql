@@ -1,10 +1,10 @@
 -- SPDX-License-Identifier: PostgreSQL
 --
--- Owner: what a role owns of sas, and how that goes to another role. These are rows, and no objects that
--- PostgreSQL knows the owner of: REASSIGN OWNED, DROP OWNED and DROP ROLE ask here (src/api/owned.c).
+-- Owner: what a role owns in sas, and how it goes to another role. These are rows, not objects whose owner
+-- PostgreSQL knows; so REASSIGN OWNED, DROP OWNED and DROP ROLE call these functions (src/api/owned.c).
 
--- _sas.owned_by(role): a line for each thing that keeps the role from being dropped, as DROP ROLE writes its
--- own; '': nothing. Runs that have stopped stay, under the number of the role.
+-- _sas.owned_by(role): one line for each thing that keeps the role from being dropped, in the form of DROP
+-- ROLE's own lines; '': nothing. Runs that have stopped do not; they keep the oid of the role.
 CREATE FUNCTION _sas.owned_by(role regrole) RETURNS text
 LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -29,8 +29,8 @@ BEGIN
            THEN format(E'\nand of %s other objects', cardinality(lines) - 100) ELSE '' END;
 END $$;
 
--- _sas.kept_grants(from_role, to_role): a line for each grant of an agent or workflow that the one has and
--- the other has not. They are rights: an admin gives them, and nobody who is a member of both roles.
+-- _sas.kept_grants(from_role, to_role): one line for each grant of an agent or workflow that the first role
+-- has and the second has not. Grants are rights: only an admin gives them, not a member of both roles.
 CREATE FUNCTION _sas.kept_grants(from_role oid, to_role oid) RETURNS text
 LANGUAGE sql STABLE AS $$
     SELECT string_agg(x.what, E'\n' ORDER BY x.kind, x.what COLLATE "C")
@@ -53,12 +53,12 @@ LANGUAGE sql STABLE AS $$
       AND NOT _sas.has_level(to_role, 'admin')
 $$;
 
--- _sas.reassign_owned(caller, from_role, to_role): everything with an owner goes from one role to the other,
--- in every table of sas that says whose a row is, stopped runs and their keys too. Runs first: a trigger
--- looks up the owners of their messages there. What a worker has claimed ends with the rights that it was
--- claimed with.
---   holds   the runs, until the end of the transaction; ticks pass them by
---   writes  the owner of rows, and nothing else: rows of state stay with their only writers
+-- _sas.reassign_owned(caller, from_role, to_role): gives everything that one role owns to another role, in
+-- every table of sas with an owner, including stopped runs and their keys. Runs come first, because a
+-- trigger looks up the owners of their messages there. Claimed work ends with the rights with which it was
+-- claimed.
+--   holds   the locks of the runs, until the end of the transaction; ticks pass them by
+--   writes  the owner of rows, and nothing else: state is written only by its own writers
 CREATE FUNCTION _sas.reassign_owned(caller regrole, from_role regrole, to_role regrole) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -105,8 +105,8 @@ EXCEPTION WHEN unique_violation THEN
             HINT = 'Purge one of them, or name another role.';
 END $$;
 
--- _sas.tie_owner(role): DROP OWNED has dropped its rights; while it owns something it is not dropped, in no
--- database of the cluster. See _sas.untie_owner.
+-- _sas.tie_owner(role): DROP OWNED has dropped the role's privileges: ties it again while it owns
+-- something, so that it cannot be dropped from any database of the cluster. See _sas.untie_owner.
 CREATE FUNCTION _sas.tie_owner(role regrole) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 BEGIN

@@ -1,11 +1,10 @@
 -- SPDX-License-Identifier: PostgreSQL
 --
--- Housekeeping: runs whose time is over go, with all that belongs to them, and
--- their keys are free. _sas.finished_run says what is to go next: nothing that has not
--- come to its time is checked, and _sas.run needs no index for it. Infinite
--- tasks that were deleted go in the same way: _sas.watch_ended.
+-- Purge: deletes runs whose retention time is over, with everything that belongs to them; their keys are
+-- free again. _sas.finished_run gives the order, so only runs that are due are read, and _sas.run needs no
+-- index for that. Infinite tasks that were deleted are purged in the same way: _sas.watch_ended.
 
--- _sas.families(run_ids): these runs with their children, and theirs, and the hooks of all of them.
+-- _sas.families(run_ids): these runs with their child runs, and theirs, and the hook runs of all of them.
 CREATE FUNCTION _sas.families(run_ids bigint[]) RETURNS TABLE (root bigint, run_id bigint)
 LANGUAGE plpgsql AS $$
 #variable_conflict use_column
@@ -21,10 +20,10 @@ BEGIN
     SELECT f.root, f.run_id FROM f;
 END $$;
 
--- _sas.purge_runs(run_ids): takes away these runs, which have stopped, with their families. Those of which
--- something is
--- open, is held by a session, or is waited for by a run that has not begun, stay. Their versions are looked
--- at later.
+-- _sas.purge_runs(run_ids): deletes these stopped runs with their families. A run stays if something in its
+-- family is open, or locked by a session, or if a run that has not begun waits for it. Their versions are
+-- checked later.
+-- Writes: all tables of runs; idle_version.
 CREATE FUNCTION _sas.purge_runs(run_ids bigint[], OUT runs bigint, OUT steps bigint, OUT attempts bigint,
                                 OUT stays bigint[])
 LANGUAGE plpgsql AS $$
@@ -41,7 +40,7 @@ BEGIN
                                           ORDER BY r.run_id FOR UPDATE SKIP LOCKED) l);
     SELECT coalesce(array_agg(DISTINCT u.root), '{}') INTO stays
     FROM unnest(roots, members) AS u (root, run_id)
-    -- unnest: an array that is a parameter is searched from its beginning for each row
+    -- unnest: an array parameter would be searched from its beginning for each row
     WHERE u.run_id NOT IN (SELECT unnest(locked))
        OR (SELECT true FROM _sas.run_dependency a JOIN _sas.run w ON w.run_id = a.run_id
            WHERE a.after_run = u.run_id AND w.started_at IS NULL AND w.state <> 'stopped' LIMIT 1);
@@ -84,9 +83,9 @@ BEGIN
     PERFORM _sas.count_metric('purged', 0, 0, '', runs);
 END $$;
 
--- _sas.purge_versions(version_ids): of these versions that nobody has written, those that no run has and no
--- submit will get go, with those of their hooks. Who submits holds its version, see _sas.submit_runs; not for
--- a session.
+-- _sas.purge_versions(version_ids): deletes those of these generated versions that no run has and no submit
+-- will get, with those of their hooks. A submit locks its version, see _sas.submit_runs. Only the
+-- supervisor may call this.
 CREATE FUNCTION _sas.purge_versions(version_ids int[]) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -104,10 +103,9 @@ BEGIN
     DELETE FROM _sas.workflow_version v WHERE v.version_id = ANY (gone);
 END $$;
 
--- _sas.purge_ended(result, before, quantity, for_workflow): purges about so many runs that ended with this
--- result until
--- before, the oldest first; of one workflow only, or of all. Those that stay are tried again ten minutes
--- later, those that cannot be purged after an hour, with an alert.
+-- _sas.purge_ended(of_result, before, quantity, for_workflow): purges about quantity runs that ended with
+-- this result until "before", the oldest first; of one workflow, or of all. Runs that stay are tried again
+-- ten minutes later, runs that cannot be purged after an hour, with an alert.
 CREATE FUNCTION _sas.purge_ended(of_result text, before timestamptz, quantity int, for_workflow int,
                                  OUT runs bigint, OUT steps bigint, OUT attempts bigint)
 LANGUAGE plpgsql AS $$
@@ -138,7 +136,7 @@ BEGIN
     END IF;
     WITH gone AS (DELETE FROM _sas.finished_run e WHERE e.ctid = ANY (rows) RETURNING e.run_ids)
     SELECT array_agg(u) INTO taken FROM gone g CROSS JOIN LATERAL unnest(g.run_ids) u;
-    -- one that was taken up again since, and has ended once more, has another row
+    -- a run that was continued since, and has ended again, has another row
     ripe := ARRAY(SELECT r.run_id FROM _sas.run r JOIN _sas.workflow_version v USING (version_id)
                   WHERE r.run_id = ANY (taken) AND r.state = 'stopped' AND r.finished_at <= before
                       AND (for_workflow IS NULL OR v.workflow_id = for_workflow));
@@ -155,7 +153,7 @@ BEGIN
            array_agg(u.run_id)
     FROM unnest(ripe) WITH ORDINALITY AS u (run_id, n) JOIN _sas.run r ON r.run_id = u.run_id
     GROUP BY u.n = ANY (done.failed);
-    -- those of other workflows keep their time
+    -- runs of other workflows keep their retention time
     INSERT INTO _sas.finished_run (result, ended_at, run_ids)
     SELECT of_result, r.finished_at, array_agg(r.run_id)
     FROM _sas.run r WHERE for_workflow IS NOT NULL AND r.run_id = ANY (taken)
@@ -163,8 +161,8 @@ BEGIN
     GROUP BY r.finished_at;
 END $$;
 
--- _sas.forget_secrets(): values that secrets had are forgotten when no run is open that had begun before the
--- change, after a day at the earliest. Returns when to look again; null: there are none.
+-- _sas.forget_secrets(): deletes former values of secrets when no run is open that began before the change,
+-- after a day at the earliest. Returns when to check again; null: there are none.
 CREATE FUNCTION _sas.forget_secrets() RETURNS timestamptz
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -183,9 +181,8 @@ BEGIN
     RETURN due;
 END $$;
 
--- _sas.purge_tick(quantity): for the leading supervisor: purges one batch of what is over the time of its
--- setting.
--- Returns how much there was, and when the next will be due; null: never.
+-- _sas.purge_tick(quantity): the purge of the leading supervisor: deletes one batch of what is past the
+-- retention time of its setting. Returns how much there was, and when the next will be due; null: never.
 CREATE FUNCTION _sas.purge_tick(quantity int, OUT worked int, OUT next_due timestamptz)
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -221,7 +218,7 @@ BEGIN
     FROM _sas.purge_watches(quantity) p;
 END $$;
 
--- _sas.next_purge(): when the next run's time is over; null: never.
+-- _sas.next_purge(): when the retention time of the next run is over; null: never.
 CREATE FUNCTION _sas.next_purge() RETURNS timestamptz
 LANGUAGE sql STABLE AS $$
     SELECT min(e.ended_at + _sas.retain(k.result))
@@ -231,8 +228,8 @@ LANGUAGE sql STABLE AS $$
                         LIMIT 1) e
 $$;
 
--- _sas.purge_as(caller, older_than, results, workflow, quantity): what an operator wants gone before its
--- time.
+-- _sas.purge_as(caller, older_than, results, workflow, quantity): the body of sas.purge: purges runs before
+-- their retention time is over.
 CREATE FUNCTION _sas.purge_as(caller oid, older_than interval, results text[], workflow text, quantity int)
 RETURNS TABLE (runs bigint, steps bigint, attempts bigint, more boolean)
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
@@ -262,7 +259,7 @@ BEGIN
             HINT = 'Call it again while there are more.';
     END IF;
     IF workflow IS NOT NULL THEN
-        -- a dropped one has runs, too
+        -- a dropped workflow has runs, too
         SELECT w.workflow_id INTO flow FROM _sas.workflow w WHERE w.name = workflow
         ORDER BY w.dropped_at DESC NULLS FIRST LIMIT 1;
         IF NOT FOUND THEN

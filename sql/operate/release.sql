@@ -1,8 +1,8 @@
 -- SPDX-License-Identifier: PostgreSQL
 --
--- Release: a restored copy may call out from now on.
+-- Release: a restored copy may make calls from now on.
 
--- _sas.release_as(caller): see sas.release.
+-- _sas.release_as(caller): the body of sas.release.
 CREATE FUNCTION _sas.release_as(caller oid) RETURNS boolean
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE

@@ -1,6 +1,6 @@
 -- SPDX-License-Identifier: PostgreSQL
 --
--- Reply queues: what the application reads.
+-- Reply queues: the messages that applications read.
 
 CREATE FUNCTION _sas.read_replies_as(caller oid, queue text, quantity int)
 RETURNS TABLE (event text, run_id bigint, workflow text, key text, result text, output jsonb, error jsonb,

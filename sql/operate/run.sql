@@ -1,10 +1,11 @@
 -- SPDX-License-Identifier: PostgreSQL
 --
--- Operate: the verbs of operators about runs as a whole. An array is applied
--- or refused run by run, and both are reported: a refusal is a sentence that
--- says what state the run is in and what would work. Every act is written down.
--- The caller's session plans as it likes; these statements reach their rows by
--- an index, however small a table was when they were planned.
+-- Verbs of operators for runs as a whole. Each run of an array is applied or refused by itself, and
+-- reported: a refusal says which state the run is in, and what would work. Every action is recorded in the
+-- history.
+--
+-- The session of the caller may have any planner settings; these functions set their own, so that
+-- statements use an index however small a table was when they were planned.
 
 -- _sas.may_operate(caller, owner): may the caller act on runs of this owner?
 CREATE FUNCTION _sas.may_operate(caller oid, owner oid) RETURNS boolean
@@ -13,9 +14,9 @@ LANGUAGE sql STABLE AS $$
         OR _sas.has_level(caller, 'admin')
 $$;
 
--- _sas.lock_others(run_ids): locks runs of other roles, those that are free first. A session that holds one
--- may never end, and what is locked here waits for it, too: so it is waited for two seconds. Returns those
--- that are still held.
+-- _sas.lock_others(run_ids): locks runs of other roles, free ones first. A session that has locked a run
+-- may never end, and would block everything that is locked here; therefore each is waited for two seconds
+-- only. Returns the runs that are still locked by others.
 CREATE FUNCTION _sas.lock_others(run_ids bigint[]) RETURNS bigint[]
 LANGUAGE plpgsql SET lock_timeout = '2s' AS $$
 DECLARE
@@ -31,7 +32,8 @@ EXCEPTION WHEN lock_not_available OR deadlock_detected THEN
     RETURN ARRAY(SELECT u FROM unnest(rest) u EXCEPT SELECT l FROM unnest(_sas.lock_runs(rest)) l);
 END $$;
 
--- _sas.held_refusal(run_id, holder): that a session holds this run, and which: holder is the xmax of its row.
+-- _sas.held_refusal(run_id, holder): the text that a session has locked this run, and which; holder is the
+-- xmax of its row.
 CREATE FUNCTION _sas.held_refusal(run_id bigint, holder xid) RETURNS text
 LANGUAGE sql STABLE AS $$
     SELECT format('run %s is held by a transaction of another session%s; end it, or try again', run_id,
@@ -40,9 +42,9 @@ LANGUAGE sql STABLE AS $$
                    HAVING count(*) > 0))
 $$;
 
--- _sas.operate(caller, run_ids): the runs that an operator names, each once and in order, locked: waits for
--- other sessions, for long only where the run is the caller's own, and never holds up a worker for long. Only
--- what the caller may touch is locked. What has arrived for them counts before the verb does.
+-- _sas.operate(caller, run_ids): locks the runs that an operator names, each once and in order. Waits for
+-- other sessions; long only for the caller's own runs, so that no worker is held up for long. Only runs
+-- that the caller may act on are locked. Replies that have arrived for them count before the verb does.
 CREATE FUNCTION _sas.operate(caller oid, run_ids bigint[]) RETURNS _sas.named[]
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -75,9 +77,10 @@ BEGIN
         ORDER BY u);
 END $$;
 
--- _sas.refuse_data(caller, named, everybody): what a run is given, its owner says: with it an operator would
--- say what functions do with the rights of the owner. everybody: in each run members of that role alone say
--- it, as the input of a step. Else in runs of superusers only, as the output of a step settled by hand.
+-- _sas.refuse_data(caller, named, everybody): refuses runs to which the caller may not give data. Data of a
+-- run comes from its owner only, because an operator could otherwise control what functions do with the
+-- rights of the owner. everybody: this applies to the runs of all roles, as for the input of a step; else
+-- only to runs of superusers, as for the output of a step settled by hand.
 CREATE FUNCTION _sas.refuse_data(caller oid, named _sas.named[], everybody boolean) RETURNS _sas.named[]
 LANGUAGE sql STABLE AS $$
     SELECT coalesce(array_agg(CASE WHEN n.refused IS NOT NULL OR may.give THEN n
@@ -90,18 +93,18 @@ LANGUAGE sql STABLE AS $$
                             OR NOT everybody AND _sas.trusts(r.owner::oid, caller) AS give) may
 $$;
 
--- _sas.check_reason(reason): raises when it is longer than a reason is.
+-- _sas.check_reason(reason): raises an error if the reason is too long.
 CREATE FUNCTION _sas.check_reason(reason text) RETURNS void
 LANGUAGE sql AS $$
     SELECT _sas.check_bytes(octet_length(reason), 10000, '/reason', 'the reason')
 $$;
 
--- _sas.reason(reason): as the detail of an act; null when none was given.
+-- _sas.reason(reason): the reason as the detail of an action; null: none was given.
 CREATE FUNCTION _sas.reason(reason text) RETURNS jsonb
 LANGUAGE sql IMMUTABLE AS $$ SELECT CASE
     WHEN reason IS NOT NULL THEN jsonb_build_object('reason', reason) END $$;
 
--- _sas.describe_state(n): what state a run is in, as a sentence begins.
+-- _sas.describe_state(n): the beginning of a sentence about the state of a run.
 CREATE FUNCTION _sas.describe_state(n _sas.named) RETURNS text
 LANGUAGE sql IMMUTABLE AS $$
     SELECT format('run %s %s', n.run_id,
@@ -112,7 +115,7 @@ LANGUAGE sql IMMUTABLE AS $$
                        ELSE 'is ' || n.state END)
 $$;
 
--- _sas.refusal(verb, n): why the verb does not work on a run as it is, and what would.
+-- _sas.refusal(verb, n): why the verb does not work on a run in its state, and what would.
 CREATE FUNCTION _sas.refusal(verb text, n _sas.named) RETURNS text
 LANGUAGE sql IMMUTABLE AS $$
     SELECT coalesce(n.refused, _sas.describe_state(n) || '; ' || CASE verb
@@ -141,7 +144,7 @@ LANGUAGE sql IMMUTABLE AS $$
         END)
 $$;
 
--- _sas.report_runs(verb, named, changed): what a verb says of each run. Those that it changed are checked
+-- _sas.report_runs(verb, named, changed): what a verb reports about each run. Runs that it changed are read
 -- again.
 CREATE FUNCTION _sas.report_runs(verb text, named _sas.named[], changed bigint[])
 RETURNS TABLE (run_id bigint, step text, changed boolean, state text, result text, refused text)
@@ -181,10 +184,10 @@ BEGIN
     RETURN QUERY SELECT * FROM _sas.report_runs('pause', named, coalesce(reached, '{}'));
 END $$;
 
--- _sas.revoke_ends(run_ids, of_parent, moved): the pause wins. Of these runs, which are paused, those that a
--- rule has ended and of which nothing is undone go on when they are resumed. So do their children that were
--- to end with them, of those that the same pause has moved. A child of which something is undone cannot: it
--- ends at once, and its parent begins another one.
+-- _sas.revoke_ends(run_ids, of_parent, moved): a pause takes back ends that a rule has decided: those of
+-- these paused runs in which nothing is undone continue when they are resumed. So do their child runs that
+-- were to end with them, if the same pause has moved them. A child in which something is undone cannot
+-- continue: it ends at once, and its parent begins another one.
 CREATE FUNCTION _sas.revoke_ends(run_ids bigint[], of_parent boolean, moved bigint[]) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -204,17 +207,16 @@ BEGIN
                                      WHERE b.run_id = ANY (moved))) WHERE undone <> '{}';
 END $$;
 
--- _sas.continue_runs(run_ids, only_runs, only_nos): paused runs continue. only_runs, only_nos: of what has
--- failed, these steps only are tried again; the others stay as they are, and the run is paused for them again
+-- _sas.continue_runs(run_ids, only_runs, only_nos): continues paused runs. only_runs, only_nos: of the
+-- failed steps, only these are tried again; the others stay failed, and the run is paused for them again
 -- when nothing else is left to do.
---
--- Caller: holds the lock of the runs. Writes: run, step, ready, due. Wakes: what can claim their steps, the
--- scheduler, the supervisor.
+-- Caller: holds the lock of the runs. Writes: run, step, ready, message. Wakes: workers that can claim
+-- their steps, the scheduler, the supervisor.
 CREATE FUNCTION _sas.continue_runs(run_ids bigint[], only_runs bigint[] DEFAULT NULL,
-                               only_nos int[] DEFAULT NULL) RETURNS void
+                                   only_nos int[] DEFAULT NULL) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
-    -- their deadline passed while they were paused for something else: it is judged now
+    -- their deadline passed while they were paused for something else: it is handled now
     late bigint[] := ARRAY(SELECT r.run_id FROM _sas.run r
                            WHERE r.run_id = ANY (run_ids) AND r.deadline <= sas.now()
                              AND r.paused_for IS DISTINCT FROM 'its deadline has passed');
@@ -238,7 +240,7 @@ BEGIN
             THEN 'held' END)))
     FROM _sas.run r WHERE r.run_id = ANY (run_ids) AND r.state = 'paused';
 
-    -- what it was paused for is over; what was skipped stays a warning
+    -- the cause of the pause is over; the error of a skipped step stays, as a warning
     UPDATE _sas.run r SET error = NULL
     WHERE r.run_id = ANY (run_ids) AND r.abandon_as IS NULL AND r.error IS NOT NULL
       AND NOT EXISTS (SELECT FROM _sas.step s
@@ -262,8 +264,8 @@ BEGIN
     PERFORM _sas.wake('{}', true, true, '{}');
 END $$;
 
--- _sas.extend_deadlines(run_ids): those of these runs that are paused for their deadline have that of their
--- workflow again: a run must have an end.
+-- _sas.extend_deadlines(run_ids): runs among these that were paused because of their deadline get the
+-- deadline of their workflow again, from now on, because a run must have an end.
 CREATE FUNCTION _sas.extend_deadlines(run_ids bigint[]) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -284,8 +286,8 @@ BEGIN
     PERFORM _sas.due_by(next) WHERE next IS NOT NULL;
 END $$;
 
--- _sas.reopen_steps(run_ids, only_runs, only_nos): of runs that continue, what is deferred goes into the
--- queue, and what has failed and was not decided gets another window.
+-- _sas.reopen_steps(run_ids, only_runs, only_nos): puts deferred steps of runs that continue into the
+-- queue, and gives another window to failed steps that were not decided.
 CREATE FUNCTION _sas.reopen_steps(run_ids bigint[], only_runs bigint[], only_nos int[]) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -301,7 +303,7 @@ BEGIN
     LEFT JOIN (SELECT DISTINCT * FROM unnest(only_runs, only_nos) AS u (run_id, step_no)) o
         ON o.run_id = s.run_id AND o.step_no = s.step_no
     WHERE s.run_id = ANY (run_ids) AND s.request_id IS NULL AND s.waiting_until IS NULL
-      -- an undo that waits, for its run or a signal, has begun
+      -- an undo that waits for its child run or a signal has begun
       AND (s.state = 'ready' AND s.deferred
            OR s.state = 'compensating' AND s.waiting_kind IS DISTINCT FROM 'child'
               AND s.waiting_kind IS DISTINCT FROM 'signal'
@@ -338,7 +340,8 @@ BEGIN
 END $$;
 
 -- _sas.below(run_ids, states): those of these runs that are in one of these states, and the runs below them
--- that are; locked, in the order in which all verbs lock. root: which of these they are, or are below.
+-- that are; locked, in the order in which all verbs lock. root: the given run that this one is, or is
+-- below.
 CREATE FUNCTION _sas.below(run_ids bigint[], states text[]) RETURNS TABLE (root bigint, run_id bigint)
 LANGUAGE plpgsql AS $$
 #variable_conflict use_column
@@ -356,9 +359,8 @@ BEGIN
     SELECT b.root, b.run_id FROM below b JOIN locked l ON l.run_id = b.run_id;
 END $$;
 
--- _sas.set_priority_runs_as(...): as if it had been submitted with that priority; what is open of its
--- children is changed by as much.
--- What waits already is ranked again.
+-- _sas.set_priority_runs_as(...): the body of sas.set_priority_runs: as if the run had been submitted with
+-- that priority; its open child runs change by the same amount. Waiting steps get a new rank.
 CREATE FUNCTION _sas.set_priority_runs_as(caller oid, run_ids bigint[], priority int)
 RETURNS TABLE (run_id bigint, step text, changed boolean, state text, result text, refused text)
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off
@@ -378,7 +380,7 @@ BEGIN
     named := _sas.operate(caller, run_ids);
     ids := ARRAY(SELECT n.run_id FROM unnest(named) n WHERE n.refused IS NULL AND n.state <> 'stopped');
     IF ids <> '{}' THEN
-        -- children have larger ids than their parents, so that all verbs lock in one order
+        -- child runs have larger ids than their parents; so all verbs lock in the same order
         WITH RECURSIVE below AS (
             SELECT r.run_id, $3 + v.priority - r.priority AS delta FROM _sas.run r
             JOIN _sas.workflow_version v USING (version_id) WHERE r.run_id = ANY (ids)

@@ -1,9 +1,9 @@
 -- SPDX-License-Identifier: PostgreSQL
 --
--- Operate: another time for runs that have not begun.
+-- Another start time for runs that have not begun.
 
--- _sas.set_start_at_runs_as(...): as if it had been submitted with this start_at; null: with none. Its
--- deadline moves by as much.
+-- _sas.set_start_at_runs_as(...): the body of sas.set_start_at_runs: as if the run had been submitted with
+-- this start_at; null: without one. Its deadline moves by the same amount.
 -- Writes: run, message. Wakes: the scheduler, the supervisor.
 CREATE FUNCTION _sas.set_start_at_runs_as(caller oid, run_ids bigint[], start_at timestamptz)
 RETURNS TABLE (run_id bigint, step text, changed boolean, state text, result text, refused text)
@@ -30,7 +30,7 @@ BEGIN
     RETURN QUERY SELECT * FROM _sas.report_runs('set_start_at', named, ids);
 END $$;
 
--- _sas.refuse_start(named, start_at): one that must begin before cannot begin then.
+-- _sas.refuse_start(named, start_at): refuses runs whose start_before is not after this start_at.
 CREATE FUNCTION _sas.refuse_start(named _sas.named[], start_at timestamptz) RETURNS _sas.named[]
 LANGUAGE sql STABLE AS $$
     SELECT coalesce(array_agg(CASE WHEN n.refused IS NOT NULL OR r.start_before IS NULL OR $2 IS NULL
@@ -42,8 +42,8 @@ LANGUAGE sql STABLE AS $$
     FROM unnest(named) n LEFT JOIN _sas.run r ON r.run_id = n.run_id
 $$;
 
--- _sas.move_start(run_ids, start_at): the times of these runs, which have not begun, and the messages by
--- which they are looked at. A paused one gets its message when it is resumed.
+-- _sas.move_start(run_ids, start_at): changes the times of these runs, which have not begun, and the
+-- messages that check them. A paused run gets its message when it is resumed.
 CREATE FUNCTION _sas.move_start(run_ids bigint[], start_at timestamptz) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE

@@ -1,14 +1,14 @@
 -- SPDX-License-Identifier: PostgreSQL
 --
--- Mend: the verbs of operators about steps. A step is named as sas.steps shows
--- it; "pack" of a map stands for those of its elements to which the verb can
--- be applied, "pack[3]" for one element.
+-- Verbs of operators for steps. A step is named as in sas.steps; "pack" of a map means those of its
+-- elements to which the verb can be applied, "pack[3]" means one element.
 
--- _sas.retry_runs_as(...): what has failed gets another window, with its failures counted anew; what rests
--- before one has it now; what was skipped for a failure, or by an operator, is run. step null: all that has
--- failed. new_key: under another Idempotency-Key. That of a
--- call in doubt, or of a poll whose call has begun something, is given up only for a step that is named:
--- whoever does so says that it was not carried out, or is gone. A poll makes its call again then.
+-- _sas.retry_runs_as(...): the body of sas.retry_runs. Failed steps get another window, and their failures
+-- are counted from zero; steps in a cool-off get their window now; steps that were skipped for a failure, or
+-- by an operator, run. step null: all failed steps. new_key: under another Idempotency-Key. The key of a call
+-- in doubt, or of a poll whose call has begun something, is given up only for a step that is named: by that
+-- the operator states that the call was not carried out, or that what it began is gone. A poll then makes its
+-- call again.
 CREATE FUNCTION _sas.retry_runs_as(caller oid, run_ids bigint[], for_step text, new_key boolean)
 RETURNS TABLE (run_id bigint, step text, changed boolean, state text, result text, refused text)
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off
@@ -27,7 +27,8 @@ BEGIN
             USING ERRCODE = 'invalid_parameter_value', DETAIL = 'At /step.',
             HINT = 'Name the step without the element. Its failed elements are retried.';
     END IF;
-    -- the run of a retry by step continues, others that failed stay; an element counts for its step
+    -- after a retry by step the run continues, and other failed steps stay failed; an element counts for
+    -- its step
     SELECT * INTO p FROM _sas.pick_targets(named, targets, CASE WHEN $3 IS NULL THEN '{failed,undo,redo}'
                                    WHEN new_key THEN '{failed,undo,redo,resting,skipped,asking}'
                                    ELSE '{failed,undo,redo,resting,skipped}' END::text[]);
@@ -63,12 +64,13 @@ BEGIN
     FROM _sas.report_steps('retry', named, $3, p.fit, p.unfit) t;
 END $$;
 
--- _sas.give_new_keys(targets): what these steps, or their undos, are tried under from now on. What the call
--- of a poll has begun is forgotten. A call that succeeded, and whose middleware is next, keeps its key.
+-- _sas.give_new_keys(targets): gives these steps, or their undos, new keys for further attempts. What the
+-- call of a poll has begun is forgotten. A call that has succeeded, and whose middleware comes next, keeps
+-- its key.
 CREATE FUNCTION _sas.give_new_keys(targets _sas.target[]) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
-    -- the call of a step that failed with its fallback is that of the fallback
+    -- for a step that failed with its fallback, the call is that of the fallback
     WITH given AS (
         INSERT INTO _sas.override AS d (run_id, step_no, element, key, undo_key)
         SELECT t.run_id, CASE WHEN t.situation = 'failed' AND w.shape ? 'fallback'
@@ -94,8 +96,8 @@ BEGIN
         AND (s.in_doubt OR s.asks IS NOT NULL);
 END $$;
 
--- _sas.try_again(targets, by_step): these have another window, or, skipped, their first; their runs continue.
--- by_step: what else has failed there is left as it is.
+-- _sas.try_again(targets, by_step): gives these steps another window, or skipped ones their first; their runs
+-- continue. by_step: other failed steps stay failed.
 CREATE FUNCTION _sas.try_again(targets _sas.target[], by_step boolean) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -106,7 +108,7 @@ BEGIN
     PERFORM _sas.reopen_skipped(targets);
     paused := ARRAY(SELECT DISTINCT t.run_id FROM unnest(targets) t JOIN _sas.run r ON r.run_id = t.run_id
                     AND r.state = 'paused');
-    -- failed steps that were left aside by an earlier retry of another, in runs that continue
+    -- failed steps that an earlier retry of another step has left, in runs that continue
     SELECT array_agg(_sas.make_step_change(
                run_id => t.run_id, step_no => t.step_no, element => t.element, from_state => 'failed',
                to_state => 'ready', failure_count => 0))
@@ -131,8 +133,8 @@ BEGIN
     END IF;
 END $$;
 
--- _sas.end_rests(targets): what rests before another window, of a step or an undo, or before the next ask of
--- a poll, has it now.
+-- _sas.end_rests(targets): ends the cool-off of these steps, or undos, and the pause before the next status
+-- request of polls, now.
 CREATE FUNCTION _sas.end_rests(targets _sas.target[]) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
@@ -151,9 +153,9 @@ BEGIN
     END IF;
 END $$;
 
--- _sas.settle_named(caller, verb, run_ids, step, states, completed, output, given): what skip and
--- force_complete have in common. states: those that the verb can be applied to; given: the output as the
--- operator wrote it, for the record.
+-- _sas.settle_named(caller, verb, run_ids, for_step, states, completed, output, given): what skip and
+-- force_complete have in common. states: the situations to which the verb can be applied. given: the output
+-- as the operator wrote it, for the history.
 CREATE FUNCTION _sas.settle_named(caller oid, verb text, run_ids bigint[], for_step text, states text[],
                                   completed boolean, output jsonb, given jsonb)
 RETURNS TABLE (run_id bigint, step text, changed boolean, state text, result text, refused text)
@@ -196,12 +198,11 @@ BEGIN
                                                  'redo}', true, coalesce($4, 'null'), $4);
 END $$;
 
--- _sas.settle(targets, completed, output): an operator says what became of these steps, or of their undos:
+-- _sas.settle(targets, completed, output): stores an operator's decision on these steps, or on their undos:
 -- they are completed, or skipped.
---
--- Caller: holds the lock of the runs, and of what is ready of them. Writes: ready, due, step, run.
--- Wakes: agent workers, to stop a call that is decided over. Next: what follows in runs that continue is
--- _sas.settled_forward, in others _sas.close_steps; what a rule paused is resumed.
+-- Caller: holds the lock of the runs, and of their ready rows. Writes: ready, message, step, run. Wakes:
+-- agent workers, to stop a call that is decided. Next: _sas.settled_forward in runs that continue,
+-- _sas.close_steps in others; runs that a rule paused are resumed.
 CREATE FUNCTION _sas.settle(targets _sas.target[], completed boolean, output jsonb) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -259,15 +260,15 @@ BEGIN
                                        JOIN _sas.run r ON r.run_id = c.run_id
                                            AND r.abandon_as IS NULL), completed);
     PERFORM _sas.undone_substitute(changes) WHERE completed;
-    -- of a run that cannot continue, what was open is closed; what had failed was not open any more
+    -- in a run that cannot go on, open steps are closed; failed steps were not open any more
     PERFORM _sas.close_steps(array_agg(c.run_id)) FROM unnest(changes) c
         JOIN _sas.run r ON r.run_id = c.run_id AND r.abandon_as IS NOT NULL WHERE c.from_state <> 'failed'
         HAVING count(*) > 0;
     PERFORM _sas.free_slots(ids), _sas.resume_settled(ids);
 END $$;
 
--- _sas.resume_settled(run_ids): those of these runs that a rule paused go on when nothing that failed is left
--- in them.
+-- _sas.resume_settled(run_ids): continues those of these runs that a rule has paused and in which no failed
+-- step is left.
 CREATE FUNCTION _sas.resume_settled(run_ids bigint[]) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
@@ -284,14 +285,14 @@ BEGIN
     HAVING count(*) > 0;
 END $$;
 
--- _sas.settled_forward(changes, completed): what follows in runs that continue.
+-- _sas.settled_forward(changes, completed): does what follows in runs that continue.
 CREATE FUNCTION _sas.settled_forward(changes _sas.step_change[], completed boolean) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
     ok record;
 BEGIN
     IF completed THEN
-        -- undone by hand: its fallback is next
+        -- undone by hand: its fallback begins
         PERFORM _sas.fall_back(array_agg(c.run_id), array_agg(c.step_no), array_agg(c.element))
             FROM unnest(changes) c WHERE c.to_state = 'compensated' HAVING count(*) > 0;
         SELECT array_agg(c.run_id) AS run_ids, array_agg(c.step_no) AS step_nos,

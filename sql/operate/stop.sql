@@ -1,11 +1,10 @@
 -- SPDX-License-Identifier: PostgreSQL
 --
 -- Stop: the verbs that end runs, undo them, and start them again.
---
---	             what is running        what is done    result
---	cancel       stopped at once        undone          cancelled
---	compensate   left to end            undone          compensated
---	halt         stopped at once        left standing   error
+--   verb         running steps       completed steps    result
+--   cancel       stopped at once     undone             cancelled
+--   compensate   go on to their end  undone             compensated
+--   halt         stopped at once     left as they are   error
 
 CREATE FUNCTION _sas.cancel_runs_as(caller oid, run_ids bigint[], reason text)
 RETURNS TABLE (run_id bigint, step text, changed boolean, state text, result text, refused text)
@@ -28,7 +27,8 @@ BEGIN
     RETURN QUERY SELECT * FROM _sas.report_runs('cancel', named, ids);
 END $$;
 
--- _sas.halt_runs_as(...): raises an alert for each: somebody has to look after what was left standing.
+-- _sas.halt_runs_as(...): the body of sas.halt_runs. It raises an alert for each run, because an operator
+-- has to check the effects that remain.
 CREATE FUNCTION _sas.halt_runs_as(caller oid, run_ids bigint[], reason text)
 RETURNS TABLE (run_id bigint, step text, changed boolean, state text, result text, refused text)
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off
@@ -45,8 +45,8 @@ BEGIN
                             NULL, u.id, NULL) FROM unnest(ids) WITH ORDINALITY AS u (id, n) ORDER BY u.n));
         PERFORM _sas.record(caller, ids, 'halt', NULL, _sas.reason(reason));
         PERFORM _sas.raise_alert('halted', 'halted',
-                           -- a name would bring its collation along, and the look-up of the alert would find
-                           -- no index
+                           -- a value of type name would bring its collation along, and the lookup of the
+                           -- alert would not use the index
                            format('%s; %s', who, l.standing), NULL, u,
                            private => format('%s%s; %s', who, ': ' || reason, l.standing))
         FROM unnest(ids) u
@@ -58,7 +58,7 @@ BEGIN
     RETURN QUERY SELECT * FROM _sas.report_runs('halt', named, ids);
 END $$;
 
--- _sas.left_standing(run_id): in words, what a run has done that is not undone.
+-- _sas.left_standing(run_id): the effects of a run that are not undone, in words.
 CREATE FUNCTION _sas.left_standing(run_id bigint) RETURNS text
 LANGUAGE plpgsql STABLE AS $$
 BEGIN
@@ -77,13 +77,13 @@ BEGIN
           WHERE s.run_id = $1 AND NOT (s.element = 0 AND coalesce(w.shape ?| '{each,repeat}', false))
             AND (s.state IN ('succeeded', 'skipped') AND s.completion IS NOT NULL OR s.state = 'failed'
                  AND (s.in_doubt OR s.asks IS NOT NULL)
-                 -- what a worker holds, but for a function: that is rolled back
+                 -- claimed steps, except functions, which are rolled back
                  OR s.state = 'running' AND s.request_id IS NOT NULL
                  AND (s.in_doubt OR NOT _sas.is_function(s.run_id, s.step_no, s.element, w.lane, false)))
           ORDER BY s.step_no, s.element LIMIT 20) x);
 END $$;
 
--- _sas.can_undo(run_id): has this run that has stopped done anything whose undo could be made?
+-- _sas.can_undo(run_id): does this stopped run have completed steps that can be undone?
 CREATE FUNCTION _sas.can_undo(run_id bigint) RETURNS boolean
 LANGUAGE plpgsql STABLE AS $$
 BEGIN
@@ -92,9 +92,9 @@ BEGIN
                    CROSS JOIN LATERAL _sas.to_undo(r.run_id, r.version_id, 'compensate') WHERE r.run_id = $1);
 END $$;
 
--- _sas.compensate_runs_as(...): open runs are undone as if a rule had said so; runs that have stopped are
--- taken back, as far as they have not been. A child run is undone by its parent only, as long as that is
--- open.
+-- _sas.compensate_runs_as(...): the body of sas.compensate_runs. Open runs are undone as if a rule had
+-- decided it. Stopped runs are undone as far as they were not. As long as its parent is open, only the
+-- parent undoes a child run.
 CREATE FUNCTION _sas.compensate_runs_as(caller oid, run_ids bigint[], reason text)
 RETURNS TABLE (run_id bigint, step text, changed boolean, state text, result text, refused text)
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off
@@ -137,10 +137,10 @@ BEGIN
     RETURN QUERY SELECT * FROM _sas.report_runs('compensate', named, open || over);
 END $$;
 
--- _sas.rerun_runs_as(...): a run with the same input, labels, priority and reply queue, of the current
--- version, submitted as its owner.
--- Its key is handed over. Only the owner, or a member, may have it planned by functions again: they run with
--- the rights of the owner inside this session.
+-- _sas.rerun_runs_as(...): the body of sas.rerun_runs: submits a run with the same input, labels, priority
+-- and reply queue, of the current version, as the owner of the run. The new run takes over the key. If
+-- functions plan it, only the owner or a member may call this: they run with the rights of the owner inside
+-- this session.
 CREATE FUNCTION _sas.rerun_runs_as(caller oid, run_ids bigint[])
 RETURNS TABLE (run_id bigint, step text, changed boolean, state text, result text, refused text,
                new_run_id bigint)
@@ -169,8 +169,8 @@ BEGIN
     END LOOP;
 END $$;
 
--- _sas.submit_again(caller, run_id): submits a run like this one; made is null when that did not work, and
--- why says why.
+-- _sas.submit_again(caller, for_run): submits a run like this one. made is null if that was not possible;
+-- then why says the reason.
 CREATE FUNCTION _sas.submit_again(caller oid, for_run bigint, OUT made bigint, OUT why text)
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -207,7 +207,7 @@ BEGIN
                            AND k.workflow_id = r.workflow_id AND k.key = r.key));
             RETURN;
         END IF;
-        -- a plan says itself what it masks
+        -- a plan has a mask of its own
         SELECT _sas.shown_version(caller, x, v) INTO why FROM _sas.run x
         CROSS JOIN LATERAL _sas.version_to_submit(r.owner::oid, r.workflow, NULL, r.workflow_id) v
         WHERE x.run_id = for_run AND NOT v.planned;

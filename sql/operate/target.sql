@@ -1,18 +1,24 @@
 -- SPDX-License-Identifier: PostgreSQL
 --
--- Target: which steps a verb of an operator names, in which situation they are, and what it reports.
+-- Targets: which steps a verb of an operator names, what can be done to them, and what the verb reports.
 
--- _sas.situation(...): what a verb can do to a step, in one word:
---	stopped     its run has stopped            waiting    its turn has not come
---	ended       it has ended                   ready      may be claimed, or is deferred
---	running     a worker holds it              deciding   failed, and the supervisor has not looked
---	failed      for good, undecided            resting    until another window
---	suspended   waits for a signal, a time         asking     a poll, until the next ask
---	inner       waits for its elements, its child or its fallback
---	undo        its undo failed or rests; due: may be claimed; undoing: is on its way
---	aside       failed, and its map runs through before anything is done about that
---	redo        the same before its fallback; stood_in: failed in the stead of another step
---	skipped     for a failure, or by an operator; see _sas.can_run_later
+-- _sas.situation(...): one word for what a verb can do to a step:
+--   stopped     its run has stopped
+--   waiting     it waits for other steps
+--   ready       it may be claimed, or is deferred
+--   running     a worker holds it
+--   suspended   it waits for a signal or a time
+--   asking      it is a poll that waits for its next status request
+--   inner       it waits for its elements, its child run or its fallback
+--   deciding    it has failed, and the supervisor has not decided yet
+--   resting     it waits for another window
+--   failed      it has failed for good, and is undecided
+--   aside       it has failed, and its map runs through before anything follows from that
+--   skipped     it was skipped for a failure, or by an operator; see _sas.can_run_later
+--   ended       it has ended
+--   undo        its undo has failed or waits; due: its undo may be claimed; undoing: its undo is in progress
+--   redo        the same for an undo before its fallback
+--   stood_in    it is a fallback that has failed
 CREATE FUNCTION _sas.situation(r _sas.run, s _sas.step, queued boolean, stands_in boolean) RETURNS text
 LANGUAGE sql IMMUTABLE AS $$
     SELECT CASE WHEN r.state = 'stopped' THEN 'stopped'
@@ -39,9 +45,8 @@ LANGUAGE sql IMMUTABLE AS $$
                 ELSE 'ended' END
 $$;
 
--- _sas.targets(named, step): the steps of these runs that the name stands for; all steps when it is null.
--- Those of a run that has none of that
--- name: none. What may be claimed is locked first, so that no claim changes what is said here.
+-- _sas.targets(named, step): the steps of these runs that the name means; null: all steps. None in a run
+-- without a step of that name. Ready rows are locked first, so that no claim changes what is reported here.
 CREATE FUNCTION _sas.targets(named _sas.named[], step text) RETURNS _sas.target[]
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -88,7 +93,7 @@ BEGIN
         ORDER BY r.run_id, w.step_no, e.element);
 END $$;
 
--- _sas.applicable_steps(verb): to which steps a verb can be applied, as a sentence ends.
+-- _sas.applicable_steps(verb): the end of a sentence: to which steps a verb can be applied.
 CREATE FUNCTION _sas.applicable_steps(verb text) RETURNS text
 LANGUAGE sql IMMUTABLE AS $$
     SELECT CASE verb WHEN 'retry' THEN 'only a step that has failed, was skipped for a failure or by an '
@@ -145,24 +150,25 @@ LANGUAGE sql STABLE AS $$
              ELSE 'waits for another window; ' || _sas.applicable_steps(verb) END END)
 $$;
 
--- _sas.pick_targets(named, targets, situations): of the targets of each run, those in one of these
--- situations; of a run that has none of them the first target, so that it can be told of. An element counts
--- rather than its step.
+-- _sas.pick_targets(named, targets, situations): fit: the targets that are in one of these situations.
+-- unfit: for a run without any, its first target, so that it can be reported. An element comes before its
+-- step.
 CREATE FUNCTION _sas.pick_targets(named _sas.named[], targets _sas.target[], situations text[],
-                          OUT fit _sas.target[], OUT unfit _sas.target[])
+                                  OUT fit _sas.target[], OUT unfit _sas.target[])
 LANGUAGE plpgsql AS $$
 BEGIN
     fit := ARRAY(SELECT ROW(t.*)::_sas.target FROM unnest(targets) t WHERE t.situation = ANY (situations)
                  ORDER BY t.run_id, t.step_no, t.element);
     unfit := ARRAY(SELECT DISTINCT ON (t.run_id) ROW(t.*)::_sas.target FROM unnest(targets) t
                    LEFT JOIN unnest(fit) f ON f.run_id = t.run_id
-                   -- the open end of an include is told of when it has failed, else the include as a whole
+                   -- if the opening step of an include has failed, it is reported; else the include as a
+                   -- whole
                    WHERE f.run_id IS NULL ORDER BY t.run_id, t.element, t.step_no DESC);
 END $$;
 
--- _sas.report_steps(verb, named, for_step, done, unfit): what a verb about steps says of each run.
+-- _sas.report_steps(verb, named, for_step, done, unfit): what a verb about steps reports for each run.
 CREATE FUNCTION _sas.report_steps(verb text, named _sas.named[], for_step text, done _sas.target[],
-                                unfit _sas.target[])
+                                  unfit _sas.target[])
 RETURNS TABLE (run_id bigint, step text, changed boolean, state text, result text, refused text)
 LANGUAGE sql STABLE AS $$
     SELECT n.run_id, coalesce(d.label, u.label, $3), d.run_id IS NOT NULL, coalesce(r.state, n.state),
@@ -176,8 +182,8 @@ LANGUAGE sql STABLE AS $$
     ORDER BY n.run_id, d.step_no, d.element
 $$;
 
--- _sas.close_held(done): an operator has dealt with steps of runs that go on beside what failed: their alerts
--- close, and are raised again for what still stands when such a run is paused.
+-- _sas.close_held(done): an operator has decided on steps of runs that go on beside a failure: closes their
+-- alerts; an alert is raised again if the run is paused for what remains.
 CREATE FUNCTION _sas.close_held(done _sas.target[]) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -187,14 +193,14 @@ BEGIN
     PERFORM _sas.close_alerts_of(held) WHERE held <> '{}';
 END $$;
 
--- _sas.record_steps(caller, done, act, detail): a row of sas.history for each step that was acted on.
+-- _sas.record_steps(caller, done, act, detail): writes a row of sas.history for each of these steps.
 CREATE FUNCTION _sas.record_steps(caller oid, done _sas.target[], act text, detail jsonb) RETURNS void
 LANGUAGE sql AS $$
     INSERT INTO _sas.operator_action (run_id, at, role, act, step, detail)
     SELECT d.run_id, sas.now(), pg_get_userbyid(caller), act, d.label, detail FROM unnest(done) d
 $$;
 
--- _sas.must_name(step): verbs that settle a step want to be told which.
+-- _sas.must_name(step): raises an error without a step: verbs that settle a step need its name.
 CREATE FUNCTION _sas.must_name(step text) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN

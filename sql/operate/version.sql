@@ -1,8 +1,9 @@
 -- SPDX-License-Identifier: PostgreSQL
 --
--- Version: open runs go on with another version of their workflow, mostly a mended one.
+-- Version: open runs continue with another version of their workflow, usually a repaired one.
 
--- _sas.set_version_runs_as(caller, run_ids, version): null: the one that a new run of its owner would have.
+-- _sas.set_version_runs_as(caller, run_ids, version): the body of sas.set_version_runs. version null: the
+-- version that a new run of its owner would get.
 CREATE FUNCTION _sas.set_version_runs_as(caller oid, run_ids bigint[], version int)
 RETURNS TABLE (run_id bigint, step text, changed boolean, state text, result text, refused text)
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off
@@ -16,7 +17,7 @@ DECLARE
     ids bigint[] := '{}';
     versions int[] := '{}';
 BEGIN
-    -- no claim changes what is found
+    -- locks the ready rows, so that no claim changes what is found below
     PERFORM FROM _sas.ready q WHERE q.run_id = ANY (ARRAY(SELECT n.run_id FROM unnest(named) n
                                                           WHERE n.refused IS NULL))
         ORDER BY q.run_id, q.step_no, q.element FOR UPDATE;
@@ -41,7 +42,8 @@ BEGIN
     RETURN QUERY SELECT * FROM _sas.report_runs('set_version', named, ids);
 END $$;
 
--- _sas.set_version_as(caller, for_run, version): the same of one run; raises while a step of it is claimed.
+-- _sas.set_version_as(caller, for_run, version): the same for one run; raises an error while a step of it
+-- is claimed.
 CREATE FUNCTION _sas.set_version_as(caller oid, for_run bigint, version int)
 RETURNS TABLE (run_id bigint, step text, changed boolean, state text, result text, refused text)
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -59,14 +61,14 @@ BEGIN
     WHERE said.run_id IS NOT NULL;
 END $$;
 
--- _sas.is_claimed(run_id): does somebody hold a step of this run, or wait with its answer?
+-- _sas.is_claimed(run_id): is a step of this run claimed, or does a reply to it wait for the run?
 CREATE FUNCTION _sas.is_claimed(run_id bigint) RETURNS boolean
 LANGUAGE sql STABLE AS $$
     SELECT EXISTS (SELECT FROM _sas.step s WHERE s.run_id = $1 AND s.request_id IS NOT NULL)
         OR EXISTS (SELECT FROM _sas.answer a WHERE a.run_id = $1)
 $$;
 
--- _sas.version_for(run, wanted): what a new run of its owner would have, of this workflow.
+-- _sas.version_for(r, wanted): the version of this workflow that a new run of its owner would get.
 CREATE FUNCTION _sas.version_for(r _sas.run, wanted int) RETURNS _sas.workflow_version
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -77,8 +79,8 @@ BEGIN
     RETURN _sas.version_to_submit(r.owner, f.name, wanted, f.workflow_id);
 END $$;
 
--- _sas.shown_version(caller, run, v): why nobody but its owner lets this run go on, or run again, with that
--- version; null: he does, or it masks all that is masked now.
+-- _sas.shown_version(caller, r, v): why only its owner may continue, or repeat, this run with that version;
+-- null: the caller is the owner, or the version masks everything that is masked now.
 CREATE FUNCTION _sas.shown_version(caller oid, r _sas.run, v _sas.workflow_version) RETURNS text
 LANGUAGE sql STABLE AS $$
     SELECT format('version %s of the workflow does not mask all that run %s masks; role "%s" itself can do '
@@ -88,13 +90,13 @@ LANGUAGE sql STABLE AS $$
       AND NOT coalesce(o.mask, '{}') <@ coalesce(v.mask, '{}')
 $$;
 
--- _sas.written_version(version_id): the number of the version that somebody wrote.
+-- _sas.written_version(id): the number of the version that a user has written.
 CREATE FUNCTION _sas.written_version(id int) RETURNS int
 LANGUAGE sql STABLE AS $$
     SELECT coalesce(v.of_version, v.version) FROM _sas.workflow_version v WHERE v.version_id = id
 $$;
 
--- _sas.begun_steps(run_id): the steps of a run that something is known of, but that others wait for them.
+-- _sas.begun_steps(run_id): the steps of a run that have begun; steps that only wait for others have not.
 CREATE FUNCTION _sas.begun_steps(run_id bigint) RETURNS int[]
 LANGUAGE sql STABLE AS $$
     SELECT ARRAY(SELECT s.step_no FROM _sas.step s
@@ -105,8 +107,8 @@ LANGUAGE sql STABLE AS $$
                  SELECT q.step_no FROM _sas.queue_slot q WHERE q.run_id = $1)
 $$;
 
--- _sas.unfit_version(run, v): why this run cannot go on with that version; null: it can.
--- Caller: holds the lock of the run, and of what is ready of it.
+-- _sas.unfit_version(r, v): why this run cannot continue with that version; null: it can.
+-- Caller: holds the lock of the run, and of its ready rows.
 CREATE FUNCTION _sas.unfit_version(r _sas.run, v _sas.workflow_version) RETURNS text
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -144,8 +146,8 @@ BEGIN
     RETURN NULL;
 END $$;
 
--- _sas.step_difference(run, o, n): in what a step that has begun differs in another version, as the sentence
--- above ends; null: in nothing that matters to what it has done.
+-- _sas.step_difference(r, o, n): how a step that has begun differs in another version, as the end of the
+-- sentence above; null: in nothing that matters for what it has done.
 CREATE FUNCTION _sas.step_difference(r _sas.run, o _sas.workflow_step, n _sas.workflow_step) RETURNS text
 LANGUAGE sql STABLE AS $$
     SELECT CASE
@@ -167,7 +169,7 @@ LANGUAGE sql STABLE AS $$
           WHERE n.shape -> e IS DISTINCT FROM o.shape -> e) k
 $$;
 
--- _sas.names_before(w): the steps that come directly before it.
+-- _sas.names_before(w): the steps that come directly before this one.
 CREATE FUNCTION _sas.names_before(w _sas.workflow_step) RETURNS text[]
 LANGUAGE sql STABLE AS $$
     SELECT array_agg(p.name ORDER BY p.name) FROM _sas.workflow_edge e
@@ -175,10 +177,11 @@ LANGUAGE sql STABLE AS $$
     WHERE e.version_id = w.version_id AND e.to_no = w.step_no
 $$;
 
--- _sas.move_to_versions(run_ids, version_ids): these runs go on with these versions. What has begun keeps
--- what is known of it, under its new number; what has not is found again from what has ended. Caller: holds
--- the locks of the runs, and of what is ready of them. Writes: run, and all that has steps. Next:
--- _sas.make_ready for what can begin; _sas.end_of_steps where nothing is left to do.
+-- _sas.move_to_versions(run_ids, version_ids): continues these runs with these versions. Steps that have
+-- begun keep their state, under their new number. The state of the others is derived again from the steps
+-- that have ended.
+-- Caller: holds the locks of the runs, and of their ready rows. Writes: run, and all tables with steps.
+-- Next: _sas.make_ready for what can begin; _sas.end_of_steps if nothing is left to do.
 CREATE FUNCTION _sas.move_to_versions(run_ids bigint[], version_ids int[]) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -217,7 +220,7 @@ BEGIN
     PERFORM _sas.find_ready(run_ids);
 END $$;
 
--- _sas.first_steps(v): how many steps of this version wait for none.
+-- _sas.first_steps(v): how many steps of this version depend on no other step.
 CREATE FUNCTION _sas.first_steps(v _sas.workflow_version) RETURNS int
 LANGUAGE sql STABLE AS $$
     SELECT CASE WHEN ($1).step_count = 0 THEN (($1).finalize_no IS NOT NULL)::int
@@ -226,8 +229,8 @@ LANGUAGE sql STABLE AS $$
                    AND w.step_no IS DISTINCT FROM ($1).finalize_no) END
 $$;
 
--- _sas.close_forgotten(run_ids, step_nos): of these steps, which have not begun, those that were ready are
--- not open any more.
+-- _sas.close_forgotten(run_ids, step_nos): those of these steps, which have not begun, that were ready do
+-- not count as open any more.
 CREATE FUNCTION _sas.close_forgotten(run_ids bigint[], step_nos int[]) RETURNS void
 LANGUAGE sql AS $$
     UPDATE _sas.run r SET open_steps = r.open_steps - x.n
@@ -246,8 +249,8 @@ LANGUAGE sql AS $$
     WHERE r.run_id = x.run_id
 $$;
 
--- _sas.find_ready(run_ids): of runs whose steps have been given other ones beside them: what can begin, what
--- waits for fewer than it would from the start, and the runs of which nothing is left to do.
+-- _sas.find_ready(run_ids): for runs whose steps have other predecessors now: makes ready what can begin,
+-- stores how many steps each waiting step still waits for, and ends runs that have nothing left to do.
 CREATE FUNCTION _sas.find_ready(run_ids bigint[]) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE

@@ -1,20 +1,19 @@
 -- SPDX-License-Identifier: PostgreSQL
 --
--- Inline: a run is carried to its end in the session that tests it, without
--- workers and network. The same claims, replies and ticks as the workers',
--- called one after the other for the runs of this family only: the run, its
--- children and its hooks. When nothing is left to do at this instant the clock
--- jumps to the next that something is due at.
+-- Inline: runs a run to its end in the session that tests it, without workers and network. It uses the same
+-- claims, replies and ticks as the workers, called one after the other, only for the runs of this family:
+-- the run, its child runs and its hook runs. When nothing is left to do at this instant, the clock jumps to
+-- the next instant at which something is due.
 --
--- Nothing that relates runs to each other is touched, so that no session and no
--- worker waits for a test: no place under a key, no queue; no rate, place or
--- breaker of an agent. Claims are made in lanes of their own, under leases of worker -1.
+-- A test touches nothing that relates runs to each other, so that no session and no worker waits for a
+-- test: no slot under a concurrency key, no queue; no rate, slot or breaker of an agent. Claims are made in
+-- lanes of their own, under leases of worker -1.
 
--- _sas.inline_lane(): the lanes of a test begin here.
+-- _sas.inline_lane(): the first lane of tests.
 CREATE FUNCTION _sas.inline_lane() RETURNS int
 LANGUAGE sql IMMUTABLE AS $$ SELECT 1000000000 $$;
 
--- _sas.inline_family(root): the run, its children and its hooks.
+-- _sas.inline_family(root): the run, its child runs and its hook runs.
 CREATE FUNCTION _sas.inline_family(root bigint) RETURNS bigint[]
 LANGUAGE plpgsql STABLE AS $$
 BEGIN
@@ -29,8 +28,8 @@ BEGIN
         SELECT f.run_id FROM f);
 END $$;
 
--- _sas.carry_inline(root, until): all that there is to do, up to that instant; null: until nothing is left
--- but deadlines.
+-- _sas.carry_inline(root, until): does everything that there is to do, up to that instant; null: until only
+-- deadlines are left.
 CREATE FUNCTION _sas.carry_inline(root bigint, until timestamptz) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -57,7 +56,7 @@ BEGIN
     END IF;
 END $$;
 
--- _sas.inline_tick(root, ids): something that is to be done at this instant; false: nothing is.
+-- _sas.inline_tick(root, ids): does something that is due at this instant; false: nothing is.
 CREATE FUNCTION _sas.inline_tick(root bigint, ids bigint[]) RETURNS boolean
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -96,7 +95,7 @@ BEGIN
     RETURN moved OR _sas.send_stub_signals(ids) OR _sas.claim_inline(ids);
 END $$;
 
--- _sas.inline_next(root, ids): when something is due next; null: nothing is, but deadlines and start_before.
+-- _sas.inline_next(root, ids): when something is due next; null: nothing but deadlines and start_before.
 CREATE FUNCTION _sas.inline_next(root bigint, ids bigint[]) RETURNS timestamptz
 LANGUAGE plpgsql STABLE AS $$
 DECLARE
@@ -108,14 +107,14 @@ BEGIN
           WHERE d.actor IN ('s', 'v') AND d.run_id = ANY (ids)
           UNION ALL SELECT f.at, false FROM _sas.stub_flight f WHERE f.run_id = ANY (ids)
           UNION ALL SELECT w.at, false FROM _sas.awaited_signals(ids) w) AS x (at, guard);
-    -- a deadline ends what would have come later
+    -- a deadline ends whatever would come later
     RETURN CASE WHEN next_at IS NOT NULL THEN least(next_at, deadline) END;
 END $$;
 
 -- claims ------------------------------------------------------------------------------
 
--- _sas.claim_inline(ids): claims what is ready: functions are carried out, calls and tasks begin. False:
--- nothing is.
+-- _sas.claim_inline(ids): claims ready steps: functions are called, calls and tasks begin. False: nothing
+-- is ready.
 CREATE FUNCTION _sas.claim_inline(ids bigint[]) RETURNS boolean
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -125,7 +124,7 @@ DECLARE
     functions boolean;
     begun int := 0;
 BEGIN
-    -- what is before a closed door waits
+    -- steps of an agent whose breaker is open wait
     WITH moved AS (
         UPDATE _sas.ready q SET lane = base + _sas.lane_now(q.run_id, q.step_no, q.element, q.undo, w.lane)
         FROM _sas.run r, _sas.workflow_step w
@@ -150,7 +149,7 @@ BEGIN
     RETURN begun > 0;
 END $$;
 
--- _sas.claim_stub_calls(lanes): calls, which then wait to be composed. How many.
+-- _sas.claim_stub_calls(lanes): claims calls, which then wait to be sent. Returns how many.
 CREATE FUNCTION _sas.claim_stub_calls(lanes int[]) RETURNS int
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -168,8 +167,8 @@ BEGIN
     RETURN begun;
 END $$;
 
--- _sas.claim_stub_tasks(lanes): tasks of outside agents; one whose input cannot be made has failed for good.
--- How many.
+-- _sas.claim_stub_tasks(lanes): claims tasks of outside agents; a task whose input cannot be built fails
+-- for good. Returns how many.
 CREATE FUNCTION _sas.claim_stub_tasks(lanes int[]) RETURNS int
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -187,7 +186,7 @@ BEGIN
     RETURN coalesce(cardinality(batch.claimed), 0);
 END $$;
 
--- _sas.invoke_inline(lane): function steps, one after the other, each in a subtransaction of its own, as the
+-- _sas.invoke_inline(lane): calls function steps, one after the other, each in a subtransaction, as the
 -- owner of its run.
 CREATE FUNCTION _sas.invoke_inline(lane int) RETURNS int
 LANGUAGE plpgsql AS $$
@@ -216,18 +215,18 @@ END $$;
 
 -- flights -----------------------------------------------------------------------------
 
--- _sas.move_stub_flight(f): its time has come: an attempt begins, or its answer is there, or its window is
--- over.
+-- _sas.move_stub_flight(f): the next instant of this call has come: an attempt begins, its answer arrives,
+-- or its window is over.
 CREATE FUNCTION _sas.move_stub_flight(f _sas.stub_flight) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
     IF NOT EXISTS (SELECT FROM _sas.step s WHERE s.run_id = f.run_id AND s.step_no = f.step_no
                    AND s.element = f.element AND s.request_id = f.request_id) THEN
-        -- its claim holds no more: nothing is said of it
+        -- its claim does not hold any more: there is nothing to write
         DELETE FROM _sas.stub_flight x WHERE x.run_id = f.run_id AND x.step_no = f.step_no
             AND x.element = f.element;
     ELSIF f.last_by <= sas.now() THEN
-        -- past complete-by nothing is said; the lease tells of it
+        -- after complete_by there is no reply; the lease expires
         DELETE FROM _sas.stub_flight x WHERE x.run_id = f.run_id AND x.step_no = f.step_no
             AND x.element = f.element;
         UPDATE _sas.lease l SET next_by = sas.now() WHERE l.lease_id = f.lease_id;
@@ -240,7 +239,7 @@ BEGIN
     END IF;
 END $$;
 
--- _sas.begin_stub_attempt(f): composes what would be sent, and finds the answer and when it comes.
+-- _sas.begin_stub_attempt(f): builds what would be sent, and finds the answer and when it arrives.
 CREATE FUNCTION _sas.begin_stub_attempt(f _sas.stub_flight) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -278,7 +277,7 @@ BEGIN
     WHERE x.run_id = f.run_id AND x.step_no = f.step_no AND x.element = f.element;
 END $$;
 
--- _sas.stub_answer(f, sent): what the last stub that fits answers; an error when none does.
+-- _sas.stub_answer(f, sent): the answer of the last stub that matches; an error if none does.
 CREATE FUNCTION _sas.stub_answer(f _sas.stub_flight, sent jsonb) RETURNS jsonb
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -319,7 +318,7 @@ BEGIN
     RETURN made.result;
 END $$;
 
--- _sas.answer_stub_call(f): the worker's judgement of the answer: a verdict, or another attempt after a
+-- _sas.answer_stub_call(f): judges the answer as a worker does: a verdict, or another attempt after a
 -- pause.
 CREATE FUNCTION _sas.answer_stub_call(f _sas.stub_flight) RETURNS void
 LANGUAGE plpgsql AS $$
@@ -340,7 +339,7 @@ BEGIN
     WHERE x.run_id = f.run_id AND x.step_no = f.step_no AND x.element = f.element;
 END $$;
 
--- _sas.report_stub_attempt(f, told, status, error): a row of _sas.attempt, as a worker writes it.
+-- _sas.report_stub_attempt(f, told, status, error): stores an attempt as a worker does.
 CREATE FUNCTION _sas.report_stub_attempt(f _sas.stub_flight, told text, status int, error jsonb) RETURNS void
 LANGUAGE sql AS $$
     SELECT _sas.write_attempts(ARRAY[f.run_id], ARRAY[f.step_no], ARRAY[f.element],
@@ -349,7 +348,7 @@ LANGUAGE sql AS $$
                                    ARRAY[sas.now()])
 $$;
 
--- _sas.end_stub_flight(...): what became of the claim is written.
+-- _sas.end_stub_flight(...): writes the end of the claim.
 CREATE FUNCTION _sas.end_stub_flight(f _sas.stub_flight, reply text, told text, status int, output jsonb,
                                      error jsonb, again_in interval) RETURNS void
 LANGUAGE plpgsql AS $$
@@ -362,7 +361,7 @@ BEGIN
         CASE WHEN reply <> 'hand_back' THEN error END, f.in_doubt, again_in)], ARRAY[f.lease_id]);
 END $$;
 
--- _sas.answer_stub_task(f): what the outside program would have said of it.
+-- _sas.answer_stub_task(f): writes the reply of the outside program.
 CREATE FUNCTION _sas.answer_stub_task(f _sas.stub_flight) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -401,7 +400,7 @@ BEGIN
         RAISE EXCEPTION 'run % does not exist, or is not yours', $2
             USING ERRCODE = 'undefined_object', HINT = 'Name a run that was submitted in this transaction.';
     END IF;
-    -- such a run no other session knows
+    -- no other session knows such a run
     IF r.state <> 'stopped' AND NOT _sas.submitted_here(r.run_id) THEN
         RAISE EXCEPTION 'run % was not submitted in this transaction', $2
             USING ERRCODE = 'object_not_in_prerequisite_state',

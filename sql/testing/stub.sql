@@ -1,16 +1,15 @@
 -- SPDX-License-Identifier: PostgreSQL
 --
--- Stubs: aids for those who test their workflows: a clock that stands still
--- and is moved, answers in place of services, and what was asked of them.
+-- Stubs: aids for testing workflows: a clock that stands still and is moved, answers instead of services,
+-- and a record of the calls.
 --
--- All of it is for one transaction, which can then only be rolled back
--- (_sas.begin_testing). So the rows below are seen by nobody else and are never
--- there afterwards, no worker meets a run of a test, and a moved clock can
--- neither pass a fence nor a queue.
+-- All of it lasts for one transaction, which can only be rolled back (_sas.begin_testing). So other
+-- sessions never see these rows, no worker sees a run of a test, and a moved clock cannot affect a fence or
+-- a queue.
 
 -- clock ---------------------------------------------------------------------------
 
--- _sas.freeze_clock(at): in this transaction it is that instant, until it is moved.
+-- _sas.freeze_clock(at): sets the clock of this transaction to that instant, until it is moved.
 CREATE FUNCTION _sas.freeze_clock(at timestamptz) RETURNS timestamptz
 LANGUAGE plpgsql AS $$
 BEGIN
@@ -42,7 +41,7 @@ BEGIN
     RETURN sas.now();
 END $$;
 
--- _sas.check_answer(answer, path, kind): what is wrong with an answer in place of an agent of that kind.
+-- _sas.check_answer(answer, path, kind): errors of an answer for an agent of that kind.
 CREATE FUNCTION _sas.check_answer(answer jsonb, path text, kind text) RETURNS SETOF _sas.problem
 LANGUAGE plpgsql STABLE AS $$
 #variable_conflict use_variable
@@ -89,8 +88,8 @@ BEGIN
                   AND (r.root IS NULL OR NOT r.root IN ('request', 'key', 'n', 'attempt'));
 END $$;
 
--- _sas.stub_as(caller, agent, response, ...): answers for an agent until the end of the transaction.
--- An array: one after the other, then it is used up; else forever.
+-- _sas.stub_as(caller, agent, response, ...): the body of sas.stub: answers instead of an agent until the
+-- end of the transaction. An array is used up one answer after the other; anything else answers forever.
 CREATE FUNCTION _sas.stub_as(caller oid, agent text, response jsonb, method text, path text, step text,
                              element int, attempt int, undo boolean) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -208,7 +207,7 @@ BEGIN
     ORDER BY s.stub_signal_id, w.since, w.run_id;
 END $$;
 
--- _sas.send_stub_signals(ids): sends those whose time has come.
+-- _sas.send_stub_signals(ids): sends the stubbed signals that are due.
 CREATE FUNCTION _sas.send_stub_signals(ids bigint[]) RETURNS boolean
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -237,15 +236,14 @@ CREATE FUNCTION _sas.stub_compose(agent_id int, run_id bigint, step text, undo b
 LANGUAGE C AS 'MODULE_PATHNAME', 'sas_api_stub_compose';
 
 CREATE FUNCTION _sas.stub_evaluate(agent_id int, run_id bigint, step text, undo boolean, attempt int,
-                                trace uuid, key text, request jsonb, policy jsonb, tries int, doubt boolean,
-                                answer jsonb, left_ms float8,
-                                OUT reply text, OUT pause_ms float8, OUT told text, OUT http_status int,
-                                    OUT in_doubt boolean, OUT output jsonb, OUT why jsonb)
+                                   trace uuid, key text, request jsonb, policy jsonb, tries int,
+                                   doubt boolean, answer jsonb, left_ms float8, OUT reply text,
+                                   OUT pause_ms float8, OUT told text, OUT http_status int,
+                                   OUT in_doubt boolean, OUT output jsonb, OUT why jsonb)
 LANGUAGE C AS 'MODULE_PATHNAME', 'sas_api_stub_evaluate';
 
-CREATE FUNCTION _sas.stub_invoke(owner oid, run_id bigint, step_no int, element int, step text,
-                                  undo boolean, attempt int, function text, input jsonb, problem jsonb,
-                                  retry jsonb, judges boolean,
-                                  OUT reply text, OUT pause_ms float8, OUT told text, OUT output jsonb,
-                                      OUT why jsonb)
+CREATE FUNCTION _sas.stub_invoke(owner oid, run_id bigint, step_no int, element int, step text, undo boolean,
+                                 attempt int, function text, input jsonb, problem jsonb, retry jsonb,
+                                 judges boolean, OUT reply text, OUT pause_ms float8, OUT told text,
+                                 OUT output jsonb, OUT why jsonb)
 LANGUAGE C AS 'MODULE_PATHNAME', 'sas_api_stub_invoke';
