@@ -1,9 +1,10 @@
 -- SPDX-License-Identifier: PostgreSQL
 --
--- Chunks, as readers see them: as far as they see the run, and may read its outputs.
+-- Chunks as readers see them: readers must see the run, and may read its outputs only if its mask allows
+-- it.
 
--- _sas.chunks_as(caller, run_id, step, after): those of a step, or of one element, in the order in which they
--- were emitted.
+-- _sas.chunks_as(caller, run_id, step, after): the body of sas.chunks: the chunks of a step, or of one
+-- element, in the order in which they were emitted.
 CREATE FUNCTION _sas.chunks_as(caller oid, run_id bigint, step text, after bigint)
 RETURNS TABLE (chunk_id bigint, element int, attempt int, undo boolean, chunk jsonb, emitted_at timestamptz)
 LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$

@@ -1,7 +1,7 @@
 -- SPDX-License-Identifier: PostgreSQL
 --
--- Console: everything at a glance, as one HTML page. Each function is a part
--- of the page, read from the views as the role that asks.
+-- Console: everything at a glance, as one HTML page. Each function is a part of the page, read from the
+-- views as the current user.
 
 -- _sas.console_waiting(look): sas.explain() as a table.
 CREATE FUNCTION _sas.console_waiting(look _sas.look) RETURNS text
@@ -19,7 +19,8 @@ BEGIN ATOMIC
     FROM (SELECT x.*, count(*) OVER () AS total FROM sas.explain() x LIMIT 50) e;
 END;
 
--- _sas.console_alerts(look, seen, most): what is not acknowledged and not over; seen: all that are kept.
+-- _sas.console_alerts(look, seen, most): alerts that are neither acknowledged nor closed; seen: all that
+-- are kept.
 CREATE FUNCTION _sas.console_alerts(look _sas.look, seen boolean, most int) RETURNS text
 LANGUAGE sql STABLE
 BEGIN ATOMIC
@@ -46,7 +47,7 @@ BEGIN ATOMIC
           LIMIT $3) a;
 END;
 
--- _sas.console_paused(look): runs that wait for a person.
+-- _sas.console_paused(look): runs that wait for an operator.
 CREATE FUNCTION _sas.console_paused(look _sas.look) RETURNS text
 LANGUAGE sql STABLE
 BEGIN ATOMIC
@@ -65,7 +66,7 @@ BEGIN ATOMIC
           ORDER BY r.paused_at DESC, r.run_id DESC LIMIT 25) p;
 END;
 
--- _sas.console_oldest(look): runs that are past their deadline, then those that are open for longest.
+-- _sas.console_oldest(look): runs past their deadline, then those that have been open the longest.
 CREATE FUNCTION _sas.console_oldest(look _sas.look) RETURNS text
 LANGUAGE sql STABLE
 BEGIN ATOMIC
@@ -87,7 +88,7 @@ BEGIN ATOMIC
           ORDER BY r.deadline > look.now, r.created_at, r.run_id LIMIT 12) p;
 END;
 
--- _sas.console_agents(look): each agent, its state and how its recent calls went; failing and slow ones
+-- _sas.console_agents(look): each agent, its state and how its recent calls ended; failing and slow ones
 -- first.
 CREATE FUNCTION _sas.console_agents(look _sas.look) RETURNS text
 LANGUAGE sql STABLE
@@ -104,7 +105,7 @@ BEGIN ATOMIC
                         'last error,address}', array_agg(ARRAY[
                 '<b>' || _sas.html_escape(a.name) || '</b>'
                 || CASE a.kind WHEN 'external' THEN ' <span class="dim">external</span>' ELSE '' END,
-                -- a closed breaker lets calls through: said alone, it reads as a closed agent
+                -- "closed" alone would read as a closed agent, although a closed breaker lets calls through
                 _sas.html_badge(CASE WHEN NOT a.enabled THEN 'disabled'
                                 WHEN coalesce(a.breaker, 'closed') = 'closed' THEN 'ok' ELSE a.breaker END)
                 || concat(' <span class="dim">', 'breaker ' || a.breaker, ' ',
@@ -126,7 +127,7 @@ BEGIN ATOMIC
     FROM sas.agents a LEFT JOIN tried t ON t.agent = a.name;
 END;
 
--- _sas.console_errors(look): what recent attempts failed with, most frequent first.
+-- _sas.console_errors(look): the errors of recent attempts, the most frequent first.
 CREATE FUNCTION _sas.console_errors(look _sas.look) RETURNS text
 LANGUAGE sql STABLE
 BEGIN ATOMIC
@@ -141,14 +142,14 @@ BEGIN ATOMIC
     FROM (SELECT r.workflow, t.step, t.undo, t.agent, t.status, t.error ->> 'title' AS title, count(*) AS n,
                  count(DISTINCT t.run_id) AS runs, max(t.finished_at) AS last
           FROM sas.attempts t JOIN sas.runs r ON r.run_id = t.run_id
-          -- of both: the views keep conditions on each other out
+          -- a condition on each: neither view passes conditions on to the other
           WHERE t.run_id BETWEEN (SELECT _sas.oldest_recent()) AND 9223372036854775807
             AND r.run_id BETWEEN (SELECT _sas.oldest_recent()) AND 9223372036854775807
             AND t.status <> 'succeeded'
           GROUP BY 1, 2, 3, 4, 5, 6 ORDER BY count(*) DESC, max(t.finished_at) DESC LIMIT 20) e;
 END;
 
--- _sas.console_queues(look): null: there are none.
+-- _sas.console_queues(look): the queues; null: there are none.
 CREATE FUNCTION _sas.console_queues(look _sas.look) RETURNS text
 LANGUAGE sql STABLE
 BEGIN ATOMIC
@@ -166,7 +167,7 @@ BEGIN ATOMIC
     HAVING count(*) > 0;
 END;
 
--- _sas.console_workers(look)
+-- _sas.console_workers(look): the workers.
 CREATE FUNCTION _sas.console_workers(look _sas.look) RETURNS text
 LANGUAGE sql STABLE
 BEGIN ATOMIC
@@ -179,7 +180,7 @@ BEGIN ATOMIC
     FROM sas.workers w;
 END;
 
--- _sas.console_health(): in words, what an operator should look at.
+-- _sas.console_health(): in words, what an operator should check.
 CREATE FUNCTION _sas.console_health() RETURNS text
 LANGUAGE sql STABLE
 BEGIN ATOMIC
@@ -199,7 +200,7 @@ BEGIN ATOMIC
     FROM sas.health() h;
 END;
 
--- _sas.console_all(look): the page of the whole database.
+-- _sas.console_all(look): the start page, of the whole database.
 CREATE FUNCTION _sas.console_all(look _sas.look) RETURNS text
 LANGUAGE sql STABLE
 BEGIN ATOMIC

@@ -1,9 +1,9 @@
 -- SPDX-License-Identifier: PostgreSQL
 --
--- Console: pages by their path. sas renders; a server in front of it logs people in, sends what this returns,
--- and takes the forms (examples/console).
+-- Console: pages by their path. sas renders the HTML; a server in front of it logs users in, sends the
+-- pages, and receives the forms (examples/console).
 
--- _sas.console_watches(look): watchers and infinite tasks, those that fail first.
+-- _sas.console_watches(look): watchers and infinite tasks, failing ones first.
 CREATE FUNCTION _sas.console_watches(look _sas.look) RETURNS text
 LANGUAGE sql STABLE
 BEGIN ATOMIC
@@ -27,7 +27,7 @@ BEGIN ATOMIC
     CROSS JOIN LATERAL (SELECT CASE WHEN w.state LIKE '%paus%' THEN 'resume' ELSE 'pause' END AS verb) v;
 END;
 
--- _sas.console_nodes(look): who hosts them.
+-- _sas.console_nodes(look): the nodes that host infinite tasks.
 CREATE FUNCTION _sas.console_nodes(look _sas.look) RETURNS text
 LANGUAGE sql STABLE
 BEGIN ATOMIC
@@ -51,8 +51,8 @@ BEGIN ATOMIC
                    _sas.html_escape(args ->> 'code')])));
 END;
 
--- _sas.check_page(path, args): the name of the page that this path asks for; raises where there is none, or
--- args has what that page does not know.
+-- _sas.check_page(path, args): the name of the page for this path; raises an error if there is none, or if
+-- args has a key that the page does not know.
 CREATE FUNCTION _sas.check_page(path text, args jsonb) RETURNS text
 LANGUAGE C STABLE AS 'MODULE_PATHNAME', 'sas_api_verb';
 
@@ -94,7 +94,7 @@ BEGIN
     RETURN word;
 END $$;
 
--- _sas.page(look, word, path, args)
+-- _sas.page(look, word, path, args): the page of that name.
 CREATE FUNCTION _sas.page(look _sas.look, word text, path text, args jsonb) RETURNS text
 LANGUAGE sql STABLE
 BEGIN ATOMIC
@@ -129,9 +129,10 @@ BEGIN ATOMIC
                      w.word, $1, coalesce($2, '{}') - '{root,token,notice}'::text[])
     FROM (SELECT _sas.check_page($1, coalesce($2, '{}')) AS word) w;
 END;
-COMMENT ON FUNCTION sas.console_page IS 'One HTML page of the console with links to the others: /, /runs, '
-    '/runs/7, /workflows, /agents, /queues, /schedules, /watches, /alerts or /workers. args: of /runs what '
-    'sas.find_runs searches, and before; root, token and notice for the server that sends it.';
+COMMENT ON FUNCTION sas.console_page IS
+    'One HTML page of the console with links to the others: /, /runs, /runs/7, /workflows, /agents, '
+    '/queues, /schedules, /watches, /alerts or /workers. args: for /runs what sas.find_runs searches, and '
+    'before; root, token and notice from the server that sends the page.';
 
 CREATE FUNCTION sas.console(run_id bigint DEFAULT NULL) RETURNS text
 LANGUAGE sql STABLE SET jit = off
@@ -141,13 +142,14 @@ BEGIN ATOMIC
                      CASE WHEN $1 IS NULL THEN 'overview' ELSE 'run' END, '',
                      jsonb_build_object('run_id', $1));
 END;
-COMMENT ON FUNCTION sas.console IS 'One HTML page that needs nothing else: of all runs, agents and workers, '
-                                   'or with run_id of that run. It shows what the calling role may see.';
+COMMENT ON FUNCTION sas.console IS
+    'One HTML page that loads nothing else: of all runs, agents and workers, or with run_id of that run. It '
+    'shows what the calling role may see.';
 
 CREATE FUNCTION sas.console_schedules() RETURNS text
 LANGUAGE sql STABLE SET jit = off
 BEGIN ATOMIC
     SELECT _sas.page(ROW(sas.now(), NULL, NULL, NULL)::_sas.look, 'schedules', '', '{}');
 END;
-COMMENT ON FUNCTION sas.console_schedules IS 'One HTML page of the schedules that the calling role may see, '
-                                             'and of what they run within a day.';
+COMMENT ON FUNCTION sas.console_schedules IS
+    'One HTML page of the schedules that the calling role may see, and of what they run within a day.';

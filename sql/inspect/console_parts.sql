@@ -1,9 +1,9 @@
 -- SPDX-License-Identifier: PostgreSQL
 --
--- Console: what pages have in common: the head with its links, and forms for the verbs. A form is shown to
--- who may execute the verb; the verb itself checks it again.
+-- Console: what its pages have in common: the head with its links, and forms for the verbs. A form is shown
+-- if the user may execute the verb; the verb itself checks it again.
 
--- _sas.newest_run(): the largest run id, so that parts which check recent runs need not check all.
+-- _sas.newest_run(): the highest run id, so that parts which show recent runs need not read all.
 CREATE FUNCTION _sas.newest_run() RETURNS bigint
 LANGUAGE C STABLE AS 'MODULE_PATHNAME', 'sas_api_verb';
 
@@ -16,12 +16,12 @@ $$;
 CREATE FUNCTION _sas.recent() RETURNS int LANGUAGE sql IMMUTABLE PARALLEL SAFE
 BEGIN ATOMIC SELECT 5000; END;
 
--- _sas.oldest_recent(): the least run id of those. Say BETWEEN this AND the largest bigint: so the planner
--- knows that these are few.
+-- _sas.oldest_recent(): the lowest run id of the recent runs. Write BETWEEN this AND the largest bigint, so
+-- that the planner knows that these are few.
 CREATE FUNCTION _sas.oldest_recent() RETURNS bigint LANGUAGE sql STABLE
 BEGIN ATOMIC SELECT _sas.newest_run() - _sas.recent() + 1; END;
 
--- _sas.html_meter(used, places): how many of how many, with a bar.
+-- _sas.html_meter(used, places): "used of places", with a bar.
 CREATE FUNCTION _sas.html_meter(used bigint, places bigint) RETURNS text
 LANGUAGE sql IMMUTABLE PARALLEL SAFE
 BEGIN ATOMIC
@@ -54,7 +54,7 @@ BEGIN ATOMIC
                      _sas.html_escape(current_user::text));
 END;
 
--- _sas.console_run_link(look, run_id)
+-- _sas.console_run_link(look, run_id): the link to the page of a run.
 CREATE FUNCTION _sas.console_run_link(look _sas.look, run_id bigint) RETURNS text
 LANGUAGE sql IMMUTABLE PARALLEL SAFE
 BEGIN ATOMIC
@@ -68,8 +68,8 @@ BEGIN ATOMIC
     SELECT coalesce(has_function_privilege(current_user, to_regproc('sas.' || verb), 'EXECUTE'), false);
 END;
 
--- _sas.console_form(look, path, label, fields, inputs): a form that is opened first, and then wants a reason
--- and a confirmation. fields: what it sends; inputs: html of what is asked besides.
+-- _sas.console_form(look, path, label, fields, inputs): a form that the user opens first; it asks for a
+-- reason and a confirmation. fields: what it sends; inputs: html of further inputs.
 CREATE FUNCTION _sas.console_form(look _sas.look, path text, label text, fields jsonb, inputs text)
 RETURNS text
 LANGUAGE sql IMMUTABLE PARALLEL SAFE
@@ -85,7 +85,7 @@ BEGIN ATOMIC
                       FROM jsonb_each_text(fields || jsonb_build_object('token', look.token))), inputs);
 END;
 
--- _sas.console_act(look, verb, label, fields, inputs): such a form for one verb, for who may call it.
+-- _sas.console_act(look, verb, label, fields, inputs): such a form for one verb, if the user may call it.
 CREATE FUNCTION _sas.console_act(look _sas.look, verb text, label text, fields jsonb, inputs text DEFAULT '')
 RETURNS text
 LANGUAGE sql STABLE
@@ -94,14 +94,14 @@ BEGIN ATOMIC
            ELSE _sas.console_form(look, '/do/' || verb, label, fields, inputs) END;
 END;
 
--- _sas.console_acts(html): forms beside each other, where there is one.
+-- _sas.console_acts(html): forms beside each other; empty without forms.
 CREATE FUNCTION _sas.console_acts(html text) RETURNS text
 LANGUAGE sql IMMUTABLE PARALLEL SAFE
 BEGIN ATOMIC
     SELECT CASE WHEN html <> '' THEN '<div class="acts">' || html || E'</div>\n' ELSE '' END;
 END;
 
--- _sas.console_agent_acts(look, agent, enabled)
+-- _sas.console_agent_acts(look, agent, enabled): the verbs for an agent.
 CREATE FUNCTION _sas.console_agent_acts(look _sas.look, agent text, enabled boolean) RETURNS text
 LANGUAGE sql STABLE
 BEGIN ATOMIC
@@ -112,7 +112,7 @@ BEGIN ATOMIC
     WHERE v.fits;
 END;
 
--- _sas.console_run_acts(look, run_id, state): the verbs that fit a run in this state.
+-- _sas.console_run_acts(look, run_id, state): the verbs that apply to a run in this state.
 CREATE FUNCTION _sas.console_run_acts(look _sas.look, run_id bigint, state text) RETURNS text
 LANGUAGE sql STABLE
 BEGIN ATOMIC
@@ -135,7 +135,7 @@ BEGIN ATOMIC
     WHERE $3 = ANY (v.states);
 END;
 
--- _sas.console_step_acts(look, run_id, step, state): the verbs that fit a step of an open run.
+-- _sas.console_step_acts(look, run_id, step, state): the verbs that apply to a step of an open run.
 CREATE FUNCTION _sas.console_step_acts(look _sas.look, run_id bigint, step text, state text) RETURNS text
 LANGUAGE sql STABLE
 BEGIN ATOMIC

@@ -1,10 +1,11 @@
 -- SPDX-License-Identifier: PostgreSQL
 --
--- Console of one run: the graph with its states, the timeline, inputs,
--- outputs and errors, as one HTML page.
+-- Console of one run: the graph with its states, the timeline, inputs, outputs and errors, as one HTML
+-- page.
 
--- _sas.layout(ids, columns, befores): where each node of a graph is drawn: in its column, there in the order
--- of what comes before it. Column after column: k is the number of those that have their places.
+-- _sas.layout(ids, columns, befores): the place of each node of a graph in a drawing: its column, and its
+-- row, in the order of the nodes before it. It goes column by column; k is the number of nodes that have
+-- their places.
 CREATE FUNCTION _sas.layout(ids text[], columns int[], befores jsonb) RETURNS TABLE (id text, x int, y float8)
 LANGUAGE sql IMMUTABLE
 BEGIN ATOMIC
@@ -28,15 +29,15 @@ BEGIN ATOMIC
     FROM node CROSS JOIN (SELECT p.place FROM placed p ORDER BY p.k DESC LIMIT 1) last;
 END;
 
--- _sas.cut_text(value, size): not longer than that.
+-- _sas.cut_text(value, size): the text, cut to that length.
 CREATE FUNCTION _sas.cut_text(value text, size int) RETURNS text
 LANGUAGE sql IMMUTABLE PARALLEL SAFE
 BEGIN ATOMIC
     SELECT CASE WHEN length(value) > size THEN left(value, size - 2) || '..' ELSE value END;
 END;
 
--- _sas.svg_width(step, what, note): how wide a box is, by the letters in it. Names of steps and what they
--- call are never cut, since names may differ at their ends only; of what is noted the start is shown.
+-- _sas.svg_width(step, what, note): the width of a box, by the letters in it. Names of steps and of what
+-- they call are never cut, because names may differ at their ends only; a note is cut at its end.
 CREATE FUNCTION _sas.svg_width(step text, what text, note text) RETURNS int
 LANGUAGE sql IMMUTABLE PARALLEL SAFE
 BEGIN ATOMIC
@@ -63,9 +64,9 @@ BEGIN ATOMIC
                                                          (width - 20) * 2 / 13))) END;
 END;
 
--- _sas.svg_parts(run_id): what a drawing of a run is made of, in the order of painting: edges, then nodes.
---   An edge that passes by columns has a place in each of them (via), so that it does not run behind the
---   steps there.
+-- _sas.svg_parts(run_id): the parts of the drawing of a run, in the order of painting: edges, then nodes.
+-- An edge that passes columns has a place in each of them (via), so that it does not run behind their
+-- steps.
 CREATE FUNCTION _sas.svg_parts(run_id bigint)
 RETURNS TABLE (rank int, no int, right_end int, bottom int, svg text)
 LANGUAGE sql STABLE
@@ -123,7 +124,7 @@ BEGIN ATOMIC
     FROM n JOIN at p ON p.id = n.no::text;
 END;
 
--- _sas.svg(run_id): the graph of a run as inline SVG; of one with over 300 nodes only a word.
+-- _sas.svg(run_id): the graph of a run as inline SVG; for more than 300 nodes only a sentence.
 CREATE FUNCTION _sas.svg(run_id bigint) RETURNS text
 LANGUAGE sql STABLE
 BEGIN ATOMIC
@@ -140,8 +141,8 @@ BEGIN ATOMIC
     FROM (SELECT count(*) AS n FROM _sas.run_graph($1)) g;
 END;
 
--- _sas.element_label(step, element): elements count from 1; in brackets they would read as an index, which
--- counts from 0.
+-- _sas.element_label(step, element): the label of an element. Elements count from 1; in brackets they would
+-- read as an index, which counts from 0.
 CREATE FUNCTION _sas.element_label(step text, element int) RETURNS text
 LANGUAGE sql IMMUTABLE PARALLEL SAFE
 BEGIN ATOMIC SELECT step || coalesce(', element ' || element, ''); END;
@@ -196,7 +197,7 @@ BEGIN ATOMIC
     FROM (SELECT count(*) AS n FROM span) total;
 END;
 
--- _sas.html_facts(names, html): what is known of a thing; null or empty is left out.
+-- _sas.html_facts(names, html): names with their values; null or empty values are left out.
 CREATE FUNCTION _sas.html_facts(names text[], html text[]) RETURNS text
 LANGUAGE sql IMMUTABLE PARALLEL SAFE
 BEGIN ATOMIC
@@ -204,7 +205,7 @@ BEGIN ATOMIC
     FROM unnest(names, html) WITH ORDINALITY AS u (k, v, o) WHERE v <> '';
 END;
 
--- _sas.console_head(look, run_id): what the run is, and why it is where it is.
+-- _sas.console_head(look, run_id): what the run is, and why it is in its state.
 CREATE FUNCTION _sas.console_head(look _sas.look, run_id bigint) RETURNS text
 LANGUAGE sql STABLE
 BEGIN ATOMIC
@@ -241,7 +242,7 @@ BEGIN ATOMIC
     FROM sas.runs r WHERE r.run_id = $2;
 END;
 
--- _sas.console_step(look, s): one step, to be opened: what it was given, returned or failed with.
+-- _sas.console_step(look, s): one step, which the reader can open: its input, output or error.
 CREATE FUNCTION _sas.console_step(look _sas.look, s sas.steps) RETURNS text
 LANGUAGE sql STABLE
 BEGIN ATOMIC
@@ -259,7 +260,8 @@ BEGIN ATOMIC
                   _sas.html_time(s.started_at, look.now), _sas.html_time(s.finished_at, look.now),
                   CASE WHEN s.state IN ('succeeded', 'failed')
                   THEN _sas.html_took(1000 * extract(epoch FROM s.finished_at - s.started_at)::float8) END,
-                  -- attempts to undo a step count on from those to do it: the summary tells them apart
+                  -- attempts of an undo continue the count of the step's attempts; the summary separates
+                  -- them
                   CASE WHEN s.state NOT IN ('compensating', 'compensated') THEN s.attempt::text END,
                   nullif(s.failure_count, 0)::text,
                   _sas.html_escape(s.locked_by), _sas.html_time(s.complete_by, look.now),
@@ -272,8 +274,8 @@ BEGIN ATOMIC
            || E'</div></details>\n';
 END;
 
--- _sas.console_steps(look, run_id): the first 300 steps; of their elements 50: those that failed, then those
--- that are open. Which ones are shown is found out first, so that inputs are made for those only.
+-- _sas.console_steps(look, run_id): the first 300 steps, and 50 of their elements: failed ones first, then
+-- open ones. The selection comes first, so that inputs are built for the selected elements only.
 CREATE FUNCTION _sas.console_steps(look _sas.look, run_id bigint) RETURNS text
 LANGUAGE sql STABLE
 BEGIN ATOMIC
@@ -308,7 +310,7 @@ BEGIN ATOMIC
     FROM whole CROSS JOIN part;
 END;
 
--- _sas.console_attempts(look, run_id): those that did not succeed, the last 200.
+-- _sas.console_attempts(look, run_id): the last 200 attempts that did not succeed.
 CREATE FUNCTION _sas.console_attempts(look _sas.look, run_id bigint) RETURNS text
 LANGUAGE sql STABLE
 BEGIN ATOMIC
@@ -323,7 +325,7 @@ BEGIN ATOMIC
           ORDER BY x.started_at DESC LIMIT 200) a;
 END;
 
--- _sas.console_history(look, run_id)
+-- _sas.console_history(look, run_id): what operators did to the run.
 CREATE FUNCTION _sas.console_history(look _sas.look, run_id bigint) RETURNS text
 LANGUAGE sql STABLE
 BEGIN ATOMIC
@@ -334,7 +336,7 @@ BEGIN ATOMIC
     FROM sas.history h WHERE h.run_id = $2;
 END;
 
--- _sas.console_run(look, run_id): the page of one run that the current user sees.
+-- _sas.console_run(look, run_id): the page of one run that the current user may see.
 CREATE FUNCTION _sas.console_run(look _sas.look, run_id bigint) RETURNS text
 LANGUAGE sql STABLE
 BEGIN ATOMIC

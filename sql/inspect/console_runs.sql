@@ -1,8 +1,8 @@
 -- SPDX-License-Identifier: PostgreSQL
 --
--- Console: lists of runs: the newest, those of each workflow, and what is searched, page by page.
+-- Console: lists of runs: the newest, those of each workflow, and search results, page by page.
 
--- _sas.console_tiles(look): how many runs there are in each state, and how the recent ones ended.
+-- _sas.console_tiles(look): how many runs are in each state, and how the recent ones ended.
 CREATE FUNCTION _sas.console_tiles(look _sas.look) RETURNS text
 LANGUAGE sql STABLE
 BEGIN ATOMIC
@@ -23,8 +23,8 @@ BEGIN ATOMIC
                                         (SELECT e.n FROM ended e WHERE e.word = w), 0) AS n) x;
 END;
 
--- _sas.read_page_search(args): what sas.find_runs is to search. The values of a form are strings, and empty
--- where nothing is asked; labels may be written "name=value, name=value".
+-- _sas.read_page_search(args): the search for sas.find_runs. The values of a form are strings, empty
+-- without a condition; labels may be written "name=value, name=value".
 CREATE FUNCTION _sas.read_page_search(args jsonb) RETURNS jsonb
 LANGUAGE sql IMMUTABLE
 BEGIN ATOMIC
@@ -41,7 +41,7 @@ BEGIN ATOMIC
     WHERE btrim(e.value #>> '{}') <> '' AND e.value <> '[]' AND e.value <> '{}';
 END;
 
--- _sas.console_search_form(look, search): a form that asks for the page again.
+-- _sas.console_search_form(look, search): the form with the search of the page.
 CREATE FUNCTION _sas.console_search_form(look _sas.look, search jsonb) RETURNS text
 LANGUAGE sql STABLE
 BEGIN ATOMIC
@@ -94,7 +94,7 @@ BEGIN ATOMIC
         'the newest 20; sas.find_runs(search) finds others');
 END;
 
--- _sas.console_workflows(look): of each workflow how many runs are open, and how its recent ones ended.
+-- _sas.console_workflows(look): for each workflow, how many runs are open, and how its recent runs ended.
 CREATE FUNCTION _sas.console_workflows(look _sas.look) RETURNS text
 LANGUAGE sql STABLE
 BEGIN ATOMIC
@@ -150,7 +150,7 @@ BEGIN ATOMIC
     WHERE _sas.may_do(v.verb || '_runs');
 END;
 
--- _sas.console_runs(look, args): the page of runs: a search, 50 of what it finds, and how many there are.
+-- _sas.console_runs(look, args): the page of runs: a search, 50 of its results, and how many there are.
 CREATE FUNCTION _sas.console_runs(look _sas.look, args jsonb) RETURNS text
 LANGUAGE sql STABLE
 BEGIN ATOMIC

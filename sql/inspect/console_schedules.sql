@@ -1,8 +1,8 @@
 -- SPDX-License-Identifier: PostgreSQL
 --
--- Console: schedules and what they submit next, on a page of their own and, in short, on that of all.
+-- Console: schedules and what they submit next, on a page of their own and, in short, on the start page.
 
--- _sas.console_schedule_acts(look, schedule, state)
+-- _sas.console_schedule_acts(look, schedule, state): the verbs for a schedule in this state.
 CREATE FUNCTION _sas.console_schedule_acts(look _sas.look, schedule text, state text) RETURNS text
 LANGUAGE sql STABLE
 BEGIN ATOMIC
@@ -13,7 +13,7 @@ BEGIN ATOMIC
     WHERE v.fits;
 END;
 
--- _sas.console_timetable(look, most): those that are stopped or failing first, then by when they run next.
+-- _sas.console_timetable(look, most): the schedules: stopped or failing ones first, then by their next run.
 CREATE FUNCTION _sas.console_timetable(look _sas.look, most int) RETURNS text
 LANGUAGE sql STABLE
 BEGIN ATOMIC

@@ -1,6 +1,6 @@
 -- SPDX-License-Identifier: PostgreSQL
 --
--- Views of what is defined: workflows, watchers and what belongs to them, settings, legal changes of state.
+-- Views of definitions: workflows, watchers and what belongs to them, settings, legal changes of state.
 
 CREATE VIEW sas.workflows WITH (security_barrier) AS
 SELECT w.name AS workflow, w.version, pg_get_userbyid(w.owner) AS owner, v.step_count AS steps, v.definition,
@@ -10,8 +10,9 @@ WHERE w.dropped_at IS NULL
   AND (pg_has_role(current_user, w.owner, 'MEMBER') OR (SELECT _sas.sees_all())
        OR EXISTS (SELECT FROM _sas.workflow_grant g WHERE g.workflow_id = w.workflow_id
                   AND pg_has_role(current_user, g.role, 'MEMBER')));
-COMMENT ON VIEW sas.workflows IS 'Workflows with their current version: those of one''s own, those granted, '
-                                 'and for operators all.';
+COMMENT ON VIEW sas.workflows IS
+    'Workflows with their current version: the role''s own workflows and those granted to it; operators see '
+    'all.';
 
 CREATE VIEW sas.versions WITH (security_barrier) AS
 SELECT w.name AS workflow, v.version, v.definition, pg_get_userbyid(v.created_by) AS created_by, v.created_at,
@@ -26,8 +27,9 @@ WHERE w.dropped_at IS NULL AND v.of_version IS NULL
   AND (pg_has_role(current_user, w.owner, 'MEMBER') OR (SELECT _sas.sees_all())
        OR EXISTS (SELECT FROM _sas.workflow_grant g WHERE g.workflow_id = w.workflow_id
                   AND pg_has_role(current_user, g.role, 'MEMBER')));
-COMMENT ON VIEW sas.versions IS 'All versions of the workflows in sas.workflows, and how many runs of each '
-                                'are open, of those that the calling role may see.';
+COMMENT ON VIEW sas.versions IS
+    'All versions of the workflows in sas.workflows, with the number of their open runs that the role may '
+    'see.';
 
 CREATE VIEW sas.watchers WITH (security_barrier) AS
 SELECT d.name AS watcher, d.kind, a.name AS agent, pg_get_userbyid(d.owner) AS owner, d.definition,
@@ -39,8 +41,8 @@ COMMENT ON VIEW sas.watchers IS 'Definitions of infinite tasks, and how many tas
 
 CREATE VIEW sas.transitions AS
 SELECT t.subject, t.from_state, t.to_state, t.comment FROM _sas.transition t;
-COMMENT ON VIEW sas.transitions IS 'Which state may follow which, for runs, steps and infinite tasks, and '
-                                   'why.';
+COMMENT ON VIEW sas.transitions IS
+    'Which state may follow which, for runs, steps and infinite tasks, and why.';
 
 CREATE VIEW sas.subscriptions WITH (security_barrier) AS
 SELECT w.name AS workflow, t.name AS to_workflow, s.input, pg_get_userbyid(s.created_by) AS created_by,
@@ -54,8 +56,8 @@ CREATE VIEW sas.middlewares AS
 SELECT m.phase, m.place, m.name, w.name AS workflow, m.before_function AS before, m.after_function AS after,
     m.goes_before, m.goes_after, m.replaces, pg_get_userbyid(m.created_by) AS created_by, m.created_at
 FROM _sas.middleware m LEFT JOIN _sas.workflow w USING (workflow_id);
-COMMENT ON VIEW sas.middlewares IS 'Functions around the phases of runs; place 1 is the outermost of its '
-                                   'phase.';
+COMMENT ON VIEW sas.middlewares IS
+    'Functions around the phases of runs. place 1 is the outermost of its phase.';
 
 CREATE VIEW sas.settings AS
 SELECT s.name, s.setting, s.unit, s.boot_val AS default_setting,
@@ -65,8 +67,9 @@ SELECT s.name, s.setting, s.unit, s.boot_val AS default_setting,
        s.pending_restart, s.short_desc AS description
 FROM pg_settings s WHERE s.name LIKE 'sas.%' ORDER BY s.name;
 COMMENT ON VIEW sas.settings IS 'The settings of sas by name, as this session sees them.';
-COMMENT ON COLUMN sas.settings.default_setting IS 'What holds where nothing is set, in the same unit';
-COMMENT ON COLUMN sas.settings.takes_effect IS 'When a change takes effect: at restart or at reload of the '
-                                               'server, or at once by SET; never: it shows what is';
-COMMENT ON COLUMN sas.settings.pending_restart IS 'It was changed in the configuration, and the server was '
-                                                  'not restarted since';
+COMMENT ON COLUMN sas.settings.default_setting IS 'The value if nothing is set, in the same unit';
+COMMENT ON COLUMN sas.settings.takes_effect IS
+    'When a change takes effect: at restart or at reload of the server, or at once by SET; never: it is '
+    'read-only';
+COMMENT ON COLUMN sas.settings.pending_restart IS
+    'It was changed in the configuration, and the server was not restarted since';

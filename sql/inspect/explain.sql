@@ -1,21 +1,19 @@
 -- SPDX-License-Identifier: PostgreSQL
 --
--- Why: what one run, or all of them, wait for, in words. What is told comes
--- from the views, as the role that asks, so nobody learns here what the views
--- do not show. What no view has (how the steps hang together, how far a map
--- is, which child runs there are) comes from internal functions that ask for
--- the caller's right themselves.
+-- Explain: what one run, or all runs, wait for, in words. It reads the views as the current user, so it
+-- shows nothing that the views do not show. What no view has (how steps depend on each other, the progress
+-- of a map, child runs) comes from internal functions that check the caller's right themselves.
 
--- _sas.may_see(caller, owner): may this role check runs of that owner?
+-- _sas.may_see(caller, owner): may this role see runs of that owner?
 CREATE FUNCTION _sas.may_see(caller oid, owner oid) RETURNS boolean
 LANGUAGE sql STABLE AS $$
     SELECT pg_has_role($1, $2, 'MEMBER') OR _sas.has_level($1, 'admin') OR _sas.has_level($1, 'operator')
         OR _sas.has_level($1, 'monitor')
 $$;
 
--- _sas.run_facts(run_id): of the steps of a run that go over elements or have child runs: how far they are.
---   children: the first twenty child runs that are open; open_children: how many there are. No rows for who
---   may not see the run.
+-- _sas.run_facts(run_id): progress of the steps of a run that have elements or child runs. children: the
+-- first twenty open child runs; open_children: how many there are. No rows if the caller may not see the
+-- run.
 CREATE FUNCTION _sas.run_facts(run_id bigint)
 RETURNS TABLE (step text, total int, begun int, remaining int, failed int, children bigint[],
                open_children bigint)
@@ -38,8 +36,8 @@ LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
     WHERE r.run_id = $2 AND _sas.may_see($1, r.owner)
 $$;
 
--- _sas.ahead(run_id): of a run that waits for a place under its key: which runs hold the places, the first
--- twenty.
+-- _sas.ahead(run_id): for a run that waits for a slot under its concurrency key: the runs that hold the
+-- slots, the first twenty.
 CREATE FUNCTION _sas.ahead(run_id bigint) RETURNS bigint[]
 LANGUAGE C STABLE AS 'MODULE_PATHNAME', 'sas_api_verb';
 
@@ -54,7 +52,8 @@ LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
     WHERE r.run_id = $2 AND _sas.may_see($1, r.owner) AND _sas.may_see($1, o.owner)
 $$;
 
--- _sas.sees_run(run_id): does sas.runs show it to the current user? To plan a search in that view takes long.
+-- _sas.sees_run(run_id): does sas.runs show it to the current user? This is faster than a query on that
+-- view, which takes long to plan.
 CREATE FUNCTION _sas.sees_run(run_id bigint) RETURNS boolean
 LANGUAGE C STABLE AS 'MODULE_PATHNAME', 'sas_api_verb';
 
@@ -64,7 +63,7 @@ LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
                    WHERE r.run_id = $2 AND r.hook_of IS NULL AND _sas.may_see($1, r.owner))
 $$;
 
--- _sas.visible_run(run_id): raises unless the current user sees that run.
+-- _sas.visible_run(run_id): raises an error unless the current user may see that run.
 CREATE FUNCTION _sas.visible_run(run_id bigint) RETURNS void
 LANGUAGE sql STABLE
 BEGIN ATOMIC
@@ -73,7 +72,7 @@ BEGIN ATOMIC
     WHERE NOT _sas.sees_run($1);
 END;
 
--- _sas.short_span(span): for a person: the two largest units, nothing below a second.
+-- _sas.short_span(span): a span of time for a reader: the two largest units, nothing below a second.
 CREATE FUNCTION _sas.short_span(span interval) RETURNS text
 LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
 BEGIN ATOMIC
@@ -90,7 +89,7 @@ BEGIN ATOMIC
     FROM (SELECT abs(extract(epoch FROM span)) AS n) s;
 END;
 
--- _sas.instant(at, now): for a person: the time of day, and how far away it is.
+-- _sas.instant(at, now): an instant for a reader: the time of day, and how far away it is.
 CREATE FUNCTION _sas.instant(at timestamptz, now timestamptz) RETURNS text
 LANGUAGE sql STABLE STRICT PARALLEL SAFE
 BEGIN ATOMIC
@@ -113,8 +112,8 @@ BEGIN ATOMIC
     SELECT CASE n WHEN 1 THEN 'once' WHEN 2 THEN 'twice' ELSE n || ' times' END;
 END;
 
--- _sas.full_memory(agent): the clause for calls that wait until answers are stored; null: there is room. An
--- agent alone holds half of the memory of a worker at most.
+-- _sas.full_memory(agent): the clause for calls that wait until answers are stored; null: there is memory.
+-- One agent can hold at most half of the memory of a worker.
 CREATE FUNCTION _sas.full_memory(agent text) RETURNS text
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp
 BEGIN ATOMIC
@@ -125,7 +124,7 @@ BEGIN ATOMIC
     HAVING min(w.memory) > pg_size_bytes(current_setting('sas.agent_memory')) / 2 - 1000000;
 END;
 
--- _sas.all_taken(kind, what): a clause that says how many there may be, and are.
+-- _sas.all_taken(kind, what): the clause that a limit is reached: how many there may be, and are.
 CREATE FUNCTION _sas.all_taken(kind text, what text) RETURNS text
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp
 BEGIN ATOMIC
@@ -139,8 +138,8 @@ BEGIN ATOMIC
                            WHERE l.role = what AND l.name = 'function_workers')) END;
 END;
 
--- _sas.quarantine_told(): for any role, a clause that says why this is a copy in quarantine and what ends it;
--- null: it is none.
+-- _sas.quarantine_told(): for any role, the clause that says why this is a copy in quarantine and what ends
+-- that; null: it is none.
 CREATE FUNCTION _sas.quarantine_told() RETURNS text
 LANGUAGE C STABLE AS 'MODULE_PATHNAME', 'sas_api_verb';
 
@@ -151,7 +150,7 @@ LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
     FROM _sas.quarantined_for() q (reason) WHERE q.reason IS NOT NULL
 $$;
 
--- _sas.no_worker(what, setting): why there is none, as sas.health() knows it.
+-- _sas.no_worker(what, setting): why no such worker runs, as sas.health() knows it.
 CREATE FUNCTION _sas.no_worker(what text, setting text) RETURNS text
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp
 BEGIN ATOMIC
@@ -171,8 +170,8 @@ BEGIN ATOMIC
     FROM _sas.launcher_state() l;
 END;
 
--- _sas.cause(kind, what, until, now): a clause that says what steps of that waiting_kind wait for, and what
--- an operator can do about it. The SET keeps the planner from reading a body that it cannot inline.
+-- _sas.cause(kind, what, until, now): the clause that says what steps with that waiting_kind wait for, and
+-- what an operator can do. The SET keeps the planner from parsing a body that it cannot inline.
 CREATE FUNCTION _sas.cause(kind text, what text, until timestamptz, now timestamptz) RETURNS text
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp
 BEGIN ATOMIC
@@ -238,8 +237,8 @@ BEGIN ATOMIC
         ELSE kind END;
 END;
 
--- _sas.open_run_ids(): the runs that have not stopped, of those that the current user may see: a condition
--- that finds them by the index, where sas.runs WHERE state <> 'stopped' reads all that are kept.
+-- _sas.open_run_ids(): the runs that have not stopped and that the current user may see. Its condition uses
+-- an index, whereas sas.runs WHERE state <> 'stopped' reads all runs that are kept.
 CREATE FUNCTION _sas.open_run_ids() RETURNS SETOF bigint
 LANGUAGE C STABLE AS 'MODULE_PATHNAME', 'sas_api_verb';
 
@@ -263,12 +262,12 @@ BEGIN ATOMIC
     CROSS JOIN (SELECT sas.now() AS now, coalesce(_sas.quarantine_told(), '') AS quarantine) n
     ORDER BY g.runs DESC, g.waiting_kind, g.waiting_on;
 END;
-COMMENT ON FUNCTION sas.explain() IS 'What the open runs wait for: a row per cause, with how many runs, '
-                                     'since when, and a sentence. Steps that wait for other steps only are '
-                                     'left out.';
+COMMENT ON FUNCTION sas.explain() IS
+    'What the open runs wait for: one row per cause, with the number of runs, since when, and a sentence. '
+    'Steps that only wait for other steps are left out.';
 
--- _sas.explain_run(run_id, steps, ended, undone, to_undo): the sentence about the run as a whole. The counts
--- are of its steps; while it is undone, of elements, too.
+-- _sas.explain_run(run_id, steps, ended, undone, to_undo): the sentence about the run as a whole. The
+-- numbers count its steps; while it is undone, elements, too.
 CREATE FUNCTION _sas.explain_run(run_id bigint, steps bigint, ended bigint, undone bigint, to_undo bigint)
 RETURNS TABLE (waiting_kind text, waiting_on text, waiting_until timestamptz, text text)
 LANGUAGE sql STABLE
@@ -317,7 +316,7 @@ BEGIN ATOMIC
     WHERE run.run_id = $1;
 END;
 
--- _sas.elements(ns): which elements of a step: "[1], [2], [3] and 997 more".
+-- _sas.elements(ns): elements of a step as text: "[1], [2], [3] and 997 more".
 CREATE FUNCTION _sas.elements(ns int[]) RETURNS text
 LANGUAGE sql IMMUTABLE PARALLEL SAFE
 BEGIN ATOMIC
@@ -328,9 +327,9 @@ BEGIN ATOMIC
                                                         ELSE '' END END;
 END;
 
--- _sas.sentences(run_id): one about the run, then one for each step, or group of its elements, that waits for
--- the same, in the order n: those that wait for other steps last. sas.steps stands here once, since its plan
--- takes longest.
+-- _sas.sentences(run_id): one sentence about the run, then one for each step, or group of its elements,
+-- that waits for the same thing; ordered by n: steps that wait for other steps come last. It reads
+-- sas.steps once, because the plan of that view takes longest.
 CREATE FUNCTION _sas.sentences(run_id bigint)
 RETURNS TABLE (n bigint, step text, waiting_kind text, waiting_on text, waiting_until timestamptz, text text)
 LANGUAGE sql STABLE
@@ -348,7 +347,7 @@ BEGIN ATOMIC
                (array_agg(s.error ORDER BY s.element) FILTER (WHERE s.error IS NOT NULL))[1] AS error
         FROM step s
         WHERE s.waiting_kind IS NOT NULL
-          -- the sentence about the run says it already
+          -- the sentence about the run has it already
           AND NOT (s.waiting_kind IN ('run', 'start_at', 'workflow_paused', 'place')
                    OR s.run_state = 'scheduled'
                    OR s.waiting_kind = 'resume' AND s.state NOT IN ('failed', 'compensating'))
@@ -415,5 +414,6 @@ BEGIN ATOMIC
     FROM tree t CROSS JOIN LATERAL _sas.sentences(t.id) s
     ORDER BY t.path, s.n;
 END;
-COMMENT ON FUNCTION sas.explain(bigint) IS 'Why a run is where it is, in words: a row per sentence, about '
-                                           'the run, each step that waits, and its open child runs.';
+COMMENT ON FUNCTION sas.explain(bigint) IS
+    'Why a run is in its state, in words: one row per sentence, about the run, each step that waits, and '
+    'its open child runs.';

@@ -1,15 +1,16 @@
 -- SPDX-License-Identifier: PostgreSQL
 --
--- Find: the newest runs of which something is known, by the index that leaves the fewest. Candidates come in
--- batches, the newest first, and each batch is compared with all that was asked; so no plan depends on
--- statistics, and no condition of the caller is judged here.
+-- Find: the newest runs that match a search. It uses the index that leaves the fewest candidates.
+-- Candidates come in batches, the newest first, and each batch is compared with the whole search; so no
+-- plan depends on statistics, and no condition of the caller is evaluated on other runs.
 
--- Of a condition that fewer runs fulfil all are taken; more are walked, the newest first.
+-- _sas.few_runs(): if fewer runs than this match a condition, all of them are taken; more are walked, the
+-- newest first.
 CREATE FUNCTION _sas.few_runs() RETURNS int LANGUAGE sql IMMUTABLE PARALLEL SAFE
 BEGIN ATOMIC SELECT 500; END;
 
--- _sas.first_run_since(instant): the least run id that was given out at this instant or later. Ids follow the
--- clock, but a run gets its id a little after its created_at: the caller adds a span.
+-- _sas.first_run_since(instant): the lowest run id that was given out at this instant or later. Ids follow
+-- the clock, but a run gets its id a little after its created_at; the caller adds a span of time.
 CREATE FUNCTION _sas.first_run_since(instant timestamptz) RETURNS bigint
 LANGUAGE plpgsql STABLE AS $$
 DECLARE
@@ -32,7 +33,7 @@ BEGIN
     RETURN low;
 END $$;
 
--- _sas.check_search(search, quantity): raises when it asks for what there is not.
+-- _sas.check_search(search, quantity): raises an error if the search is not valid.
 CREATE FUNCTION _sas.check_search(search jsonb, quantity int) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -72,18 +73,18 @@ BEGIN
     END LOOP;
 END $$;
 
--- _sas.words_of(value): one word, or several in an array.
+-- _sas.words_of(value): one word, or the words of an array.
 CREATE FUNCTION _sas.words_of(value jsonb) RETURNS SETOF jsonb
 LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
     SELECT jsonb_array_elements(CASE jsonb_typeof(value) WHEN 'array' THEN value
                                 ELSE jsonb_build_array(value) END) WHERE value IS NOT NULL
 $$;
 
--- _sas.read_search(caller, search): what that means for the caller.
+-- _sas.read_search(caller, search): the search as the caller may make it.
 CREATE FUNCTION _sas.read_search(caller oid, search jsonb) RETURNS _sas.run_search
 LANGUAGE plpgsql STABLE AS $$
 DECLARE
-    -- longer than a submit takes from its created_at to the ids of its runs
+    -- longer than a submit takes between created_at and the ids of its runs
     span interval := '1 min';
     s _sas.run_search;
 BEGIN
@@ -121,7 +122,7 @@ BEGIN
     RETURN s;
 END $$;
 
--- _sas.matching_runs(s, ids): of these runs those that fit, the newest first.
+-- _sas.matching_runs(s, ids): those of these runs that match, the newest first.
 CREATE FUNCTION _sas.matching_runs(s _sas.run_search, ids bigint[]) RETURNS bigint[]
 LANGUAGE sql STABLE AS $$
     SELECT array_agg(u.id ORDER BY u.id DESC)
@@ -145,15 +146,15 @@ LANGUAGE sql STABLE AS $$
            OR strpos(lower(concat_ws(E'\n', r.key, r.labels, _sas.public_error(r.error) ->> 'title')),
                      s.words) > 0
            OR (s.payload OR r.owner = ANY (s.own))
-              -- what is masked is not found either
+              -- masked values are not found
               AND (r.owner = s.caller OR NOT EXISTS (SELECT FROM _sas.workflow_version v
                                                      WHERE v.version_id = r.version_id
                                                          AND v.mask IS NOT NULL))
               AND strpos(lower(concat_ws(E'\n', r.input, r.output, r.error)), s.words) > 0)
 $$;
 
--- _sas.rarest_label(labels, most): of these labels that which the fewest runs have, as far as they are at
--- most so many; quantity: how many, one more when they are more.
+-- _sas.rarest_label(labels, most): the label that the fewest runs have, if they are at most "most".
+-- quantity: how many, or one more than "most".
 CREATE FUNCTION _sas.rarest_label(labels jsonb, most int, OUT label bigint, OUT quantity bigint)
 LANGUAGE sql STABLE AS $$
     SELECT h.label, n.n
@@ -163,8 +164,9 @@ LANGUAGE sql STABLE AS $$
     ORDER BY n.n LIMIT 1
 $$;
 
--- _sas.run_owners(label, most): who has runs, with this label where it is not null; at most so many. Here and
--- below the index is asked for the next one each time, so it does not count how many runs each has.
+-- _sas.run_owners(label, most): the owners of runs, with this label if it is not null; at most so many.
+-- Here and below, each step asks the index for the next value; so the cost does not depend on how many runs
+-- each owner has.
 CREATE FUNCTION _sas.run_owners(label bigint, most int) RETURNS SETOF oid
 LANGUAGE plpgsql STABLE AS $$
 DECLARE
@@ -182,8 +184,8 @@ BEGIN
     END LOOP;
 END $$;
 
--- _sas.owned_versions(owners, workflows, most): these owners, and the versions of these workflows, or all
--- where null, of which there are runs; about so many pairs.
+-- _sas.owned_versions(owners, workflows, most): pairs of these owners and the versions of these workflows
+-- (null: all) that have runs; about so many pairs.
 CREATE FUNCTION _sas.owned_versions(owners oid[], workflows int[], most int)
 RETURNS TABLE (owner oid, version_id int)
 LANGUAGE plpgsql STABLE AS $$
@@ -213,9 +215,9 @@ BEGIN
     END LOOP;
 END $$;
 
--- _sas.next_candidates(s, ids, label, owners, versions, below, quantity): the ids below that of the newest
--- runs: of these, of those of these owners with this label, of these pairs of owner and version, or of
--- all.
+-- _sas.next_candidates(s, ids, label, owners, versions, below, quantity): the ids below "below" of the
+-- newest runs: among these ids; or of these owners with this label; or of these pairs of owner and version;
+-- or of all.
 CREATE FUNCTION _sas.next_candidates(s _sas.run_search, ids bigint[], label bigint, owners oid[],
                                      versions int[], below bigint, quantity int) RETURNS bigint[]
 LANGUAGE plpgsql STABLE AS $$
@@ -244,8 +246,8 @@ BEGIN
                  ORDER BY r.run_id DESC LIMIT quantity);
 END $$;
 
--- _sas.walk_runs(...): goes on from the id below until so many fit, or so many candidates were compared
--- (most; null: all). below: how far it came; null: to the end.
+-- _sas.walk_runs(...): walks on from the id below until enough runs match, or "most" candidates were
+-- compared (null: all). below: how far it came; null: to the end.
 CREATE FUNCTION _sas.walk_runs(s _sas.run_search, ids bigint[], label bigint, owners oid[], versions int[],
                                quantity int, most int, INOUT below bigint, INOUT fitting bigint[])
 LANGUAGE plpgsql STABLE AS $$
@@ -263,8 +265,8 @@ BEGIN
     END LOOP;
 END $$;
 
--- _sas.candidates(s): the only runs that can fit, if the search names them, or roles that have few runs; else
--- null.
+-- _sas.candidates(s): the only runs that can match, if the search names them or roles that have few runs;
+-- else null.
 CREATE FUNCTION _sas.candidates(s _sas.run_search) RETURNS bigint[]
 LANGUAGE plpgsql STABLE AS $$
 DECLARE
@@ -281,8 +283,8 @@ BEGIN
     RETURN CASE WHEN cardinality(ids) <= _sas.few_runs() THEN ids END;
 END $$;
 
--- _sas.search_runs(s, quantity, before, most): the newest runs that fit. Once so many candidates were
--- compared (most; null: all), it ends; below: how far it came, null: to the end.
+-- _sas.search_runs(s, quantity, before, most): the newest runs that match. It ends once "most" candidates
+-- were compared (null: all); below: how far it came, null: to the end.
 CREATE FUNCTION _sas.search_runs(s _sas.run_search, quantity int, before bigint, most int,
                                  OUT fitting bigint[], OUT below bigint)
 LANGUAGE plpgsql STABLE AS $$
@@ -292,7 +294,7 @@ DECLARE
     owners oid[];
     versions int[];
     only_open boolean := NOT coalesce('stopped' = ANY (s.states), true);
-    -- beyond so many parts it is cheaper to go through all runs
+    -- beyond so many parts it is cheaper to scan all runs
     few constant int := 500;
 BEGIN
     below := least(before, s.last_id, 9223372036854775807);
@@ -322,11 +324,11 @@ END $$;
 CREATE FUNCTION _sas.find_run_ids(search jsonb, quantity int, before bigint) RETURNS SETOF bigint
 LANGUAGE C STABLE AS 'MODULE_PATHNAME', 'sas_api_verb';
 
--- _sas.find_run_ids_as(...): see sas.find_runs.
+-- _sas.find_run_ids_as(...): the body of sas.find_runs.
 CREATE FUNCTION _sas.find_run_ids_as(caller oid, search jsonb, quantity int, before bigint)
 RETURNS SETOF bigint
 LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
-    -- the caller's session plans as it likes; these statements reach few rows by an index
+    -- the session of the caller may have any planner settings; these statements read few rows, by an index
     SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off
         SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off
 AS $$
@@ -337,8 +339,8 @@ BEGIN
     FROM _sas.search_runs(_sas.read_search(caller, search), quantity, before, NULL) f;
 END $$;
 
--- _sas.find_run_page(search, quantity, before): the same for a page that is to be there within a second,
--- however rare what is searched. below: it searched the runs from there on; null: all.
+-- _sas.find_run_page(search, quantity, before): the same for a page that must be ready within a second,
+-- however rare the runs are. below: it has searched the runs from there on; null: all.
 CREATE FUNCTION _sas.find_run_page(search jsonb, quantity int, before bigint,
                                    OUT run_ids bigint[], OUT below bigint)
 LANGUAGE C STABLE AS 'MODULE_PATHNAME', 'sas_api_verb';
@@ -363,6 +365,7 @@ BEGIN ATOMIC
     WHERE r.run_id = ANY (ARRAY(SELECT _sas.find_run_ids(search, quantity, before)))
     ORDER BY r.run_id DESC;
 END;
-COMMENT ON FUNCTION sas.find_runs IS 'The newest runs by run_id, workflow, key, labels, state, result, '
-    'submitted_by, created_after, created_before, finished_after, finished_before and text; before: the last '
-    'run_id of the page before. Few or many runs, whoever asks.';
+COMMENT ON FUNCTION sas.find_runs IS
+    'The newest runs by run_id, workflow, key, labels, state, result, submitted_by, created_after, '
+    'created_before, finished_after, finished_before and text. before: the last run_id of the previous '
+    'page. It is fast for any number of runs and any role.';

@@ -1,7 +1,7 @@
 -- SPDX-License-Identifier: PostgreSQL
 --
--- Grants, as they can be looked at: levels, as the rights on the functions _sas.level_<level> say, workflows
--- and agents.
+-- The view of grants: levels, as the privileges on the functions _sas.level_<level> give them, and grants
+-- of workflows and agents.
 
 CREATE VIEW sas.grants WITH (security_barrier) AS
 SELECT pg_get_userbyid(g.role) AS role, g.kind, g.name, g.granted_by, g.granted_at, g.methods, g.paths,
@@ -25,7 +25,7 @@ FROM (SELECT x.grantee AS role, 'level' AS kind, substr(p.proname, 7) AS name, l
       FROM _sas.workflow_grant w JOIN _sas.workflow f USING (workflow_id) WHERE f.dropped_at IS NULL) g
 WHERE EXISTS (SELECT FROM pg_roles r WHERE r.oid = g.role)
   AND ((SELECT _sas.sees_all()) OR pg_has_role(current_user, g.role, 'MEMBER'));
-COMMENT ON VIEW sas.grants IS 'Who may what: kind is level, worker (level worker for one external agent), '
-                              'agent (its runs may use an agent: these methods and paths, null: all) or '
-                              'workflow (this version; future: and later ones), and name says which. By '
-                              'whom and when, where that is known.';
+COMMENT ON VIEW sas.grants IS
+    'Which role may do what. kind is level, worker (level worker for one external agent), agent (its runs '
+    'may use an agent: these methods and paths, null: all) or workflow (this version; future: and later '
+    'ones); name says which. granted_by and granted_at, if they are known.';

@@ -1,11 +1,12 @@
 -- SPDX-License-Identifier: PostgreSQL
 --
--- Graph: the steps of a run or a workflow and what leads where, with the
--- states of the run, for tools that draw: mermaid, dot.
+-- Graph: the steps of a run or a workflow, their order, and the states of the run, as text for tools that
+-- draw: mermaid, dot.
 
--- _sas.version_graph(version_id): the compiled steps of a version, numbered by how many come before them at
--- most (level), then by sas.steps.position. step is null for points that only join others; after: from which
--- numbers an edge leads to it. plpgsql keeps the plan, which takes longer than to carry it out.
+-- _sas.version_graph(version_id): the compiled steps of a version, numbered by level (the length of the
+-- longest path to them), then by sas.steps.position. step is null for points that only join others. after:
+-- the numbers from which an edge leads here. It is plpgsql because that keeps the plan, and planning takes
+-- longer than the query.
 CREATE FUNCTION _sas.version_graph(version_id int)
 RETURNS TABLE (no int, step text, kind text, target text, stands_in boolean, level int, after int[])
 LANGUAGE plpgsql STABLE AS $$
@@ -26,7 +27,7 @@ BEGIN
         UNION ALL
         SELECT s.stands_in_for, s.step_no FROM step s WHERE s.stands_in_for IS NOT NULL
         UNION ALL
-        -- finalize comes after all: after those that nothing follows
+        -- finalize comes last: after all steps that nothing follows
         SELECT s.step_no, v.finalize_no
         FROM step s JOIN _sas.workflow_version v ON v.version_id = $1 AND v.step_count > 0
             AND v.finalize_no <> s.step_no
@@ -49,7 +50,7 @@ BEGIN
     ORDER BY n.no;
 END $$;
 
--- _sas.run_graph(run_id), _sas.workflow_graph(workflow): of what the caller may see; no rows otherwise.
+-- _sas.run_graph(run_id), _sas.workflow_graph(workflow): the graph, if the caller may see it; else no rows.
 CREATE FUNCTION _sas.run_graph(run_id bigint)
 RETURNS TABLE (no int, step text, kind text, target text, stands_in boolean, level int, after int[])
 LANGUAGE C STABLE AS 'MODULE_PATHNAME', 'sas_api_verb';
@@ -78,8 +79,8 @@ LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
                                                 AND pg_has_role($1, x.role, 'MEMBER')))
 $$;
 
--- _sas.attempts_of(run_id, step, element, state, attempt): how often a step was tried, null for once. The
--- attempts of a step go on counting in its undo: here they are two counts.
+-- _sas.attempts_of(run_id, step, element, state, attempt): how often a step was tried; null for once. The
+-- attempts of a step continue their count in its undo; here they are two counts.
 CREATE FUNCTION _sas.attempts_of(run_id bigint, step text, element int, state text, attempt int) RETURNS text
 LANGUAGE sql STABLE
 BEGIN ATOMIC
@@ -93,8 +94,7 @@ BEGIN ATOMIC
            END;
 END;
 
--- _sas.run_nodes(run_id): the same with how the steps of the run stand. note: what is to be said about it in
--- a few words.
+-- _sas.run_nodes(run_id): the same with the states of the run's steps. note: a remark of a few words.
 CREATE FUNCTION _sas.run_nodes(run_id bigint)
 RETURNS TABLE (no int, step text, kind text, target text, stands_in boolean, level int, after int[],
                state text, note text)
@@ -112,12 +112,12 @@ BEGIN ATOMIC
     FROM _sas.run_graph($1) g
     LEFT JOIN sas.steps s ON s.run_id = $1 AND s.step = g.step AND s.element IS NULL
     LEFT JOIN _sas.run_facts($1) f ON f.step = g.step
-    -- a fallback that was not needed is left out
+    -- leaves out a fallback that was not needed
     WHERE NOT g.stands_in OR s.state IS NOT NULL;
 END;
 
--- _sas.mermaid_text(value), _sas.dot_text(value): inside of a quoted label. Mermaid knows entities by # and a
--- name or number.
+-- _sas.mermaid_text(value), _sas.dot_text(value): the value inside a quoted label. Mermaid writes entities
+-- as # and a name or number.
 CREATE FUNCTION _sas.mermaid_text(value text) RETURNS text
 LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
 BEGIN ATOMIC
@@ -144,8 +144,8 @@ BEGIN ATOMIC
                ('compensated', '#fef3c7', '#d97706', '#78350f');
 END;
 
--- _sas.draw(nodes, format): the text of a graph. nodes: an object per row of _sas.run_nodes or
--- _sas.workflow_graph, by number; null for another format.
+-- _sas.draw(nodes, format): the text of a graph; null for another format. nodes: one object per row of
+-- _sas.run_nodes or _sas.workflow_graph, by number.
 CREATE FUNCTION _sas.draw(nodes jsonb, format text) RETURNS text
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp
 BEGIN ATOMIC
@@ -201,7 +201,7 @@ BEGIN ATOMIC
             || E'}\n' END;
 END;
 
--- _sas.check_format(format)
+-- _sas.check_format(format): raises an error for an unknown format.
 CREATE FUNCTION _sas.check_format(format text) RETURNS void
 LANGUAGE sql STABLE
 BEGIN ATOMIC

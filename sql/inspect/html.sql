@@ -1,9 +1,9 @@
 -- SPDX-License-Identifier: PostgreSQL
 --
--- HTML: what pages are made of. Whatever comes from outside goes through
--- _sas.html_escape; the functions here that take "html" take what is escaped.
+-- HTML: the parts that pages are made of. Every value from outside goes through _sas.html_escape;
+-- parameters named "html" are escaped already.
 
--- _sas.html_escape(value): as text between tags or in a quoted attribute; null gives ''.
+-- _sas.html_escape(value): the value as text between tags or in a quoted attribute; null gives ''.
 CREATE FUNCTION _sas.html_escape(value text) RETURNS text
 LANGUAGE sql IMMUTABLE PARALLEL SAFE
 BEGIN ATOMIC
@@ -14,7 +14,7 @@ BEGIN ATOMIC
                '&', '&amp;'), '<', '&lt;'), '>', '&gt;'), '"', '&quot;'), '''', '&#39;'), '');
 END;
 
--- _sas.html_badge(word): a state, result or the like, coloured by its class.
+-- _sas.html_badge(word): a state, result or similar word, coloured by its class.
 CREATE FUNCTION _sas.html_badge(word text) RETURNS text
 LANGUAGE sql IMMUTABLE PARALLEL SAFE
 BEGIN ATOMIC
@@ -23,7 +23,7 @@ BEGIN ATOMIC
                             _sas.html_escape(word)) END;
 END;
 
--- _sas.html_time(at, now): how long ago, with the instant as a title.
+-- _sas.html_time(at, now): how long ago it was, with the instant as a title.
 CREATE FUNCTION _sas.html_time(at timestamptz, now timestamptz) RETURNS text
 LANGUAGE sql STABLE PARALLEL SAFE
 BEGIN ATOMIC
@@ -33,7 +33,7 @@ BEGIN ATOMIC
                                  ELSE _sas.short_span(now - at) || ' ago' END) END;
 END;
 
--- _sas.html_took(ms): a duration in the largest unit that says something.
+-- _sas.html_took(ms): a duration in the largest unit that is useful.
 CREATE FUNCTION _sas.html_took(ms float8) RETURNS text
 LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
 BEGIN ATOMIC
@@ -42,9 +42,9 @@ BEGIN ATOMIC
                 ELSE _sas.short_span(ms * interval '1 ms') END;
 END;
 
--- _sas.html_table(heads, cells, otherwise): cells: html, an array of as many as there are heads for each row,
--- null is empty; otherwise: what is said when there are no rows. A head that begins with # is on the right.
--- Each cell knows its head: on a narrow screen a row is a list.
+-- _sas.html_table(heads, cells, otherwise): a table. cells: html, an array with one cell per head for each
+-- row; null is empty. otherwise: the text if there are no rows. A head that begins with # is right-aligned.
+-- Each cell carries its head, because on a narrow screen a row becomes a list.
 CREATE FUNCTION _sas.html_table(heads text[], cells text[], otherwise text) RETURNS text
 LANGUAGE sql IMMUTABLE PARALLEL SAFE
 BEGIN ATOMIC
@@ -66,7 +66,7 @@ BEGIN ATOMIC
                  JOIN head h ON h.n = (c.n - 1) % cardinality(heads) + 1) END;
 END;
 
--- _sas.html_section(id, title, html, note)
+-- _sas.html_section(id, title, html, note): a section of a page.
 CREATE FUNCTION _sas.html_section(id text, title text, html text, note text DEFAULT NULL) RETURNS text
 LANGUAGE sql IMMUTABLE PARALLEL SAFE
 BEGIN ATOMIC
@@ -76,7 +76,8 @@ BEGIN ATOMIC
                       html);
 END;
 
--- _sas.html_json(label, value): a value under its label, a short one in a line; its first 20,000 characters.
+-- _sas.html_json(label, value): a value under its label, a short value in one line; its first 20,000
+-- characters.
 CREATE FUNCTION _sas.html_json(label text, value jsonb) RETURNS text
 LANGUAGE sql IMMUTABLE PARALLEL SAFE
 BEGIN ATOMIC
@@ -109,7 +110,7 @@ BEGIN ATOMIC
     FROM jsonb_each_text(jsonb_strip_nulls(args));
 END;
 
--- _sas.html_link(look, path, html): html as a link to a page, where pages have links.
+-- _sas.html_link(look, path, html): html as a link to a page, if the pages have links.
 CREATE FUNCTION _sas.html_link(look _sas.look, path text, html text) RETURNS text
 LANGUAGE sql IMMUTABLE PARALLEL SAFE
 BEGIN ATOMIC
@@ -117,7 +118,7 @@ BEGIN ATOMIC
            ELSE format('<a href="%s">%s</a>', _sas.html_escape((look).root || path), html) END;
 END;
 
--- _sas.html_style(): light, and dark where the reader's system is.
+-- _sas.html_style(): the style sheet; light, or dark if the reader's system is.
 CREATE FUNCTION _sas.html_style() RETURNS text
 LANGUAGE sql IMMUTABLE
 BEGIN ATOMIC
@@ -237,8 +238,9 @@ input, select, button, textarea { font: inherit; color: var(--ink); background: 
 '::text;
 END;
 
--- _sas.html_page(look, title, html): the whole document. One that stands alone needs nothing from anywhere,
--- and may not fetch or run anything; one with links may run the script of its server, and talk to that only.
+-- _sas.html_page(look, title, html): the whole document. A page that stands alone loads nothing, and may
+-- not fetch or run anything; a page with links may run the script of its server, and connect to that server
+-- only.
 CREATE FUNCTION _sas.html_page(look _sas.look, title text, html text) RETURNS text
 LANGUAGE sql IMMUTABLE
 BEGIN ATOMIC
@@ -249,7 +251,7 @@ BEGIN ATOMIC
                      ELSE 'style-src ''unsafe-inline''; script-src ''self''; connect-src ''self''; '
                           'form-action ''self''; base-uri ''none''' END)
            || '<meta name="viewport" content="width=device-width, initial-scale=1">'
-           -- without any referrer a browser sends a form with the origin "null", which the server refuses
+           -- without a referrer, browsers send a form with the origin "null", which the server refuses
            || format(E'<meta name="referrer" content="%s">\n',
                      CASE WHEN (look).root IS NULL THEN 'no-referrer' ELSE 'same-origin' END)
            || format(E'<title>%s</title>\n<style>\n%s</style>%s</head>\n<body>\n%s%s</body></html>\n',

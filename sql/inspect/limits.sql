@@ -1,16 +1,15 @@
 -- SPDX-License-Identifier: PostgreSQL
 --
--- Doors: what keeps steps that are ready from being claimed. It is the same
--- for all steps of an agent or queue, so it is looked up once per agent, not
--- once per step: a hundred thousand waiting steps cost one join.
+-- Limits: what keeps ready steps from being claimed. It is the same for all steps of an agent or queue; so
+-- it is computed once per agent, not once per step, and a hundred thousand waiting steps cost one join.
 
--- _sas.limits(): a row per agent and queue.
---   lane    as in _sas.ready: the agent, or the negative of the queue
---   kind    agent_disabled, secret (one that it refers to is not set), breaker, slot (max_in_flight are on
---   their way), rate;
---           agent: no door is closed; queue_paused, queue: as many of it run as may
---   until   when it opens by itself, where that is known
--- Called by views as the role that looks; says nothing that sas.agents and sas.queues do not.
+-- _sas.limits(): one row per agent and queue.
+--   lane    as in _sas.ready: the agent, or the negative id of the queue
+--   kind    agent_disabled, secret (a secret that it refers to is not set), breaker, slot (max_in_flight
+--           calls are in progress), rate; agent: nothing keeps its steps; queue_paused; queue: all its slots
+--           are taken
+--   until   when that ends by itself, if it is known
+-- Views call it as the current user; it shows nothing that sas.agents and sas.queues do not.
 CREATE FUNCTION _sas.limits() RETURNS TABLE (lane int, kind text, name text, until timestamptz)
 LANGUAGE C STABLE ROWS 20 AS 'MODULE_PATHNAME', 'sas_api_verb';
 
@@ -39,7 +38,7 @@ LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
                     WHEN p.in_flight >= a.max_in_flight THEN 'slot'
                     WHEN p.rate_for_ms > 0 AND a.rate_per_s > 0 THEN 'rate'
                     ELSE 'agent' END AS kind,
-               -- half-open, or its time is over: the next call, or the one on its way, is the probe
+               -- half-open, or its time is over: the next call, or the one in progress, is the probe
                CASE WHEN coalesce(p.breaker, h.breaker) = 'open' AND coalesce(p.open_for_ms > 0, true)
                    AND h.open_until > sas.now() THEN h.open_until END AS open_until) k
     WHERE a.dropped_at IS NULL

@@ -1,10 +1,10 @@
 -- SPDX-License-Identifier: PostgreSQL
 --
--- Metrics: the numbers of a monitor, in the terms of OpenMetrics. Counters and
--- histograms are kept in shared memory (src/metrics) and start again with the
--- server; gauges are counted from what is open. Nothing here reads what has ended.
+-- Metrics: numbers for monitoring, in the terms of OpenMetrics. Counters and histograms are in shared
+-- memory (src/metrics) and start from zero with the server; gauges are counted from what is open. Nothing
+-- here reads what has ended.
 
--- _sas.metric_families(): what there is. Samples of a counter are named family || '_total'.
+-- _sas.metric_families(): all families. Samples of a counter are named family || '_total'.
 CREATE FUNCTION _sas.metric_families() RETURNS TABLE (family text, type text, help text)
 LANGUAGE sql IMMUTABLE ROWS 40 AS $$
     VALUES
@@ -61,13 +61,13 @@ LANGUAGE sql IMMUTABLE ROWS 40 AS $$
     ('sas_metrics_dropped', 'counter', 'Counts that found no room in shared memory.')
 $$;
 
--- _sas.bound(seconds): a bound as the label le shows it.
+-- _sas.bound(seconds): the upper bound of a bucket as the label le shows it.
 CREATE FUNCTION _sas.bound(seconds float8) RETURNS text
 LANGUAGE sql IMMUTABLE AS $$ SELECT CASE WHEN seconds = trunc(seconds) THEN seconds::bigint || '.0'
     ELSE seconds::text END $$;
 
--- _sas.counted(): counters and histograms, with names in place of ids. What was dropped and made again under
--- its name is one.
+-- _sas.counted(): counters and histograms, with names instead of ids. Objects that were dropped and created
+-- again under the same name count together.
 CREATE FUNCTION _sas.counted() RETURNS TABLE (family text, suffix text, labels jsonb, value float8)
 LANGUAGE sql VOLATILE AS $$
     WITH s AS MATERIALIZED (
@@ -92,7 +92,7 @@ LANGUAGE sql VOLATILE AS $$
         LEFT JOIN _sas.agent a ON s.metric IN ('call', 'step', 'step_wait') AND a.agent_id = s.id1
         LEFT JOIN _sas.workflow f ON f.workflow_id = CASE WHEN s.metric IN ('call', 'step') THEN s.id2
             WHEN s.metric IN ('run', 'run_wait') THEN s.id1 END
-        -- those that found no room are one
+        -- entries that found no room are counted as one
         CROSS JOIN LATERAL (SELECT CASE WHEN s.label = '_other' THEN s.label ELSE a.name END AS agent,
                                    CASE WHEN s.label = '_other' THEN s.label ELSE f.name END AS workflow) n),
     h AS (
@@ -124,7 +124,7 @@ LANGUAGE sql VOLATILE AS $$
         FROM _sas.agent a JOIN _sas.agent_health g USING (agent_id) GROUP BY a.name
 $$;
 
--- _sas.gauges_of_agents(): doors, and who waits before them.
+-- _sas.gauges_of_agents(): limits of agents, and the steps that wait for them.
 CREATE FUNCTION _sas.gauges_of_agents() RETURNS TABLE (family text, labels jsonb, value float8)
 LANGUAGE sql VOLATILE AS $$
     WITH q AS MATERIALIZED (SELECT r.lane, count(*) AS n, min(r.ready_at) AS oldest FROM _sas.ready r
@@ -162,7 +162,7 @@ LANGUAGE sql VOLATILE AS $$
         FROM _sas.queue u WHERE u.dropped_at IS NULL
 $$;
 
--- _sas.gauges_of_runs(): what is open, and what its steps wait for.
+-- _sas.gauges_of_runs(): open runs, and what their steps wait for.
 CREATE FUNCTION _sas.gauges_of_runs() RETURNS TABLE (family text, labels jsonb, value float8)
 LANGUAGE sql VOLATILE AS $$
     WITH o AS MATERIALIZED (SELECT * FROM _sas.open_runs()),
@@ -181,7 +181,7 @@ LANGUAGE sql VOLATILE AS $$
     UNION ALL SELECT 'sas_steps_waiting', jsonb_build_object('kind', w.kind), sum(w.n) FROM w GROUP BY w.kind
 $$;
 
--- _sas.gauges_of_schedules(): how many there are, and whether one is late.
+-- _sas.gauges_of_schedules(): how many schedules there are, and whether one is late.
 CREATE FUNCTION _sas.gauges_of_schedules() RETURNS TABLE (family text, labels jsonb, value float8)
 LANGUAGE sql VOLATILE AS $$
     SELECT 'sas_schedules_defined', jsonb_build_object('state', k),
@@ -196,7 +196,7 @@ LANGUAGE sql VOLATILE AS $$
             (SELECT min((p.instant).scheduled_at) FROM _sas.schedule_plan p))), 0), 0)
 $$;
 
--- _sas.gauges_of_workers(): who works, and whether something is late.
+-- _sas.gauges_of_workers(): the workers, and whether something is late.
 CREATE FUNCTION _sas.gauges_of_workers() RETURNS TABLE (family text, labels jsonb, value float8)
 LANGUAGE sql VOLATILE AS $$
     WITH w AS MATERIALIZED (SELECT x.* FROM _sas.all_workers() x WHERE x.database = current_database())
@@ -227,7 +227,7 @@ $$;
 CREATE FUNCTION _sas.metrics_as(caller oid, families text[])
 RETURNS TABLE (name text, type text, labels jsonb, value float8, help text)
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
-    -- few of many by an index, however full the tables are
+    -- few rows of many, by an index, however full the tables are
     SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_hashjoin = off
         SET enable_mergejoin = off SET jit = off
 AS $$
@@ -279,9 +279,9 @@ END $$;
 CREATE FUNCTION sas.metrics(families text[] DEFAULT NULL)
 RETURNS TABLE (name text, type text, labels jsonb, value float8, help text)
 LANGUAGE C AS 'MODULE_PATHNAME', 'sas_api_verb';
-COMMENT ON FUNCTION sas.metrics IS 'The numbers of a monitor in the terms of OpenMetrics, a row per sample. '
-                                   'families: only these, such as {sas_runs,sas_call_seconds}. Counters and '
-                                   'histograms begin anew with the server.';
+COMMENT ON FUNCTION sas.metrics IS
+    'Numbers for monitoring in the terms of OpenMetrics, one row per sample. families: only these, such as '
+    '{sas_runs,sas_call_seconds}. Counters and histograms start from zero with the server.';
 
 CREATE FUNCTION _sas.metrics_text_as(caller oid, format text) RETURNS text
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -311,7 +311,7 @@ BEGIN
                                                                          || '}' END
                    || ' ' || s.value AS line, s.n
             FROM (SELECT m.*, row_number() OVER () AS n, f.family,
-                         -- the older format names a counter as its sample
+                         -- in the older format a counter has the name of its sample
                          CASE WHEN $2 = 'prometheus' AND f.type IN ('counter', 'info') THEN m.name
                              ELSE f.family END AS shown
                   FROM _sas.metrics_as(caller, NULL) m
@@ -321,5 +321,5 @@ END $$;
 
 CREATE FUNCTION sas.metrics_text(format text DEFAULT 'openmetrics') RETURNS text
 LANGUAGE C AS 'MODULE_PATHNAME', 'sas_api_verb';
-COMMENT ON FUNCTION sas.metrics_text IS 'The same as text that a scraper reads: openmetrics, or prometheus '
-                                        'for its older format.';
+COMMENT ON FUNCTION sas.metrics_text IS
+    'The same as text that a scraper reads: openmetrics, or prometheus for its older format.';

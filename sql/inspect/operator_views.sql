@@ -7,7 +7,7 @@ SELECT a.name, a.kind, a.base_url, a.enabled, CASE a.kind
     WHEN 'external' THEN (SELECT count(*) FROM _sas.external_slot h WHERE h.agent_id = a.agent_id
                           AND h.request_id IS NOT NULL)::int
     ELSE coalesce(p.in_flight, 0) END AS in_flight, a.max_in_flight, a.rate_limit,
-       -- an open one whose time is over lets the next claim through as a probe
+       -- an open breaker whose time is over lets the next claim through as a probe
        CASE WHEN a.kind = 'external' THEN NULL WHEN p.breaker = 'open' AND p.open_for_ms = 0 THEN 'half-open'
            ELSE coalesce(p.breaker, h.breaker, 'closed') END AS breaker,
        CASE WHEN coalesce(p.breaker, h.breaker) = 'open' THEN h.open_until END AS open_until,
@@ -15,7 +15,7 @@ SELECT a.name, a.kind, a.base_url, a.enabled, CASE a.kind
         WHERE b.agent_id = a.agent_id AND a.breaker -> 'paths' ->> b.path_no - 1 IS NOT NULL)
            AS path_breakers,
        (SELECT count(*) FROM _sas.ready q WHERE q.lane = a.agent_id) AS waiting,
-       -- what the service answered to somebody's call is for those who may read all payload
+       -- answers of the service to calls of other roles are only for roles that may read all payload
        CASE WHEN h.last_error IS NULL OR (SELECT _sas.sees_payload(10::oid)) THEN h.last_error
            ELSE jsonb_strip_nulls(jsonb_build_object('title', h.last_error -> 'title', 'status',
                                                      h.last_error -> 'status')) END AS last_error,
@@ -25,27 +25,29 @@ FROM _sas.agent a
 LEFT JOIN _sas.agent_health h USING (agent_id)
 LEFT JOIN _sas.limit_entries() p ON p.agent_id = a.agent_id
 WHERE a.dropped_at IS NULL;
-COMMENT ON COLUMN sas.agents.path_breakers IS 'Paths whose own breaker is not closed: {path: open or '
-                                              'half-open}';
-COMMENT ON VIEW sas.agents IS 'Agents: address, limits, calls on their way or tasks that are held, steps '
-                              'that wait, breaker and last error.';
+COMMENT ON COLUMN sas.agents.path_breakers IS
+    'Paths whose own breaker is not closed: {path: open or half-open}';
+COMMENT ON VIEW sas.agents IS
+    'Agents: address, limits, calls in progress or tasks held, waiting steps, breaker and last error.';
 
 CREATE VIEW sas.queues WITH (security_barrier) AS
 SELECT u.name, u.max_running, (SELECT count(*) FROM _sas.queue_slot p
                                WHERE p.queue_id = u.queue_id) AS running,
        (SELECT count(*) FROM _sas.ready q WHERE q.lane = -u.queue_id) AS waiting, u.paused_at, u.created_at
 FROM _sas.queue u WHERE u.dropped_at IS NULL;
-COMMENT ON VIEW sas.queues IS 'Named queues: how many steps may run at once, how many have a place, how many '
-                              'wait, since when it is paused.';
+COMMENT ON VIEW sas.queues IS
+    'Named queues: how many steps may run at the same time, how many have a slot, how many wait, since when '
+    'it is paused.';
 
 CREATE VIEW sas.workers WITH (security_barrier) AS
 SELECT w.pid, w.actor, w.database, w.leader, w.in_flight, w.memory, w.started_at,
     w.last_activity_at, w.turn_for, w.calls
 FROM _sas.all_workers() w WHERE w.database = current_database();
-COMMENT ON VIEW sas.workers IS 'The background workers of this database. turn_for: how long the worker has '
-                               'been in its turn, null while it sleeps; calls: whose code it waits for.';
-COMMENT ON COLUMN sas.workers.memory IS 'Bytes of requests and answers that an agent worker holds; see '
-                                        'sas.agent_memory';
+COMMENT ON VIEW sas.workers IS
+    'The background workers of this database. turn_for: how long the current tick of the worker has been '
+    'running, null while it sleeps; calls: whose code it waits for.';
+COMMENT ON COLUMN sas.workers.memory IS
+    'Bytes of requests and answers that an agent worker holds; see sas.agent_memory';
 
 CREATE VIEW sas.alerts WITH (security_barrier) AS
 SELECT l.alert_id, l.kind, a.name AS agent, f.name AS workflow, pg_get_userbyid(l.owner) AS owner, l.run_id,
@@ -62,12 +64,14 @@ LEFT JOIN _sas.workflow f ON f.workflow_id = l.workflow_id
 LEFT JOIN _sas.run r ON r.run_id = l.run_id
 LEFT JOIN _sas.workflow_step w ON w.version_id = r.version_id AND w.step_no = l.step_no AND NOT w.undo
 WHERE (SELECT _sas.sees_all()) OR pg_has_role(current_user, l.owner, 'MEMBER');
-COMMENT ON VIEW sas.alerts IS 'What an operator should see: one row per cause, with a count; of runs one per '
-                              'cause, workflow and owner. LISTEN sas_alert tells of new ones.';
-COMMENT ON COLUMN sas.alerts.run_ids IS 'The latest ten runs, the newest occurrence first; run_id, step and '
-                                        'message are of the first of them';
-COMMENT ON COLUMN sas.alerts.closed_at IS 'When its cause ended; null: it lasts, or nobody can see its end '
-                                          'and nobody has acknowledged it';
+COMMENT ON VIEW sas.alerts IS
+    'What an operator should see: one row per cause, with a count; alerts of runs have one row per cause, '
+    'workflow and owner. New alerts send NOTIFY sas_alert.';
+COMMENT ON COLUMN sas.alerts.run_ids IS
+    'The latest ten runs, the newest occurrence first; run_id, step and message belong to the first of them';
+COMMENT ON COLUMN sas.alerts.closed_at IS
+    'When its cause ended; null: the cause lasts, or its end cannot be detected and the alert is not '
+    'acknowledged';
 
 CREATE VIEW sas.limits WITH (security_barrier) AS
 SELECT pg_get_userbyid(r.role) AS role, n.name, coalesce(own.value, each.value, n.value) AS value,
@@ -84,14 +88,15 @@ WHERE (SELECT _sas.sees_all()) OR pg_has_role(current_user, r.role, 'MEMBER')
 UNION ALL
 SELECT NULL, n.name, coalesce(each.value, n.value), NULL
 FROM _sas.limit_names() n LEFT JOIN _sas.role_limit each ON each.role IS NULL AND each.name = n.name;
-COMMENT ON VIEW sas.limits IS 'How much each role may have open, and has. role null: what holds for each '
-                              'role without a limit of its own.';
-COMMENT ON COLUMN sas.limits.used IS 'With what open transactions have submitted; null: nothing is counted';
+COMMENT ON VIEW sas.limits IS
+    'How much each role may have open, and has. role null: the limit of each role that has none of its own.';
+COMMENT ON COLUMN sas.limits.used IS
+    'Includes what open transactions have submitted; null: it is not counted';
 
 CREATE VIEW sas.history WITH (security_barrier) AS
 SELECT h.run_id, h.at, h.role, h.act, h.step,
-       -- what somebody wrote, or gave a step, is for those who may read payload; what was given, not of a run
-       -- with a mask
+       -- texts of users, and inputs given to a step, are only for roles that may read payload; inputs not
+       -- if the run has a mask
        CASE WHEN NOT p.sees THEN h.detail - '{input,output,reason}'::text[]
             WHEN p.hides THEN h.detail - '{input,output}'::text[] ELSE h.detail END AS detail,
        h.session_role, h.client,
@@ -103,10 +108,12 @@ LEFT JOIN _sas.workflow_version v ON v.version_id = r.version_id
 CROSS JOIN LATERAL (SELECT _sas.sees_payload(coalesce(r.owner, 10)) AS sees,
                            _sas.hides(v.mask, r.owner) AS hides OFFSET 0) p
 WHERE (SELECT _sas.sees_all()) OR pg_has_role(current_user, r.owner, 'MEMBER');
-COMMENT ON VIEW sas.history IS 'What operators and admins did: who, when, from where, which verb. run_id is '
-                               'null for what is about no run; detail says which, and from and to what.';
-COMMENT ON COLUMN sas.history.reason IS 'What the verb was given as its reason, else the setting sas.reason';
-COMMENT ON COLUMN sas.history.session_role IS 'Who is logged in; role: as whom the verb was called';
+COMMENT ON VIEW sas.history IS
+    'What operators and admins have done: who, when, from where, which verb. run_id is null if it was not '
+    'about a run; then detail names the object, and its values before and after.';
+COMMENT ON COLUMN sas.history.reason IS 'The reason given to the verb, else the setting sas.reason';
+COMMENT ON COLUMN sas.history.session_role IS
+    'The role that is logged in; role: the role that called the verb';
 COMMENT ON COLUMN sas.history.client IS 'The address of the client; null: a local socket, or a worker';
 
 CREATE VIEW sas.watches WITH (security_barrier) AS
@@ -133,12 +140,12 @@ CROSS JOIN LATERAL (SELECT x.of_host, CASE WHEN x.of_host THEN f.last_error ELSE
                     FROM (SELECT coalesce(f.last_error_at, '-infinity') >= coalesce(g.last_error_at,
                                     '-infinity') AS of_host) x OFFSET 0) e
 WHERE p.sees OR (SELECT _sas.sees_all());
-COMMENT ON VIEW sas.watches IS 'Infinite tasks: state, the node that hosts them and since when, how often '
-                               'they were given to another, how many items were brought to their target and '
-                               'how many wait, last error and cursor.';
-COMMENT ON COLUMN sas.watches.next_at IS 'When a task with a schedule looks next';
-COMMENT ON COLUMN sas.watches.failures IS 'One after the other, of what failed last: taking items in, or '
-                                          'bringing them to their target';
+COMMENT ON VIEW sas.watches IS
+    'Infinite tasks: state, the node that hosts them and since when, how often they moved to another node, '
+    'how many items were brought to their target and how many wait, last error and cursor.';
+COMMENT ON COLUMN sas.watches.next_at IS 'When a task with a schedule polls next';
+COMMENT ON COLUMN sas.watches.failures IS
+    'Failures in a row of what failed last: taking items in, or bringing them to their target';
 
 CREATE VIEW sas.nodes WITH (security_barrier) AS
 SELECT n.node_id, n.name, n.kind, n.version, n.capacity, x.watches,
@@ -149,11 +156,11 @@ SELECT n.node_id, n.name, n.kind, n.version, n.capacity, x.watches,
 FROM _sas.node n
 CROSS JOIN LATERAL (SELECT count(*) AS watches FROM _sas.watch_held h WHERE h.node_id = n.node_id) x
 WHERE (SELECT _sas.sees_all()) OR n.role IS NULL OR pg_has_role(current_user, n.role, 'MEMBER');
-COMMENT ON VIEW sas.nodes IS 'Processes that host infinite tasks: workers of this server and outside '
-                             'programs, with what they can host and do. Those that have ended stay for a '
-                             'day, or until their name comes back.';
+COMMENT ON VIEW sas.nodes IS
+    'Processes that host infinite tasks: workers of this server and outside programs, with their capacity '
+    'and load. A node that has ended is shown for a day, or until its name registers again.';
 
--- The positions count all that wait, also those that the role may not see.
+-- Positions count all waiting runs, also those that the role may not see.
 CREATE VIEW sas.locks WITH (security_barrier) AS
 SELECT CASE WHEN _sas.sees_payload(r.owner) AND NOT _sas.hides(v.mask, r.owner) THEN l.key END AS key,
        l.scope, w.name AS workflow, l.run_id,
@@ -170,7 +177,8 @@ JOIN _sas.run r ON r.run_id = l.run_id
 JOIN _sas.workflow_version v ON v.version_id = r.version_id
 JOIN _sas.workflow w ON w.workflow_id = v.workflow_id
 WHERE (SELECT _sas.sees_all()) OR pg_has_role(current_user, r.owner, 'MEMBER');
-COMMENT ON VIEW sas.locks IS 'Which runs hold concurrency keys, and which wait for them, in which position.';
+COMMENT ON VIEW sas.locks IS
+    'Runs that hold concurrency keys, and runs that wait for them, with their position in the line.';
 
 -- A hook that is a function or call is a run with one step; sas.runs and sas.steps leave it out.
 CREATE VIEW sas.hook_runs WITH (security_barrier) AS
@@ -194,11 +202,11 @@ LEFT JOIN _sas.step s ON s.run_id = r.run_id AND s.step_no = 1 AND s.element = 0
 CROSS JOIN LATERAL (SELECT _sas.sees_payload(r.owner) AS sees,
                            _sas.hides(v.mask, r.owner) AS hides OFFSET 0) p
 WHERE (p.sees OR (SELECT _sas.sees_all())) AND r.hook_of IS NOT NULL;
-COMMENT ON VIEW sas.hook_runs IS 'One row per function or call of a hook: which change it tells of, how '
-                                 'often it was tried, how it ended. sas.attempts has its tries under '
-                                 'hook_run_id.';
+COMMENT ON VIEW sas.hook_runs IS
+    'One row per function or call of a hook: the change that triggered it, how often it was tried, how it '
+    'ended. sas.attempts has its attempts under hook_run_id.';
 
--- With the rights of who asks, as sas.runs.
+-- With the rights of its reader, as sas.runs.
 CREATE VIEW sas.run_details WITH (security_invoker) AS
 SELECT s.schedule_id AS jobid, r.run_id AS runid, NULL::int AS job_pid, current_database()::text AS database,
     r.submitted_by::text AS username, r.workflow AS command,
@@ -207,15 +215,16 @@ SELECT s.schedule_id AS jobid, r.run_id AS runid, NULL::int AS job_pid, current_
     coalesce(r.error ->> 'title', r.result, r.paused_for) AS return_message, r.started_at AS start_time,
     r.finished_at AS end_time, r.workflow, r.schedule AS jobname
 FROM sas.runs r LEFT JOIN sas.schedules s ON s.name = r.schedule;
-COMMENT ON VIEW sas.run_details IS 'Runs under the column names of cron.job_run_details, for dashboards made '
-                                   'for that.';
-COMMENT ON COLUMN sas.run_details.jobid IS 'Of its schedule; null: it has none, or that is gone';
+COMMENT ON VIEW sas.run_details IS
+    'Runs under the column names of cron.job_run_details, for dashboards that were made for pg_cron.';
+COMMENT ON COLUMN sas.run_details.jobid IS
+    'The id of its schedule; null: it has none, or the schedule was dropped';
 COMMENT ON COLUMN sas.run_details.job_pid IS 'Always null: several workers carry out a run';
 COMMENT ON COLUMN sas.run_details.command IS 'The workflow';
-COMMENT ON COLUMN sas.run_details.jobname IS 'The schedule; null: it was submitted by hand';
+COMMENT ON COLUMN sas.run_details.jobname IS 'The schedule; null: the run was submitted by hand';
 
--- _sas.held_by(): in words, the sessions that keep the workers waiting: by a lock on a table of sas that
--- conflicts with what they do, or because they restore a dump; null: there is none.
+-- _sas.held_by(): in words, the sessions that keep workers waiting: by a lock on a table of sas that
+-- conflicts with theirs, or because they restore a dump; null: there is none.
 CREATE FUNCTION _sas.held_by() RETURNS text
 LANGUAGE sql VOLATILE AS $$
     SELECT string_agg(h.what, '; ' ORDER BY h.what)
@@ -230,11 +239,10 @@ LANGUAGE sql VOLATILE AS $$
 $$;
 
 CREATE FUNCTION sas.health(OUT workers_loaded boolean, OUT launcher_pid int, OUT workers int,
-                           OUT slots_missing int, OUT leader_pid int, OUT held_by text,
-                           OUT runs_open bigint, OUT runs_paused bigint, OUT steps_ready bigint,
-                               OUT oldest_ready_at timestamptz, OUT breakers_open bigint,
-                           OUT alerts_open bigint, OUT found_late bigint, OUT in_recovery boolean,
-                           OUT quarantined boolean, OUT version text, OUT ok boolean)
+                           OUT slots_missing int, OUT leader_pid int, OUT held_by text, OUT runs_open bigint,
+                           OUT runs_paused bigint, OUT steps_ready bigint, OUT oldest_ready_at timestamptz,
+                           OUT breakers_open bigint, OUT alerts_open bigint, OUT found_late bigint,
+                           OUT in_recovery boolean, OUT quarantined boolean, OUT version text, OUT ok boolean)
 LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
     SET lock_timeout = '500ms' AS $$
 BEGIN
@@ -260,5 +268,5 @@ BEGIN
     ok := workers_loaded AND launcher_pid IS NOT NULL AND workers > 0 AND slots_missing = 0
         AND held_by IS NULL AND coalesce(breakers_open = 0 AND alerts_open = 0 AND NOT quarantined, false);
 END $$;
-COMMENT ON FUNCTION sas.health IS 'One row for a monitor: are the workers there, what is open, what waits, '
-                                  'what an operator should look at.';
+COMMENT ON FUNCTION sas.health IS
+    'One row for a monitor: do the workers run, what is open, what waits, what should an operator check.';

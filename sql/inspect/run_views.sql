@@ -1,10 +1,10 @@
 -- SPDX-License-Identifier: PostgreSQL
 --
--- Views of runs, steps and attempts. They show each role its own runs and those of the roles it is a member
--- of. Operators, admins and monitors see all runs, monitors without payload.
+-- Views of runs, steps and attempts. They show each role its own runs and those of the roles that it is a
+-- member of. Operators, admins and monitors see all runs, monitors without payload.
 
--- _sas.sees_all(): may the current user check runs of others? The levels are constants, bound by oid: the
--- current user may look up nothing in schema _sas.
+-- _sas.sees_all(): may the current user see runs of other roles? The levels are constants that are bound by
+-- oid, because the current user may look up nothing in schema _sas.
 CREATE FUNCTION _sas.sees_all() RETURNS boolean
 LANGUAGE sql STABLE
 BEGIN ATOMIC
@@ -22,8 +22,8 @@ BEGIN ATOMIC
         OR has_function_privilege(current_user, '_sas.level_operator()'::regprocedure, 'EXECUTE');
 END;
 
--- _sas.masked_context(root, mask, step, element): the root of a step with *** where the mask leads; the item
--- of a map and the last output of a repeat are parts of what is masked.
+-- _sas.masked_context(root, mask, step, element): the root of a step's templates, with *** where the mask
+-- leads. The item of a map and the last output of a repeat are parts of masked values.
 CREATE FUNCTION _sas.masked_context(root jsonb, mask text[], w _sas.workflow_step, element int) RETURNS jsonb
 LANGUAGE plpgsql STABLE AS $$
 DECLARE
@@ -43,8 +43,8 @@ BEGIN
     RETURN masked;
 END $$;
 
--- _sas.step_input(run_id, step_no, element): what a step is given, or sends, as far as it is known now; null
--- for who may not see it.
+-- _sas.step_input(run_id, step_no, element): the input of a step, or what it sends, as far as it is known
+-- now; null for a user who may not see it.
 CREATE FUNCTION _sas.step_input(run_id bigint, step_no int, element int) RETURNS jsonb
 LANGUAGE C STABLE AS 'MODULE_PATHNAME', 'sas_api_verb';
 
@@ -95,8 +95,8 @@ LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
            OR _sas.has_level(caller, 'operator') OR _sas.has_level(caller, 'monitor'))
 $$;
 
--- _sas.suggests(run_id, step_no, element): what on_failure says of this failed step of a paused run; null for
--- who may not see it, and of a fallback.
+-- _sas.suggests(run_id, step_no, element): what on_failure says about this failed step of a paused run;
+-- null for a user who may not see it, and for a fallback.
 CREATE FUNCTION _sas.suggests(run_id bigint, step_no int, element int) RETURNS text
 LANGUAGE C STABLE AS 'MODULE_PATHNAME', 'sas_api_verb';
 
@@ -120,8 +120,9 @@ LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
            OR _sas.has_level(caller, 'operator') OR _sas.has_level(caller, 'monitor'))
 $$;
 
--- _sas.run_progress(run_id): how much of an open run is done, from 0 to 1, by the weights of its steps: of
--- one that is on its way what it has told, or half; null for who may not see it.
+-- _sas.run_progress(run_id): how much of an open run is done, from 0 to 1, by the weights of its steps. A
+-- step in progress counts with the progress that it has reported, or half. Null for a user who may not see
+-- it.
 CREATE FUNCTION _sas.run_progress(run_id bigint) RETURNS float8
 LANGUAGE C STABLE AS 'MODULE_PATHNAME', 'sas_api_verb';
 
@@ -145,8 +146,8 @@ LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
     WHERE r.run_id = $2 AND _sas.may_see($1, r.owner)
 $$;
 
--- _sas.run_suggests(run_id): what on_failure says of all failed steps of a paused run; null: it has none, or
--- one may not see it.
+-- _sas.run_suggests(run_id): what on_failure says about all failed steps of a paused run; null: it has
+-- none, or the user may not see it.
 CREATE FUNCTION _sas.run_suggests(run_id bigint) RETURNS text
 LANGUAGE C STABLE AS 'MODULE_PATHNAME', 'sas_api_verb';
 
@@ -157,17 +158,18 @@ LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
           WHERE s.run_id = $2 AND s.state = 'failed') x
 $$;
 
--- Row level security and a view with the rights of who asks: so a LIMIT, a key or a run_id reaches the
--- indexes of _sas.run, which a barrier would keep from them. The roles that one is a member of are looked up
--- once in a query. Whoever has a level may read these columns, but can name no table of schema _sas. What
--- comes from other tables comes by subqueries of their own: a condition of the caller is judged of no row
--- whose run it may not see.
+-- Row level security, and a view with the rights of its reader: so a LIMIT, a key or a run_id reaches the
+-- indexes of _sas.run, which a security barrier would prevent. The roles that the reader is a member of are
+-- looked up once in a query. A role with a level may read these columns, but cannot name a table of schema
+-- _sas. Values from other tables come from subqueries of their own, so that a condition of the reader is
+-- never evaluated on a row whose run it may not see.
 ALTER TABLE _sas.run ENABLE ROW LEVEL SECURITY;
 CREATE POLICY visible ON _sas.run FOR SELECT
     USING ((SELECT _sas.sees_all())
            OR owner = ANY (ARRAY(SELECT o.oid FROM pg_roles o
                                  WHERE pg_has_role(current_user, o.oid, 'MEMBER'))));
--- Of these a view reads rows that its runs refer to. Row security keeps their values out of pg_stats.
+-- A view reads those rows of these tables to which its runs refer. Row level security keeps their values
+-- out of pg_stats.
 ALTER TABLE _sas.workflow ENABLE ROW LEVEL SECURITY;
 CREATE POLICY referred_to ON _sas.workflow FOR SELECT USING (true);
 ALTER TABLE _sas.workflow_version ENABLE ROW LEVEL SECURITY;
@@ -197,7 +199,7 @@ SELECT r.run_id, w.name AS workflow, w.version, r.key, r.state, r.result, r.prio
        CASE WHEN p.sees AND NOT p.hides THEN r.error ELSE _sas.public_error(r.error) END AS error,
        CASE WHEN r.state = 'stopped' THEN 1.0 WHEN w.step_count = 0 THEN 0.0
             ELSE _sas.run_progress(r.run_id) END AS progress,
-       -- a step that failed is named with its error
+       -- for a failed step, its name and its error
        CASE WHEN p.sees AND NOT p.hides THEN r.paused_for
            ELSE regexp_replace(r.paused_for, ' failed: .*', ' failed') END
            AS paused_for,
@@ -220,22 +222,25 @@ LEFT JOIN LATERAL (SELECT f.name, coalesce(v.of_version, v.version) AS version, 
 CROSS JOIN LATERAL (SELECT x.sees, x.sees AND _sas.hides(w.mask, r.owner) AS hides
                     FROM (SELECT _sas.sees_payload(r.owner) AS sees OFFSET 0) x OFFSET 0) p
 WHERE r.hook_of IS NULL;
-COMMENT ON COLUMN sas.runs.scheduled_at IS 'The instant of its schedule that it belongs to';
-COMMENT ON COLUMN sas.runs.root_run_id IS 'The run at the top of its tree; itself where it has no parent';
-COMMENT ON COLUMN sas.runs.after_runs IS 'The runs after which it begins; after_run: the first of them';
+COMMENT ON COLUMN sas.runs.scheduled_at IS 'The instant of its schedule for which it was submitted';
+COMMENT ON COLUMN sas.runs.root_run_id IS
+    'The run at the top of its tree; the run itself if it has no parent';
+COMMENT ON COLUMN sas.runs.after_runs IS 'The runs after which it begins; after_run is the first of them';
 COMMENT ON VIEW sas.runs IS 'One row per run. state says where it is, result how it ended.';
 COMMENT ON COLUMN sas.runs.state IS 'scheduled, pending, running, paused, compensating or stopped';
-COMMENT ON COLUMN sas.runs.result IS 'null until stopped; then success, warning, error, compensated or '
-                                     'cancelled';
-COMMENT ON COLUMN sas.runs.waits_for IS 'What keeps a scheduled run: run (after_run), start_at, workflow (it '
-                                        'is paused), place (concurrency), or scheduler (its turn is next)';
-COMMENT ON COLUMN sas.runs.suggested IS 'Of a run paused with failed steps: what on_failure says of all of '
-                                        'them; pause where they say different things';
-COMMENT ON COLUMN sas.runs.error IS 'Why the run cannot go on: a problem object of RFC 9457; instance says '
-                                    'where';
+COMMENT ON COLUMN sas.runs.result IS
+    'null until stopped; then success, warning, error, compensated or cancelled';
+COMMENT ON COLUMN sas.runs.waits_for IS
+    'What keeps a scheduled run from beginning: run (after_run), start_at, workflow (it is paused), place '
+    '(a concurrency key), or scheduler (it is next)';
+COMMENT ON COLUMN sas.runs.suggested IS
+    'For a run paused with failed steps: what on_failure says about all of them; pause if it differs '
+    'between them';
+COMMENT ON COLUMN sas.runs.error IS
+    'Why the run cannot go on: a problem object of RFC 9457; instance says where';
 
--- A step that has no row is waiting, ready when it is in the queue, and
--- cancelled when its run has ended without it.
+-- A step without a row is waiting; it is ready if it is in the queue, and cancelled if its run has ended
+-- without it.
 CREATE VIEW sas.steps WITH (security_barrier) AS
 SELECT r.run_id, w.name AS step, w.position, nullif(e.element, 0) AS element,
        CASE w.kind WHEN 'join' THEN 'include' ELSE w.kind END AS kind, a.name AS agent,
@@ -303,7 +308,7 @@ SELECT r.run_id, w.name AS step, w.position, nullif(e.element, 0) AS element,
        CASE WHEN r.state = 'paused' AND r.abandon_as IS NULL
            AND s.state = 'failed' THEN _sas.suggests(r.run_id, w.step_no, e.element) END AS suggested
 FROM _sas.run r
--- in an expression of the list it would have that computed where it is not asked for
+-- in an expression of the list it would be computed even if the query does not ask for it
 CROSS JOIN (SELECT sas.now() AS now OFFSET 0) c
 CROSS JOIN LATERAL (SELECT x.sees, x.sees AND _sas.hides(x.mask, r.owner) AS hides, x.mask
                     FROM (SELECT _sas.sees_payload(r.owner) AS sees,
@@ -320,8 +325,8 @@ CROSS JOIN LATERAL (SELECT 0 AS element
                           UNION SELECT x.element FROM _sas.ready x WHERE x.run_id = r.run_id
                               AND x.step_no = w.step_no AND x.element > 0) i
                     WHERE w.shape ?| '{each,repeat}') e
--- by the whole key: a run may have a hundred thousand elements. An include whose input cannot be made fails
--- at its open end
+-- by the whole key: a run may have a hundred thousand elements. If the input of an include cannot be built,
+-- its opening step fails
 LEFT JOIN LATERAL (SELECT * FROM _sas.step x
                    WHERE x.run_id = r.run_id AND x.element = e.element
                      AND x.step_no = CASE WHEN w.kind = 'join'
@@ -332,10 +337,9 @@ LEFT JOIN LATERAL (SELECT x.lane, x.ready_at FROM _sas.ready x
                    WHERE r.state <> 'stopped' AND x.run_id = r.run_id AND x.step_no = w.step_no
                        AND x.element = e.element OFFSET 0) q ON true
 LEFT JOIN _sas.agent a ON a.agent_id = w.lane
--- of the lane that it is in, or will; beside q alone the planner would look through all doors for each
--- step
+-- the lane that the step is in, or will be in; with q alone the planner would scan all limits for each step
 LEFT JOIN _sas.limits() d ON d.lane = coalesce(q.lane, w.lane)
--- what is being done: the step, or its undo
+-- what is in progress: the step, or its undo
 CROSS JOIN LATERAL (SELECT CASE s.state WHEN 'compensating' THEN o.lane ELSE w.lane END AS lane, CASE s.state
                     WHEN 'compensating' THEN o.function ELSE w.function END AS function,
                            CASE s.state WHEN 'compensating' THEN o.complete_in
@@ -366,7 +370,7 @@ CROSS JOIN LATERAL (
                     OR w.step_no = (SELECT v.finalize_no FROM _sas.workflow_version v
                                     WHERE v.version_id = r.version_id AND v.step_count > 0) THEN 'steps'
                           WHEN r.state <> 'scheduled' THEN 'scheduler'
-                          -- as sas.runs.waits_for has it
+                          -- as in sas.runs.waits_for
                           WHEN EXISTS (SELECT FROM _sas.run_dependency f
                                        JOIN _sas.run o ON o.run_id = f.after_run
                                        WHERE f.run_id = r.run_id AND o.state <> 'stopped') THEN 'run'
@@ -381,7 +385,7 @@ CROSS JOIN LATERAL (
                 WHEN s.state = 'compensating' THEN CASE w.kind WHEN 'workflow' THEN 'child'
                     ELSE 'scheduler' END
                 WHEN s.state = 'ready' THEN 'scheduler'
-                -- as _sas.to_undo has it
+                -- as in _sas.to_undo
                 WHEN r.abandon_as <> 'fail' AND (s.state = 'succeeded' OR s.state IN ('failed', 'skipped')
                                            AND (s.in_doubt OR s.asks IS NOT NULL)
                                            AND NOT (s.state = 'skipped'
@@ -418,27 +422,30 @@ CROSS JOIN LATERAL (
                                 AND f.remaining = 0) END AS turn_at OFFSET 0) n OFFSET 0) y
 WHERE (p.sees OR (SELECT _sas.sees_all())) AND r.hook_of IS NULL
   AND NOT coalesce(w.shape ? 'stands_in' AND s.run_id IS NULL AND q.lane IS NULL, false);
-COMMENT ON VIEW sas.steps IS 'One row per step of each run: state, who holds it until when, and what it '
-                             'waits for.';
-COMMENT ON COLUMN sas.steps.position IS 'From 1 on, in an order in which steps can follow: by how many '
-                                        'come before a step at most, then as the flow lists it, then by '
-                                        'name. finalize is the last; a fallback has that of its step';
-COMMENT ON COLUMN sas.steps.waiting_kind IS 'Why it does not go on just now, null when it has ended. These '
-                                            'group: one query tells what thousands of runs wait for; '
-                                            'sas.explain tells it of one run in words';
-COMMENT ON COLUMN sas.steps.waiting_on IS 'Whom or what it waits for: the agent or function, steps, signal, '
-                                          'queue, workflow, earlier run, key, or who paused the run';
-COMMENT ON COLUMN sas.steps.waiting_until IS 'When that is over by itself, where this is known';
-COMMENT ON COLUMN sas.steps.waiting_since IS 'Since when, where this is known';
+COMMENT ON VIEW sas.steps IS
+    'One row per step of each run: its state, which worker holds it until when, and what it waits for.';
+COMMENT ON COLUMN sas.steps.position IS
+    'From 1 on, in an order in which steps can follow: by the length of the longest path to it, then as the '
+    'flow lists it, then by name. finalize is the last; a fallback has the position of its step';
+COMMENT ON COLUMN sas.steps.waiting_kind IS
+    'Why it does not go on now; null if it has ended. Use it for GROUP BY: one query shows what thousands '
+    'of runs wait for; sas.explain says it in words for one run';
+COMMENT ON COLUMN sas.steps.waiting_on IS
+    'What it waits for: the agent or function, steps, signal, queue, workflow, earlier run, key, or the '
+    'role that paused the run';
+COMMENT ON COLUMN sas.steps.waiting_until IS 'When that ends by itself, if it is known';
+COMMENT ON COLUMN sas.steps.waiting_since IS 'Since when, if it is known';
 COMMENT ON COLUMN sas.steps.run_state IS 'The state of its run';
-COMMENT ON COLUMN sas.steps.progress IS 'From 0 to 1, as far as the worker of a task, or the progress of a '
-                                        'poll, has told; 1 once the step has succeeded';
-COMMENT ON COLUMN sas.steps.started IS 'Of a poll: the reply to its call';
-COMMENT ON COLUMN sas.steps.asks IS 'Of a poll: how often it was answered that it is not over yet; not null '
-                                    'since its call has succeeded';
-COMMENT ON COLUMN sas.steps.suggested IS 'Of a failed step in a paused run: what on_failure says: '
-                                         'compensate, pause, skip or fail';
-COMMENT ON COLUMN sas.steps.in_doubt IS 'A call was made and nobody knows whether it did anything';
+COMMENT ON COLUMN sas.steps.progress IS
+    'From 0 to 1, as the worker of a task, or the progress of a poll, has reported it; 1 once the step has '
+    'succeeded';
+COMMENT ON COLUMN sas.steps.started IS 'For a poll: the reply to its call';
+COMMENT ON COLUMN sas.steps.asks IS
+    'For a poll: how often the service has answered "not finished yet"; not null once its call has '
+    'succeeded';
+COMMENT ON COLUMN sas.steps.suggested IS
+    'For a failed step in a paused run: what on_failure says: compensate, pause, skip or fail';
+COMMENT ON COLUMN sas.steps.in_doubt IS 'A call was made, and it is unknown whether it was carried out';
 
 CREATE VIEW sas.attempts WITH (security_barrier) AS
 SELECT t.run_id, w.name AS step, w.position, nullif(t.element, 0) AS element, t.attempt, t.undo,
@@ -462,11 +469,12 @@ JOIN _sas.run r ON r.run_id = s.run_id
 JOIN _sas.workflow_step w ON w.version_id = r.version_id AND w.step_no = s.step_no AND NOT w.undo
 LEFT JOIN _sas.agent a ON a.agent_id = w.lane
 WHERE s.completion IS NOT NULL AND s.attempt = 1 AND s.asks IS NULL AND s.state = 'succeeded'
-  -- what its fallback did is told by that
+  -- attempts of its fallback are shown under the fallback
   AND NOT coalesce(w.shape ? 'fallback'
                    AND EXISTS (SELECT FROM _sas.step f WHERE f.run_id = s.run_id
                                AND f.step_no = (w.shape #>> '{fallback,no}')::int AND f.element = s.element
                                AND f.completion IS NOT NULL), false)
   AND ((SELECT _sas.sees_all()) OR pg_has_role(current_user, r.owner, 'MEMBER'));
-COMMENT ON VIEW sas.attempts IS 'One row per try of a step or of its undo: status is succeeded, failed, '
-                                'timed_out or lost.';
+COMMENT ON VIEW sas.attempts IS
+    'One row per attempt of a step or of its undo. status is succeeded, failed, timed_out, lost or '
+    'cancelled.';

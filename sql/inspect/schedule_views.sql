@@ -1,7 +1,7 @@
 -- SPDX-License-Identifier: PostgreSQL
 --
--- View of schedules, and the calendar. They show each role its own and those of the roles it is a member
--- of. Operators, admins and monitors see all, monitors without input.
+-- View of schedules, and the calendar. They show each role its own schedules and those of the roles that it
+-- is a member of. Operators, admins and monitors see all, monitors without input.
 
 CREATE VIEW sas.schedules WITH (security_barrier) AS
 SELECT s.name, s.spec, s.timezone, s.workflow, pg_get_userbyid(s.owner) AS owner, s.state,
@@ -22,21 +22,22 @@ LEFT JOIN LATERAL (SELECT v.mask
                    JOIN _sas.workflow_version v ON v.workflow_id = f.workflow_id AND v.version = f.version
                    WHERE f.name = s.workflow AND f.dropped_at IS NULL OFFSET 0) m ON true
 WHERE p.sees OR (SELECT _sas.sees_all());
-COMMENT ON VIEW sas.schedules IS 'One row per schedule: when it runs next, what became of its last runs.';
-COMMENT ON COLUMN sas.schedules.state IS 'active, paused, finished (no instant is left) or failed (ten in a '
-                                         'row could not be submitted)';
-COMMENT ON COLUMN sas.schedules.next_run_at IS 'Its next instant and its jitter; null: never, or not now';
-COMMENT ON COLUMN sas.schedules.open_runs IS 'Runs that have not stopped, as far as they are among its last '
-                                             'thousand';
-COMMENT ON COLUMN sas.schedules.runs IS 'How many its clock has submitted';
-COMMENT ON COLUMN sas.schedules.missed IS 'Instants that nobody submitted, since a later one was due or they '
-                                          'were too old';
-COMMENT ON COLUMN sas.schedules.skipped IS 'Instants that were not run by the overlap rule, or that the '
-                                           'workflow refused';
+COMMENT ON VIEW sas.schedules IS 'One row per schedule: when it runs next, and how its last runs ended.';
+COMMENT ON COLUMN sas.schedules.state IS
+    'active, paused, finished (it has no further instant) or failed (ten instants in a row could not be '
+    'submitted)';
+COMMENT ON COLUMN sas.schedules.next_run_at IS 'Its next instant plus its jitter; null: never, or not now';
+COMMENT ON COLUMN sas.schedules.open_runs IS 'Its runs that have not stopped, among its last thousand';
+COMMENT ON COLUMN sas.schedules.runs IS 'How many runs its clock has submitted';
+COMMENT ON COLUMN sas.schedules.missed IS
+    'Instants that were not submitted, because a later one was due or they were too old';
+COMMENT ON COLUMN sas.schedules.skipped IS
+    'Instants that the overlap rule has skipped, or that the workflow has refused';
 COMMENT ON COLUMN sas.schedules.error IS 'Why its last instant could not be submitted';
 
 CREATE FUNCTION sas.calendar(from_at timestamptz DEFAULT NULL, to_at timestamptz DEFAULT NULL)
 RETURNS TABLE (run_at timestamptz, scheduled_at timestamptz, schedule text, workflow text, owner text)
 LANGUAGE C STABLE AS 'MODULE_PATHNAME', 'sas_api_verb';
-COMMENT ON FUNCTION sas.calendar IS 'When the schedules run from from_at (null: now) to to_at (null: in a '
-                                    'day), in order; at most 10000 rows.';
+COMMENT ON FUNCTION sas.calendar IS
+    'When the schedules run between from_at (null: now) and to_at (null: in a day), in order; at most 10000 '
+    'rows.';

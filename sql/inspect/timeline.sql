@@ -2,10 +2,10 @@
 --
 -- Timeline: when each attempt of a run took place, on one axis.
 
--- _sas.spans(run_id): what took time in a run: attempts, those on their way, and steps that wait by
+-- _sas.spans(run_id): what took time in a run: attempts, also those in progress, and steps that waited by
 -- themselves.
---   status  as in sas.attempts; running: on its way; waiting: for a signal, a time, elements, a child run or
---   another try; waited: did so
+--   status  as in sas.attempts; running: in progress; waiting: for a signal, a time, elements, a child run or
+--           another attempt; waited: it did so
 CREATE FUNCTION _sas.spans(run_id bigint)
 RETURNS TABLE (step_position int, step text, element int, attempt int, undo boolean, status text,
                started_at timestamptz, finished_at timestamptz, error jsonb)
@@ -21,7 +21,7 @@ BEGIN ATOMIC
     FROM sas.steps s
     CROSS JOIN LATERAL (
         SELECT CASE WHEN s.waiting_kind = 'reply' THEN 'running'
-                    -- between two windows, or for something outside: until now, or until it came
+                    -- between two windows, or for something outside: until now, or until it arrived
                     WHEN s.waiting_since IS NOT NULL AND s.waiting_kind IN (
                         'signal', 'timer', 'elements', 'turn', 'child', 'cool_off', 'poll', 'fallback')
                     THEN 'waiting'
@@ -76,5 +76,6 @@ BEGIN ATOMIC
           FROM bar b) x
     ORDER BY x.part, x.started_at, x.step_position, x.step, x.element NULLS FIRST, x.attempt;
 END;
-COMMENT ON FUNCTION sas.timeline IS 'The attempts of a run as bars over one axis, which is the first row: = '
-                                    'work, < undo, . waiting; x at the end: failed, >: goes on.';
+COMMENT ON FUNCTION sas.timeline IS
+    'The attempts of a run as bars over one axis, which is the first row: = work, < undo, . waiting; x at '
+    'the end: failed, >: in progress.';
