@@ -1,12 +1,11 @@
 -- SPDX-License-Identifier: PostgreSQL
 --
--- Dump: pg_dump takes the content of these tables along; _sas.secret and
--- _sas.former_secret are left out. The leases in a dump are of workers that are gone where it is restored,
--- so their steps are taken back at once; those of outside programs hold until
--- their time is over.
+-- Dump: pg_dump includes the rows of these tables; _sas.secret and _sas.former_secret are left out. The
+-- leases in a dump belong to workers that do not exist where it is restored, so their steps are taken back
+-- at once; leases of outside programs hold until their time is over.
 
--- In a cluster whose tables are all published nothing may be deleted from a table that does not say what a
--- row is known by; where nothing is published this costs nothing.
+-- In a cluster with a publication of all tables, rows cannot be deleted from a table without a replica
+-- identity. Without a publication this costs nothing.
 DO $$
 DECLARE
     t regclass;
@@ -19,7 +18,8 @@ BEGIN
     END LOOP;
 END $$;
 
--- Grants of roles that are gone are left out: where the dump is restored their numbers may be others'.
+-- Grants of roles that do not exist any more are left out, because their oids may belong to other roles
+-- where the dump is restored.
 DO $$
 DECLARE
     t text;
@@ -57,14 +57,14 @@ BEGIN
     END LOOP;
 END $$;
 
--- Where the data was alive is in a dump that has work which goes on by itself: restored in another place it
--- is a copy (sql/base/place.sql). One of definitions alone is at home where it is restored.
+-- A dump includes the place of the data if it has work that continues by itself; restored in another place
+-- it is a copy (sql/base/place.sql). A dump of definitions only is at home wherever it is restored.
 SELECT pg_catalog.pg_extension_config_dump('_sas.home', $$
     WHERE EXISTS (SELECT FROM _sas.run r WHERE r.state <> 'stopped')
         OR EXISTS (SELECT FROM _sas.watch w WHERE w.state <> 'deleted')
         OR EXISTS (SELECT FROM _sas.schedule s WHERE s.state = 'active')$$);
 
--- Everything can be defined and submitted without workers, so nothing else would say it.
+-- without workers everything can be defined and submitted, so nothing else would report this
 DO LANGUAGE plpgsql $$
 BEGIN
     IF NOT (SELECT l.loaded FROM _sas.launcher_state() l) THEN

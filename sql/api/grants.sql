@@ -1,11 +1,11 @@
 -- SPDX-License-Identifier: PostgreSQL
 --
--- Grants: nothing to PUBLIC, and nothing in schema _sas can be looked up by a role that is no superuser;
+-- Grants: nothing is granted to PUBLIC, and only superusers can look up anything in schema _sas;
 -- sas.grant_usage gives levels.
 
--- What each level may execute, by whole signatures, since one name may stand for several functions, and a new
--- one of an old name must not be granted by itself. What these call with the rights of their caller is not
--- listed: see _sas.privileges.
+-- What each level may execute. Whole signatures, because several functions may have the same name, and a
+-- new function must not be granted just because of its name. Functions that these call with the rights of
+-- their caller are not listed: see _sas.privileges.
 INSERT INTO _sas.privilege (part, level, signature)
 SELECT g.part, level, regexp_replace(btrim(signature, E'\n '), '[[:space:]]+', ' ', 'g')
 FROM (VALUES
@@ -110,8 +110,8 @@ FROM (VALUES
 CROSS JOIN LATERAL string_to_table(g.levels, ' ') AS level
 CROSS JOIN LATERAL string_to_table(g.signatures, ';') AS signature;
 
--- _sas.privileges(level): the functions that a level may execute: those of _sas.privilege, and what they and
--- the views call with the rights of their caller, as their bodies are bound to it.
+-- _sas.privileges(level): the functions that a level may execute: those of _sas.privilege, and the
+-- functions to which their bodies, and those of views, are bound with the rights of their caller.
 CREATE FUNCTION _sas.privileges(level text) RETURNS TABLE (part text, function regprocedure)
 LANGUAGE sql STABLE AS $$
     WITH RECURSIVE named AS (
@@ -119,7 +119,7 @@ LANGUAGE sql STABLE AS $$
     reached AS (
         SELECT 'pg_proc'::regclass::oid AS classid, n.function::oid AS objid FROM named n
         UNION
-        -- who looks reads every view; an outside worker is told what it needs by its claims
+        -- a level with part "look" reads every view; an outside worker gets what it needs from its claims
         SELECT 'pg_rewrite'::regclass, r.oid FROM pg_rewrite r JOIN pg_class c ON c.oid = r.ev_class
         WHERE c.relnamespace = 'sas'::regnamespace AND EXISTS (SELECT FROM named n WHERE n.part = 'look')
         UNION
@@ -131,11 +131,12 @@ LANGUAGE sql STABLE AS $$
     SELECT 'called', p.oid
     FROM reached r JOIN pg_proc p ON p.oid = r.objid AND p.pronamespace = '_sas'::regnamespace
     WHERE r.classid = 'pg_proc'::regclass AND p.prorettype <> 'internal'::regtype
-      -- what is named for another level is not given by a body that speaks of it, as some do of levels
+      -- a function that is listed for another level is not granted because a body refers to it, as some
+      -- refer to levels
       AND p.oid NOT IN (SELECT x.signature::regprocedure FROM _sas.privilege x)
 $$;
 
--- _sas.invoker_columns(): the columns of tables that views read with the rights of their caller, by table.
+-- _sas.invoker_columns(): the columns of tables that views read with the rights of their reader, by table.
 CREATE FUNCTION _sas.invoker_columns() RETURNS TABLE (name regclass, columns text)
 LANGUAGE sql STABLE AS $$
     SELECT a.attrelid::regclass, string_agg(DISTINCT quote_ident(a.attname), ', ')
@@ -149,7 +150,7 @@ LANGUAGE sql STABLE AS $$
     GROUP BY 1
 $$;
 
--- _sas.looking(): the views that every level but worker reads.
+-- _sas.looking(): the views that every level except worker may read.
 CREATE FUNCTION _sas.looking() RETURNS text
 LANGUAGE sql IMMUTABLE AS $$
     SELECT 'sas.transitions, sas.settings, sas.agents, sas.workers, sas.alerts, sas.workflows, '
@@ -158,7 +159,7 @@ LANGUAGE sql IMMUTABLE AS $$
            'sas.watches, sas.nodes, sas.limits, sas.grants, sas.locks'
 $$;
 
--- _sas.check_level(level): raises when there is none of that name.
+-- _sas.check_level(level): raises an error if there is no level of that name.
 CREATE FUNCTION _sas.check_level(level text) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
@@ -169,7 +170,7 @@ BEGIN
     END IF;
 END $$;
 
--- _sas.grant_usage_as(caller, role, level, agent): see sas.grant_usage.
+-- _sas.grant_usage_as(caller, role, level, agent): the body of sas.grant_usage.
 CREATE FUNCTION _sas.grant_usage_as(caller oid, role regrole, level text, agent text) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -204,7 +205,8 @@ BEGIN
             EXECUTE format('GRANT SELECT (%s) ON %s TO %s', t.columns, t.name, role);
         END LOOP;
     END IF;
-    -- a signature that is not there is an error. A worker limited to an agent has not got the level itself
+    -- a signature that does not exist raises an error. A worker limited to an agent does not have the level
+    -- itself
     FOR f IN SELECT p.function FROM _sas.privileges(level) p WHERE agent IS NULL OR p.part <> 'level' LOOP
         EXECUTE format('GRANT EXECUTE ON FUNCTION %s TO %s', f, role);
     END LOOP;
@@ -214,11 +216,11 @@ END $$;
 
 CREATE FUNCTION sas.grant_usage(role regrole, level text, agent text DEFAULT NULL) RETURNS void
 LANGUAGE C AS 'MODULE_PATHNAME', 'sas_api_verb';
-COMMENT ON FUNCTION sas.grant_usage IS 'Gives a role a level in this database: admin, operator, user, '
-                                       'monitor or worker. A role may have several. Level worker can be '
-                                       'limited to one external agent.';
+COMMENT ON FUNCTION sas.grant_usage IS
+    'Gives a role a level in this database: admin, operator, user, monitor or worker. A role may have '
+    'several levels. Level worker can be limited to one external agent.';
 
--- _sas.levels_of(role): the levels that were given to the role itself; limited: to single agents.
+-- _sas.levels_of(for_role): the levels that were given to the role itself; limited: for single agents.
 CREATE FUNCTION _sas.levels_of(for_role oid) RETURNS TABLE (level text, limited boolean)
 LANGUAGE sql STABLE AS $$
     SELECT substr(p.proname, 7), false FROM pg_proc p
@@ -228,8 +230,8 @@ LANGUAGE sql STABLE AS $$
     SELECT 'worker', true WHERE EXISTS (SELECT FROM _sas.worker_grant g WHERE g.role = for_role)
 $$;
 
--- _sas.revoke_rights(role, level): takes away what the level gives, but not what other levels of it give;
--- level null: whatever was given in schema sas and _sas.
+-- _sas.revoke_rights(role, revoked): revokes the privileges of the level, except those that other levels of
+-- the role give. revoked null: all privileges in schemas sas and _sas.
 CREATE FUNCTION _sas.revoke_rights(role regrole, revoked text) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -257,7 +259,7 @@ BEGIN
                AND (revoked IS NULL OR c.relkind = 'v' OR c.oid = ANY (columns)) LOOP
         EXECUTE format('REVOKE ALL ON %s FROM %s CASCADE', v, role);
     END LOOP;
-    -- a grant of a workflow or agent needs it, see _sas.tie_role, and so does what the role owns
+    -- a grant of a workflow or agent needs it, see _sas.tie_role; so does everything that the role owns
     IF NOT EXISTS (SELECT FROM _sas.levels_of(role))
        AND NOT EXISTS (SELECT FROM _sas.workflow_grant g WHERE g.role = $1)
        AND NOT EXISTS (SELECT FROM _sas.agent_grant g WHERE g.role = $1)
@@ -267,7 +269,7 @@ BEGIN
     END IF;
 END $$;
 
--- _sas.revoke_usage_as(caller, role, level): see sas.revoke_usage.
+-- _sas.revoke_usage_as(caller, role, level): the body of sas.revoke_usage.
 CREATE FUNCTION _sas.revoke_usage_as(caller oid, role regrole, level text) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -292,11 +294,11 @@ END $$;
 
 CREATE FUNCTION sas.revoke_usage(role regrole, level text DEFAULT NULL) RETURNS void
 LANGUAGE C AS 'MODULE_PATHNAME', 'sas_api_verb';
-COMMENT ON FUNCTION sas.revoke_usage IS 'Takes a level from a role, or all levels. What another level of it '
-                                        'gives, it keeps.';
+COMMENT ON FUNCTION sas.revoke_usage IS
+    'Revokes a level from a role, or all levels. Rights that another of its levels gives are kept.';
 
--- _sas.reload_watches(agent_id, role): what this role may ask of the agent has changed: the hosts of its
--- infinite tasks ask again what to do.
+-- _sas.reload_watches(for_agent, changed): the rights of this role on the agent have changed: the hosts of
+-- its infinite tasks read their requests again.
 CREATE FUNCTION _sas.reload_watches(for_agent int, changed regrole) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -307,11 +309,11 @@ BEGIN
     UPDATE _sas.watcher d SET change = d.change + 1
     WHERE d.watcher_id IN (SELECT w.watcher_id FROM _sas.watch w WHERE w.watch_id = ANY (ids));
     PERFORM _sas.notify_hosts(ids);
-    -- one that is being claimed just now may have read what was granted before
+    -- a task that is being claimed just now may have read the old grants
     PERFORM _sas.check_watches(ids, '1 s');
 END $$;
 
--- _sas.grant_agent_as(caller, agent, role, methods, paths): see sas.grant_agent.
+-- _sas.grant_agent_as(caller, agent, role, methods, paths): the body of sas.grant_agent.
 CREATE FUNCTION _sas.grant_agent_as(caller oid, agent text, role regrole, methods text[], paths text[])
 RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -338,11 +340,11 @@ END $$;
 CREATE FUNCTION sas.grant_agent(agent text, role regrole, methods text[] DEFAULT NULL,
                                 paths text[] DEFAULT NULL) RETURNS void
 LANGUAGE C AS 'MODULE_PATHNAME', 'sas_api_verb';
-COMMENT ON FUNCTION sas.grant_agent IS 'Lets workflows, runs and watchers of a role use an agent: these '
-                                       'methods, and paths from these on; null: all. Superusers and admins '
-                                       'need no grant. Replaces an earlier grant.';
+COMMENT ON FUNCTION sas.grant_agent IS
+    'Allows workflows, runs and watchers of a role to use an agent: with these methods, and with paths that '
+    'begin with one of these; null: all. Superusers and admins need no grant. Replaces an earlier grant.';
 
--- _sas.revoke_agent_as(caller, agent, role): see sas.revoke_agent.
+-- _sas.revoke_agent_as(caller, agent, role): the body of sas.revoke_agent.
 CREATE FUNCTION _sas.revoke_agent_as(caller oid, agent text, role regrole) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -359,10 +361,10 @@ END $$;
 
 CREATE FUNCTION sas.revoke_agent(agent text, role regrole) RETURNS void
 LANGUAGE C AS 'MODULE_PATHNAME', 'sas_api_verb';
-COMMENT ON FUNCTION sas.revoke_agent IS 'Takes back what sas.grant_agent gave. Undo, polls and the settling '
-                                        'of steps that have begun go on.';
+COMMENT ON FUNCTION sas.revoke_agent IS
+    'Revokes a grant of sas.grant_agent. Undos, polls and the settling of steps that have begun go on.';
 
--- _sas.drop_rights(role): DROP OWNED is about to drop what it owns, see _sas.drop_owned.
+-- _sas.drop_rights(role): DROP OWNED is about to drop the role's privileges, see _sas.drop_owned.
 CREATE FUNCTION _sas.drop_rights(role regrole) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -382,17 +384,17 @@ BEGIN
     PERFORM _sas.revoke_rights(role, NULL);
 END $$;
 
--- _sas.drop_owned(): before DROP OWNED, calls _sas.drop_rights for each of its roles that the current user
--- may act for; after it _sas.tie_owner.
+-- _sas.drop_owned(): before DROP OWNED, calls _sas.drop_rights for each of its roles for which the current
+-- user may act; after it, _sas.tie_owner.
 CREATE FUNCTION _sas.drop_owned() RETURNS event_trigger
 LANGUAGE C AS 'MODULE_PATHNAME', 'sas_api_drop_owned';
 
 CREATE EVENT TRIGGER sas_drop_owned ON ddl_command_start WHEN TAG IN ('DROP OWNED')
 EXECUTE FUNCTION _sas.drop_owned();
 
--- _sas.forget_grants(): after DROP OWNED no grant stands of a role that has no right left in schema sas: the
--- rights of levels are gone, and so are the rows. One statement: a role that is granted something meanwhile
--- has both the right and the row, or neither.
+-- _sas.forget_grants(): after DROP OWNED, deletes the grants of roles that have no privilege left in schema
+-- sas: the privileges of their levels are gone, and the rows must go with them. It is one statement, so
+-- that a role which is granted something meanwhile has both the privilege and the row, or neither.
 CREATE FUNCTION _sas.forget_grants() RETURNS event_trigger
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
@@ -412,8 +414,8 @@ END $$;
 CREATE EVENT TRIGGER sas_forget_grants ON ddl_command_end WHEN TAG IN ('DROP OWNED')
 EXECUTE FUNCTION _sas.forget_grants();
 
--- _sas.untie_owner(role): DROP ROLE finds that it owns nothing, any more: what tied it to schema sas goes,
--- unless that is a level or a grant.
+-- _sas.untie_owner(role): DROP ROLE has found that the role owns nothing any more: revokes what ties it to
+-- schema sas, unless that is a level or a grant.
 CREATE FUNCTION _sas.untie_owner(role regrole) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
@@ -426,13 +428,13 @@ BEGIN
     END IF;
 END $$;
 
--- event triggers of a kind come by their names: when the grants are forgotten
+-- event triggers of the same event run in the order of their names: after the grants are deleted
 CREATE EVENT TRIGGER sas_tie_owner ON ddl_command_end WHEN TAG IN ('DROP OWNED')
 EXECUTE FUNCTION _sas.drop_owned();
 
--- Nobody but the owner has any right now, whatever default privileges say: those of the role that installs
--- would open secrets and internal functions to whom they name. And what is in the schema is the
--- extension's, or somebody has put it there meanwhile.
+-- Only the owner has any privilege now, whatever default privileges say: those of the installing role could
+-- open secrets and internal functions to other roles. Everything in the schemas must belong to the
+-- extension; another role may have created an object there meanwhile.
 DO $$
 DECLARE
     g record;

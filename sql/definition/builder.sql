@@ -99,7 +99,7 @@ CREATE FUNCTION sas.step(name text, body jsonb, after text[] DEFAULT NULL, undo 
                          poll jsonb DEFAULT NULL, fallback jsonb DEFAULT NULL, finalize regproc DEFAULT NULL,
                          agents text DEFAULT NULL, priority int DEFAULT NULL, queue text DEFAULT NULL,
                          weight float8 DEFAULT NULL)
-                         RETURNS jsonb
+RETURNS jsonb
 LANGUAGE sql STABLE PARALLEL SAFE
 BEGIN ATOMIC
     SELECT jsonb_build_object(name, body || _sas.object(
