@@ -1,7 +1,7 @@
 -- SPDX-License-Identifier: PostgreSQL
 --
--- Dump: pg_dump includes the rows of these tables; _sas.secret and _sas.former_secret are left out. The
--- leases in a dump belong to workers that do not exist where it is restored, so their steps are taken back
+-- Tables: what holds for all of them, and the dump: pg_dump includes the rows of these tables; _sas.secret and
+-- _sas.former_secret are left out. The leases in a dump belong to workers that do not exist where it is restored, so their steps are taken back
 -- at once; leases of outside programs hold until their time is over.
 
 -- In a cluster with a publication of all tables, rows cannot be deleted from a table without a replica
@@ -15,6 +15,19 @@ BEGIN
                  AND NOT EXISTS (SELECT FROM pg_catalog.pg_index i WHERE i.indrelid = c.oid
                                  AND i.indisprimary) LOOP
         EXECUTE format('ALTER TABLE %s REPLICA IDENTITY FULL', t);
+    END LOOP;
+END $$;
+
+-- Roles that may read or write all data (pg_read_all_data, pg_write_all_data) have a right on every table, but
+-- no policy lets them pass: they would read secrets, and write what runs with the rights of others. The owner
+-- and superusers bypass it, and so do definer functions and workers.
+DO $$
+DECLARE
+    t regclass;
+BEGIN
+    FOR t IN SELECT c.oid FROM pg_catalog.pg_class c
+             WHERE c.relnamespace = '_sas'::regnamespace AND c.relkind = 'r' AND NOT c.relrowsecurity LOOP
+        EXECUTE format('ALTER TABLE %s ENABLE ROW LEVEL SECURITY', t);
     END LOOP;
 END $$;
 

@@ -39,8 +39,10 @@ FROM _sas.watcher d LEFT JOIN _sas.agent a ON a.agent_id = d.lane
 WHERE pg_has_role(current_user, d.owner, 'MEMBER') OR (SELECT _sas.sees_all());
 COMMENT ON VIEW sas.watchers IS 'Definitions of infinite tasks, and how many tasks of each there are.';
 
+-- WITH: see sas.queues.
 CREATE VIEW sas.transitions AS
-SELECT t.subject, t.from_state, t.to_state, t.comment FROM _sas.transition t;
+WITH t AS (SELECT x.* FROM _sas.transition x)
+SELECT t.subject, t.from_state, t.to_state, t.comment FROM t;
 COMMENT ON VIEW sas.transitions IS
     'Which state may follow which, for runs, steps and infinite tasks, and why.';
 

@@ -1,0 +1,76 @@
+-- SPDX-License-Identifier: PostgreSQL
+--
+-- Roles that may read or write all data of the database (pg_read_all_data, pg_write_all_data), as a program that makes
+-- reports or loads data: they have a right on every table and view, and reach nothing of sas by it. Who could write
+-- to its tables could have anything run with the rights of a superuser.
+\set QUIET on
+\pset format unaligned
+\pset tuples_only on
+\pset pager off
+-- no worker sees it
+BEGIN;
+SELECT no_plan();
+
+CREATE ROLE ro_reads IN ROLE pg_read_all_data; CREATE ROLE ro_writes IN ROLE pg_read_all_data, pg_write_all_data; CREATE ROLE ro_ann; CREATE ROLE ro_adm;
+SELECT sas.grant_usage('ro_ann', 'user'), sas.grant_usage('ro_adm', 'admin') \g /dev/null
+SELECT sas.set_secret('ro_secret', 'ro value') \g /dev/null
+-- what it is: rows, ok, or the SQLSTATE
+CREATE FUNCTION pg_temp.says(who text, statement text) RETURNS text LANGUAGE plpgsql AS $$
+DECLARE
+    n bigint;
+BEGIN
+    EXECUTE format('SET LOCAL ROLE %I', who);
+    BEGIN
+        IF statement LIKE 'SELECT %' THEN
+            EXECUTE statement INTO n;
+        ELSE
+            EXECUTE statement;
+            GET DIAGNOSTICS n = ROW_COUNT;
+        END IF;
+    EXCEPTION WHEN OTHERS THEN
+        RESET ROLE;
+        RETURN SQLSTATE;
+    END;
+    RESET ROLE;
+    RETURN n || ' rows';
+END $$;
+
+SET ROLE ro_ann;
+SELECT sas.create_workflow('ro_w', '{"steps": {"w": {"wait": {"signal": "go"}}}}') \g /dev/null
+SELECT run_id AS run FROM sas.submit('ro_w', '{"card": "4711"}', labels => '{"a": "b"}') \gset
+RESET ROLE;
+
+CREATE TEMP TABLE kept AS SELECT c.oid::regclass AS name,
+    (xpath('/row/n/text()', query_to_xml(format('SELECT count(*) AS n FROM %s', c.oid::regclass), false, true, '')))[1]::text::bigint AS n
+FROM pg_class c WHERE c.relnamespace = '_sas'::regnamespace AND c.relkind = 'r';
+SELECT ok(count(*) > 10, 'rows stand in many tables') FROM kept WHERE n > 0;
+-- of definitions a table with a policy for who looks through a view shows what stands in no secret
+SELECT is(string_agg(format('%s by %s: %s', name, who, said), E'\n'), NULL, 'who may read all data reads no table of sas, but for definitions')
+FROM kept, unnest('{ro_reads,ro_writes}'::text[]) who, LATERAL pg_temp.says(who, format('SELECT count(*) FROM %s', name)) said
+WHERE said NOT IN ('0 rows', '42501') AND name::text NOT IN ('_sas.workflow', '_sas.workflow_version', '_sas.queue', '_sas.run_dependency');
+SELECT is(string_agg(format('%s: %s', name, said), E'\n'), NULL, 'who may write all data deletes nothing')
+FROM kept, pg_temp.says('ro_writes', format('DELETE FROM %s', name)) said WHERE said NOT IN ('0 rows', '42501');
+SELECT is(string_agg(format('%s: %s', name, said), E'\n'), NULL, 'nor changes anything')
+FROM kept, LATERAL (SELECT a.attname FROM pg_attribute a WHERE a.attrelid = name AND a.attnum > 0 AND a.attidentity <> 'a' AND NOT a.attisdropped ORDER BY a.attnum LIMIT 1) a,
+     pg_temp.says('ro_writes', format('UPDATE %s SET %I = %2$I', name, attname)) said WHERE said NOT IN ('0 rows', '42501');
+SELECT is(string_agg(format('%s: %s', name, said), E'\n'), NULL, 'nor adds a row')
+FROM kept, pg_temp.says('ro_writes', format('INSERT INTO %s SELECT x.* FROM (SELECT) o LEFT JOIN %1$s x ON false', name)) said WHERE said NOT IN ('42501', '428C9', '23502', 'XX000');
+SELECT is(pg_temp.says('ro_writes', statement), '42501', 'it does not: ' || statement)
+FROM unnest(ARRAY[
+    $$INSERT INTO _sas.privilege (part, level, signature) VALUES ('verb', 'user', 'pg_catalog.pg_read_file(text)')$$,
+    $$INSERT INTO _sas.secret (name, value, changed_at) VALUES ('ro_evil', 'x', now())$$,
+    $$INSERT INTO _sas.level_grant VALUES ('ro_writes', 'admin', 'ro_adm', now())$$]) statement;
+-- but for one of pg_settings, which has a rule of its own: an UPDATE is a SET
+SELECT is(string_agg(c.relname, ' '), NULL, 'no view of sas can be written to')
+FROM pg_class c WHERE c.relnamespace = 'sas'::regnamespace AND c.relkind = 'v' AND pg_relation_is_updatable(c.oid, true) <> 0 AND c.relname <> 'settings';
+SELECT unalike(pg_temp.says('ro_writes', 'SELECT count(*) FROM sas.' || quote_ident(c.relname) || ' x WHERE x::text LIKE ''%4711%'''), '[1-9]%', 'nor shows it the data of others: sas.' || c.relname)
+FROM pg_class c WHERE c.relnamespace = 'sas'::regnamespace AND c.relkind = 'v';
+
+-- as a class: row security everywhere, and no policy but for reading
+SELECT is(string_agg(c.relname, ' '), NULL, 'every table of sas has row security')
+FROM pg_class c WHERE c.relnamespace = '_sas'::regnamespace AND c.relkind IN ('r', 'p') AND NOT c.relrowsecurity;
+SELECT is(string_agg(DISTINCT p.polcmd::text, ' '), 'r', 'its policies are for reading')
+FROM pg_policy p JOIN pg_class c ON c.oid = p.polrelid WHERE c.relnamespace = '_sas'::regnamespace;
+
+SELECT * FROM finish();
+ROLLBACK;
