@@ -34,7 +34,7 @@ $$;
 
 -- _sas.check_bytes(bytes, most, pointer, what): raises an error if a value that is stored has more bytes
 -- than "most". A value that belongs to many runs is stored once for each of them.
-CREATE FUNCTION _sas.check_bytes(bytes int, most int, pointer text, what text) RETURNS void
+CREATE FUNCTION _sas.check_bytes(bytes bigint, most int, pointer text, what text) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
     IF bytes > most THEN
@@ -235,10 +235,11 @@ BEGIN
         RETURN NEXT ROW(path, format('permission denied for function %s(jsonb)', value #>> '{}'),
                         format('Grant EXECUTE on it, and USAGE on its schema, to role "%s".',
                                pg_get_userbyid(caller)), '42501')::_sas.problem;
-    ELSIF NOT _sas.trusts(caller, (SELECT p.proowner FROM pg_proc p WHERE p.oid = found)) THEN
-        RETURN NEXT ROW(path, format('function %s(jsonb) is not owned by a superuser', value #>> '{}'),
-                        format('It would run with the rights of superuser "%s". Change its owner, or do this '
-                               'as another role.', pg_get_userbyid(caller)), '42501')::_sas.problem;
+    ELSIF _sas.is_superuser(caller) AND _sas.function_distrust(found) IS NOT NULL THEN
+        RETURN NEXT ROW(path, format('function %s(jsonb) %s', value #>> '{}', _sas.function_distrust(found)),
+                        format('It would run with the rights of superuser "%s". Change its owner, its schema '
+                               'or its search_path, or do this as another role.', pg_get_userbyid(caller)),
+                        '42501')::_sas.problem;
     END IF;
 END $$;
 

@@ -54,6 +54,16 @@ LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE AS 'MODULE_PATHNAME', 'sas_api_path_ha
 CREATE FUNCTION _sas.may_call(role oid, functions text[]) RETURNS boolean
 LANGUAGE C STABLE STRICT AS 'MODULE_PATHNAME', 'sas_api_may_call';
 
+-- _sas.function_distrust(function): why a superuser is not to call it, as the end of a sentence about it;
+-- null: no other role has a say in it. What its body names, and finds in the schema under whose path it is
+-- called, must not be of others, either.
+CREATE FUNCTION _sas.function_distrust(function oid) RETURNS text
+LANGUAGE C STABLE STRICT AS 'MODULE_PATHNAME', 'sas_api_function_distrust';
+
+-- _sas.table_distrust(table): the same for inserting into a table.
+CREATE FUNCTION _sas.table_distrust(relation oid) RETURNS text
+LANGUAGE C STABLE STRICT AS 'MODULE_PATHNAME', 'sas_api_table_distrust';
+
 -- _sas.agent_right(role, agent_id): what runs of the role may ask of an agent: a (all), s (some), n
 -- (nothing). Cached until a grant, a role or a function changes; see _sas.read_agent_right.
 CREATE FUNCTION _sas.agent_right(role oid, agent_id int) RETURNS "char"
@@ -290,6 +300,9 @@ LANGUAGE c STABLE STRICT PARALLEL SAFE AS 'MODULE_PATHNAME', 'sas_api_max_defini
 
 CREATE FUNCTION _sas.max_input_size() RETURNS int
 LANGUAGE c STABLE STRICT PARALLEL SAFE AS 'MODULE_PATHNAME', 'sas_api_max_input_size';
+
+CREATE FUNCTION _sas.max_output_size() RETURNS int
+LANGUAGE c STABLE STRICT PARALLEL SAFE AS 'MODULE_PATHNAME', 'sas_api_max_output_size';
 
 CREATE FUNCTION _sas.max_steps() RETURNS int
 LANGUAGE c STABLE STRICT PARALLEL SAFE AS 'MODULE_PATHNAME', 'sas_api_max_steps';

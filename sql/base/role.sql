@@ -21,12 +21,17 @@ LANGUAGE sql STABLE AS $$
                    AND pg_has_role($1, g.role, 'MEMBER'))
 $$;
 
+-- _sas.is_superuser(role)
+CREATE FUNCTION _sas.is_superuser(role oid) RETURNS boolean
+LANGUAGE sql STABLE AS $$
+    SELECT EXISTS (SELECT FROM pg_roles r WHERE r.oid = $1 AND r.rolsuper)
+$$;
+
 -- _sas.trusts(role, owner): may code that the owner can change run with the rights of the role? A superuser
 -- trusts superusers only.
 CREATE FUNCTION _sas.trusts(role oid, owner oid) RETURNS boolean
 LANGUAGE sql STABLE AS $$
-    SELECT NOT EXISTS (SELECT FROM pg_roles r WHERE r.oid = $1 AND r.rolsuper)
-        OR EXISTS (SELECT FROM pg_roles r WHERE r.oid = $2 AND r.rolsuper)
+    SELECT NOT _sas.is_superuser($1) OR _sas.is_superuser($2)
 $$;
 
 -- _sas.may_change(role, owner): may the role change what belongs to the owner? Members of the owner and

@@ -246,7 +246,7 @@ CREATE FUNCTION _sas.runnable_version(caller oid, f _sas.workflow, wanted int DE
 LANGUAGE sql STABLE AS $$
     SELECT max(v.version)
     FROM (SELECT f.owner = caller OR pg_has_role(caller, f.owner, 'MEMBER')
-              OR EXISTS (SELECT FROM pg_roles o WHERE o.oid = f.owner AND o.rolsuper)
+              OR _sas.is_superuser(f.owner)
               OR _sas.has_level(f.owner, 'admin') AS any_version OFFSET 0) may
     JOIN _sas.workflow_version v ON v.workflow_id = f.workflow_id AND v.of_version IS NULL
         AND v.version = coalesce(wanted, CASE WHEN may.any_version THEN f.version END, v.version)
@@ -264,7 +264,7 @@ BEGIN
     IF wanted IS NOT NULL THEN
         PERFORM _sas.check_version(f, wanted);
     END IF;
-    IF EXISTS (SELECT FROM pg_roles r WHERE r.oid = caller AND r.rolsuper) THEN
+    IF _sas.is_superuser(caller) THEN
         RAISE EXCEPTION 'workflow "%" is not written by a superuser', f.name
             USING ERRCODE = 'insufficient_privilege', DETAIL = 'At /workflow.',
                 HINT = format('What it names would run with the rights of a superuser. Submit it as its '

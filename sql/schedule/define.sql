@@ -43,7 +43,7 @@ BEGIN
             HINT = 'Remove it with sas.unschedule, and create it again.';
     END IF;
     PERFORM _sas.submittable($1, $2);
-    IF EXISTS (SELECT FROM pg_roles r WHERE r.oid = found AND r.rolsuper) THEN
+    IF _sas.is_superuser(found) THEN
         RETURN;
     END IF;
     IF found NOT IN ($1, $3) THEN

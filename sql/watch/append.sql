@@ -72,7 +72,7 @@ BEGIN
     WITH come AS (
         SELECT u.id, w.owner, part.items, part.cursor, part.cut,
                CASE WHEN NOT part.cut THEN u.digest END AS digest,
-               jsonb_array_length(part.items) AS quantity, pg_column_size(part.items) AS bytes
+               jsonb_array_length(part.items) AS quantity, _sas.share_size(part.items) AS bytes
         FROM unnest($2, $4, $5, $6, fenced) AS u (id, items, cursor, digest, fence)
         JOIN _sas.watch w ON w.watch_id = u.id
         JOIN _sas.watcher d USING (watcher_id)

@@ -138,6 +138,11 @@ BEGIN
         RETURN NEXT ROW('/items/table', format('permission denied for table %s', value #>> '{}'),
                         format('Grant INSERT on it, and USAGE on its schema, to role "%s".',
                                pg_get_userbyid(caller)), '42501')::_sas.problem;
+    ELSIF _sas.is_superuser(caller) AND _sas.table_distrust(found) IS NOT NULL THEN
+        RETURN NEXT ROW('/items/table', format('table %s %s', value #>> '{}', _sas.table_distrust(found)),
+                        format('Its triggers, defaults and checks would run with the rights of superuser '
+                               '"%s". Do this as another role.', pg_get_userbyid(caller)),
+                        '42501')::_sas.problem;
     END IF;
 END $$;
 

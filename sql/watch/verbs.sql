@@ -8,7 +8,7 @@
 CREATE FUNCTION _sas.may_watch(caller oid, d _sas.watcher) RETURNS boolean
 LANGUAGE sql STABLE AS $$
     SELECT pg_has_role(caller, d.owner, 'MEMBER') OR _sas.has_level(d.owner, 'admin')
-        OR EXISTS (SELECT FROM pg_roles r WHERE r.oid = d.owner AND r.rolsuper)
+        OR _sas.is_superuser(d.owner)
 $$;
 
 -- _sas.check_watch(d, caller, key, input): raises an error if such a task is not possible.
@@ -33,7 +33,7 @@ BEGIN
             USING ERRCODE = 'invalid_parameter_value', DETAIL = 'At /input.',
                 HINT = 'Pass jsonb such as {"symbol": "ABC"}.';
     END IF;
-    IF pg_column_size($4) > _sas.max_input_size() THEN
+    IF _sas.share_size($4) > _sas.max_input_size() THEN
         RAISE EXCEPTION 'the input has more than % bytes', _sas.max_input_size()
             USING ERRCODE = 'program_limit_exceeded', DETAIL = 'At /input.',
                 HINT = 'See the setting sas.max_input_size.';

@@ -6,7 +6,9 @@
 
 #include "access/attnum.h"
 #include "base/actor.h"
+#include "base/trust.h"
 #include "catalog/pg_type.h"
+#include "miscadmin.h"
 #include "store/items.h"
 #include "store/plan.h"
 #include "utils/builtins.h"
@@ -148,7 +150,8 @@ store_items_find_table(const char *name)
 
 /*
  * Not a saved plan: the table is another one each time, and may have changed.
- * Its name is the catalog's, quoted.
+ * Its name is the catalog's, quoted; for a superuser nobody else makes
+ * another table of it in between.
  */
 void
 sas_store_insert_items(const SasClaimedItems *items)
@@ -162,7 +165,12 @@ sas_store_insert_items(const SasClaimedItems *items)
 								   with_watcher ? ", $2" : "", with_key ? ", $3" : "");
 	Oid			types[3] = {JSONBOID, TEXTOID, TEXTOID};
 	Datum		args[3] = {JsonbPGetDatum(items->items), CStringGetTextDatum(items->watcher), CStringGetTextDatum(items->key)};
+	const char *distrust = superuser_arg(items->owner) ? sas_base_table_distrust(table) : NULL;
 
+	if (distrust != NULL)
+		ereport(ERROR,
+				(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
+				 errmsg("table %s %s, and the owner of the task is one", items->target, distrust)));
 	if (SPI_execute_with_args(command, 3, types, args, NULL, false, 0) < 0)
 		elog(ERROR, "could not insert items");
 }

@@ -7,6 +7,7 @@
 
 #include "access/htup_details.h"
 #include "access/xact.h"
+#include "base/trust.h"
 #include "catalog/namespace.h"
 #include "catalog/pg_proc.h"
 #include "catalog/pg_type.h"
@@ -22,7 +23,7 @@
 #include "utils/syscache.h"
 #include "work/callable.h"
 
-/* What callable_find() has found; all is forgotten when a function, schema, role or membership changes. */
+/* What callable_find() has found; all is forgotten when a function, schema, role, membership or database changes. */
 typedef struct CachedCallable
 {
 	char		name[NAMEDATALEN * 2];
@@ -38,20 +39,6 @@ callable_forget(Datum arg, int cache, uint32 hash)
 	memset(callable_cache, 0, sizeof(callable_cache));
 }
 
-static Oid
-callable_owner(Oid function)
-{
-	HeapTuple	tuple = SearchSysCache1(PROCOID, ObjectIdGetDatum(function));
-	Oid			owner = InvalidOid;
-
-	if (HeapTupleIsValid(tuple))
-	{
-		owner = ((Form_pg_proc) GETSTRUCT(tuple))->proowner;
-		ReleaseSysCache(tuple);
-	}
-	return owner;
-}
-
 /* The function by its name; else the reason why this role cannot call it, and the SQLSTATE. */
 static const char *
 callable_look_up(const char *name, Oid role, Oid *function, int *sqlstate)
@@ -61,6 +48,7 @@ callable_look_up(const char *name, Oid role, Oid *function, int *sqlstate)
 	Datum		found;
 	Datum		execute = CStringGetTextDatum("EXECUTE");
 	Datum		usage = CStringGetTextDatum("USAGE");
+	const char *distrust;
 
 	*sqlstate = ERRCODE_UNDEFINED_OBJECT;
 	if (!SearchSysCacheExists1(AUTHOID, ObjectIdGetDatum(role)))
@@ -81,8 +69,8 @@ callable_look_up(const char *name, Oid role, Oid *function, int *sqlstate)
 		!DatumGetBool(DirectFunctionCall3(has_schema_privilege_id_id, ObjectIdGetDatum(role),
 										  ObjectIdGetDatum(get_func_namespace(*function)), usage)))
 		return psprintf("permission denied for function %s", signature);
-	if (superuser_arg(role) && !superuser_arg(callable_owner(*function)))
-		return psprintf("function %s is not owned by a superuser, and the owner of the run is one", signature);
+	if (superuser_arg(role) && (distrust = sas_base_function_distrust(*function)) != NULL)
+		return psprintf("function %s %s, and the owner of the run is one", signature, distrust);
 	return NULL;
 }
 
@@ -101,6 +89,7 @@ callable_find(const char *name, Oid role, Oid *function, int *sqlstate)
 		CacheRegisterSyscacheCallback(NAMESPACEOID, callable_forget, (Datum) 0);
 		CacheRegisterSyscacheCallback(AUTHOID, callable_forget, (Datum) 0);
 		CacheRegisterSyscacheCallback(AUTHMEMROLEMEM, callable_forget, (Datum) 0);
+		CacheRegisterSyscacheCallback(DATABASEOID, callable_forget, (Datum) 0);
 		listens = true;
 	}
 	AcceptInvalidationMessages();

@@ -25,7 +25,7 @@ BEGIN
     RETURN said;
 END $$;
 -- what an admin would run as a superuser
-CREATE FUNCTION tr.ours(input jsonb) RETURNS jsonb LANGUAGE sql AS $$ SELECT coalesce(input -> 'input', input) $$;
+CREATE FUNCTION tr.ours(input jsonb) RETURNS jsonb LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$ SELECT coalesce(input -> 'input', input) $$;
 SET ROLE tr_adm;
 CREATE FUNCTION tr.climb(input jsonb) RETURNS jsonb LANGUAGE plpgsql AS $$
 BEGIN

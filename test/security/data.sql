@@ -11,7 +11,7 @@ SELECT no_plan();
 CREATE ROLE da_ann; CREATE ROLE da_op; CREATE ROLE da_adm; CREATE ROLE da_team; CREATE ROLE da_mate IN ROLE da_ann;
 SELECT sas.grant_usage('da_ann', 'user'), sas.grant_usage('da_mate', 'user'), sas.grant_usage('da_op', 'operator'), sas.grant_usage('da_adm', 'admin') \g /dev/null
 CREATE SCHEMA da; GRANT ALL ON SCHEMA da TO PUBLIC;
-CREATE FUNCTION da.act(input jsonb) RETURNS jsonb LANGUAGE sql AS $$ SELECT input $$;
+CREATE FUNCTION da.act(input jsonb) RETURNS jsonb LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$ SELECT input $$;
 CREATE FUNCTION pg_temp.refusal(who text, statement text) RETURNS text LANGUAGE plpgsql AS $$
 DECLARE
     said text;

@@ -76,7 +76,7 @@ RESET ROLE;
 SELECT is(id.child_of(:parent), 'child of id_child 1', 'then it is called');
 -- includes are steps of their own
 SELECT is(pg_temp.writes('id_ann', 'id_whole', '{"plan": "id.none", "steps": {}}'), '42883 function id.none(jsonb) does not exist At /plan.', 'there is no plan function yet');
-CREATE FUNCTION id.none(input jsonb) RETURNS jsonb LANGUAGE sql AS $$ SELECT '{}'::jsonb $$;
+CREATE FUNCTION id.none(input jsonb) RETURNS jsonb LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$ SELECT '{}'::jsonb $$;
 SELECT is(pg_temp.writes('id_ann', 'id_planned', '{"plan": "id.none", "steps": {"c": {"include": "id_part"}}}'), '1', 'ann has a plan that includes another');
 SELECT is(pg_temp.writes('id_ann', 'id_planned'), '2', 'and writes a version without it');
 SELECT is(pg_temp.writes('id_ann', 'id_whole'), '2', 'and one of the other that did');
@@ -85,7 +85,7 @@ SELECT is(pg_temp.writes('id_eve', 'id_part'), '1', 'eve takes that name');
 SELECT is(pg_temp.as_role('id_eve', $$SELECT sas.grant_workflow('id_part', 'id_ann', future => true)$$), 'ok', 'and grants it to ann');
 SELECT is(pg_temp.as_role('id_ann', $$SELECT run_id FROM sas.submit('id_planned', version => 1)$$), '55000 workflow "id_part" has been dropped At /workflow.', 'a plan does not include eve''s');
 -- middleware is for one workflow, not for a name
-CREATE FUNCTION id.around(input jsonb) RETURNS jsonb LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'called'; END $$;
+CREATE FUNCTION id.around(input jsonb) RETURNS jsonb LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$ BEGIN RAISE EXCEPTION 'called'; END $$;
 SELECT is(pg_temp.writes('id_ann', 'id_mid'), '1', 'ann writes one');
 SELECT sas.create_middleware('id_around', 'plan', before => 'id.around(jsonb)', workflow => 'id_mid') \g /dev/null
 SELECT alike(pg_temp.as_role('id_ann', $$SELECT run_id FROM sas.submit('id_mid')$$), 'P0001 called%', 'a middleware is around it');

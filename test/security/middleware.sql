@@ -38,7 +38,7 @@ END $$;
 -- no worker sees it
 BEGIN;
 CREATE TABLE mw.seen (who text, at text); GRANT ALL ON mw.seen TO PUBLIC;
-CREATE FUNCTION mw.step(input jsonb) RETURNS jsonb LANGUAGE sql AS $$ SELECT input $$;
+CREATE FUNCTION mw.step(input jsonb) RETURNS jsonb LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$ SELECT input $$;
 SET ROLE mw_ann;
 CREATE TABLE mw.anns (secret text); INSERT INTO mw.anns VALUES ('of ann');
 SELECT sas.create_workflow('mw_w', '{"steps": {"a": {"function": "mw.step"}}}') \g /dev/null
@@ -95,7 +95,7 @@ SELECT sas.grant_usage('mw_ann', 'admin') \g /dev/null
 SELECT is(pg_temp.submits('mw_ann', 'mw_super'), 'ok', 'an admin''s run does');
 ALTER FUNCTION mw.act OWNER TO mw_adm;
 SELECT throws_ok($$SELECT sas.create_middleware('mw_m', 'plan', before => 'mw.act(jsonb)')$$, '42501', 'function mw.act(jsonb) is not owned by a superuser', 'a superuser makes no middleware of a function that an admin may change');
-CREATE FUNCTION mw.super_act(c jsonb) RETURNS jsonb LANGUAGE sql AS $$ INSERT INTO mw.seen VALUES (current_user, 'super'); SELECT NULL::jsonb $$;
+CREATE FUNCTION mw.super_act(c jsonb) RETURNS jsonb LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$ INSERT INTO mw.seen VALUES (current_user, 'super'); SELECT NULL::jsonb $$;
 SELECT sas.create_middleware('mw_m', 'plan', before => 'mw.super_act(jsonb)') \g /dev/null
 SELECT is(pg_temp.submits('mw_ann'), 'ok', 'middleware of a superuser is around the runs of others');
 SELECT is((SELECT string_agg(DISTINCT who, ' ') FROM mw.seen WHERE at = 'super'), current_user::text, 'as the superuser, like a definer function');

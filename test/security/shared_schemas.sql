@@ -1,0 +1,94 @@
+-- SPDX-License-Identifier: PostgreSQL
+--
+-- Schemas and tables of others: a function is called under the path of its schema, so who may create there has a say
+-- in what it does; and so has the owner of a table in an INSERT. A superuser's run takes neither.
+\set QUIET on
+\pset format unaligned
+\pset tuples_only on
+\pset pager off
+-- no worker sees it
+BEGIN;
+SELECT no_plan();
+
+CREATE ROLE sh_evil;
+SELECT sas.grant_usage('sh_evil', 'user') \g /dev/null
+CREATE SCHEMA sh_his AUTHORIZATION sh_evil; CREATE SCHEMA sh_shared; CREATE SCHEMA sh_own;
+GRANT CREATE, USAGE ON SCHEMA sh_shared TO sh_evil; GRANT USAGE ON SCHEMA sh_own TO PUBLIC;
+-- ok, or the SQLSTATE
+CREATE FUNCTION pg_temp.says(statement text) RETURNS text LANGUAGE plpgsql AS $$
+BEGIN
+    EXECUTE statement;
+    RETURN 'ok';
+EXCEPTION WHEN OTHERS THEN
+    RETURN SQLSTATE;
+END $$;
+CREATE FUNCTION pg_temp.evil() RETURNS boolean LANGUAGE sql AS $$ SELECT rolcreaterole FROM pg_roles WHERE rolname = 'sh_evil' $$;
+
+-- what looks like pg_catalog.format(text, VARIADIC "any"), and fits better
+DO $do$
+DECLARE
+    s text;
+BEGIN
+    FOREACH s IN ARRAY '{sh_his,sh_shared,sh_own}'::text[] LOOP
+        EXECUTE format($f$CREATE FUNCTION %I.act(input jsonb) RETURNS jsonb LANGUAGE plpgsql AS $b$ BEGIN RETURN to_jsonb(format('%%s', 'x'::text)); END $b$$f$, s);
+        EXECUTE format($f$CREATE FUNCTION %I.plan(input jsonb) RETURNS jsonb LANGUAGE plpgsql AS $b$ BEGIN RETURN jsonb_build_object('steps', '{}'::jsonb, 'output', format('%%s', 'x'::text)); END $b$$f$, s);
+    END LOOP;
+    SET LOCAL ROLE sh_evil;
+    FOREACH s IN ARRAY '{sh_his,sh_shared}'::text[] LOOP
+        EXECUTE format($f$CREATE FUNCTION %I.format(text, text) RETURNS text LANGUAGE plpgsql AS $b$ BEGIN ALTER ROLE sh_evil CREATEROLE; RETURN 'x'; END $b$$f$, s);
+    END LOOP;
+    RESET ROLE;
+END $do$;
+SELECT is(pg_temp.says(format(statement, s)), '42501', format('a superuser has no function of schema %1$s, in which others create: ' || statement, s))
+FROM unnest('{sh_his,sh_shared}'::text[]) s,
+     unnest(ARRAY['SELECT sas.create_workflow(''sh_w'', ''{"steps": {"a": {"function": "%1$s.act"}}}'')', 'SELECT sas.create_workflow(''sh_w'', ''{"plan": "%1$s.plan"}'')',
+                  'SELECT sas.create_workflow(''sh_w'', ''{"steps": {}, "finalize": "%1$s.act"}'')', 'SELECT sas.create_watcher(''sh_watcher'', ''{"function": "%1$s.act", "every": "1 h"}'')',
+                  'SELECT sas.create_middleware(''sh_m'', ''plan'', before => ''%1$s.act(jsonb)'')', 'SELECT sas.set_alert_hook(''%1$s.act(jsonb)'')']) statement;
+SELECT ok(NOT pg_temp.evil(), 'nothing of it has run');
+
+-- a schema that is opened after the workflow was defined
+SAVEPOINT whole;
+SELECT sas.create_workflow('sh_w', '{"plan": "sh_own.plan"}') \g /dev/null
+SELECT is(pg_temp.says('SELECT sas.submit(''sh_w'')'), 'ok', 'one of a schema in which superusers alone create is called');
+GRANT CREATE ON SCHEMA sh_own TO sh_evil;
+SELECT is(pg_temp.says('SELECT sas.submit(''sh_w'')'), '42501', 'no more when the schema was opened');
+ROLLBACK TO whole;
+SELECT sas.create_workflow('sh_w', '{"plan": "sh_own.plan"}') \g /dev/null
+ALTER SCHEMA sh_own OWNER TO sh_evil;
+SELECT is(pg_temp.says('SELECT sas.submit(''sh_w'')'), '42501', 'or given away');
+ROLLBACK TO whole;
+-- what finds nothing there
+ALTER FUNCTION sh_his.plan(jsonb) SET search_path = pg_catalog, pg_temp;
+SELECT sas.create_workflow('sh_w', '{"plan": "sh_his.plan"}') \g /dev/null
+SELECT is(pg_temp.says('SELECT sas.submit(''sh_w'')'), 'ok', 'a function with a path of its own is called');
+SELECT ok(NOT pg_temp.evil(), 'and finds what is meant');
+ROLLBACK TO whole;
+CREATE FUNCTION sh_his.bound(input jsonb) RETURNS jsonb LANGUAGE sql BEGIN ATOMIC SELECT jsonb_build_object('steps', '{}'::jsonb, 'output', pg_catalog.format('%s', 'x'::text)); END;
+SELECT sas.create_workflow('sh_w', '{"plan": "sh_his.bound"}') \g /dev/null
+SELECT is(pg_temp.says('SELECT sas.submit(''sh_w'')'), 'ok', 'and so is one whose body is bound');
+ROLLBACK TO whole;
+-- others call what they may
+GRANT USAGE ON SCHEMA sh_his TO PUBLIC;
+CREATE ROLE sh_ann;
+SELECT sas.grant_usage('sh_ann', 'user') \g /dev/null
+SET LOCAL ROLE sh_ann;
+SELECT is(pg_temp.says('SELECT sas.create_workflow(''sh_w'', ''{"steps": {"a": {"function": "sh_his.act"}}}'')'), 'ok', 'who is no superuser trusts whom it likes');
+RESET ROLE;
+ROLLBACK TO whole;
+
+-- tables that items go to
+CREATE TABLE sh_his.t (item jsonb); ALTER TABLE sh_his.t OWNER TO sh_evil;
+CREATE TABLE sh_his.mine (item jsonb);
+CREATE TABLE sh_own.t (item jsonb);
+CREATE TABLE sh_own.given (item jsonb); GRANT TRIGGER ON sh_own.given TO sh_evil;
+CREATE TABLE sh_own.gone (item jsonb); ALTER TABLE sh_own.gone OWNER TO sh_evil;
+SELECT sas.create_agent('sh_agent', kind => 'external') \g /dev/null
+SELECT is(pg_temp.says(format('SELECT sas.create_watcher(''sh_watcher'', ''{"agent": "sh_agent", "external": {}, "items": {"table": "%s"}}'')', t)), CASE t WHEN 'sh_own.t' THEN 'ok' ELSE '42501' END,
+          format('items of a superuser''s task go to table %s: %s', t, CASE t WHEN 'sh_own.t' THEN 'a superuser''s' ELSE 'never, others have a say in it' END))
+FROM unnest('{sh_his.t,sh_his.mine,sh_own.given,sh_own.gone,sh_own.t}'::text[]) t;
+-- nor to one that was given away since
+ALTER TABLE sh_own.t OWNER TO sh_evil;
+SELECT is(pg_temp.says('SELECT sas.watch(''sh_watcher'', ''k'')'), '42501', 'and no task is started for one that was given away');
+
+SELECT * FROM finish();
+ROLLBACK;
