@@ -160,8 +160,10 @@ LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
         SET enable_mergejoin = off SET jit = off
 AS $$
 DECLARE
-    c record := _sas.lock_claim(caller, request_id, true);
+    c record;
 BEGIN
+    PERFORM _sas.check_bytes(_sas.share_size(output), _sas.max_output_size(), '/output', 'the output');
+    c := _sas.lock_claim(caller, request_id, true);
     RETURN (c.p).request_id IS NOT NULL
         AND _sas.answer_claim(c.p, c.free, 'done', coalesce(output, 'null'), NULL, NULL);
 END $$;
@@ -261,7 +263,7 @@ BEGIN
             USING ERRCODE = 'invalid_parameter_value', DETAIL = 'At /progress.',
             HINT = 'Progress is the fraction that is done.';
     END IF;
-    PERFORM _sas.check_bytes(pg_column_size(checkpoint), _sas.max_input_size(), '/checkpoint',
+    PERFORM _sas.check_bytes(_sas.share_size(checkpoint), _sas.max_input_size(), '/checkpoint',
                              'the checkpoint');
     c := _sas.lock_claim(caller, request_id, false);
     p := c.p;

@@ -134,6 +134,7 @@ BEGIN
             USING ERRCODE = 'invalid_parameter_value', DETAIL = 'At /keys.',
             HINT = 'Give a key for each input, null where there is none.';
     END IF;
+    PERFORM _sas.check_bytes(max(octet_length(k)), 2000, '/key', 'the key') FROM unnest(keys) k;
     SELECT coalesce(jsonb_typeof(i), 'null') INTO kind FROM unnest(inputs) i
     WHERE jsonb_typeof(i) IS DISTINCT FROM 'object' LIMIT 1;
     IF FOUND THEN
@@ -141,7 +142,7 @@ BEGIN
             USING ERRCODE = 'invalid_parameter_value', DETAIL = 'At /input.',
             HINT = 'Pass jsonb such as {"order_id": 7}.';
     END IF;
-    IF EXISTS (SELECT FROM unnest(inputs) i WHERE pg_column_size(i) > _sas.max_input_size()) THEN
+    IF EXISTS (SELECT FROM unnest(inputs) i WHERE _sas.share_size(i) > _sas.max_input_size()) THEN
         RAISE EXCEPTION 'the input has more than % bytes', _sas.max_input_size()
             USING ERRCODE = 'program_limit_exceeded', DETAIL = 'At /input.',
             HINT = 'See the setting sas.max_input_size.';
@@ -156,7 +157,7 @@ BEGIN
             USING ERRCODE = 'program_limit_exceeded', DETAIL = 'At /labels.',
             HINT = 'Labels are for finding runs. What a step needs belongs in the input.';
     END IF;
-    PERFORM _sas.check_bytes(pg_column_size(labels), 16384, '/labels', 'the labels');
+    PERFORM _sas.check_bytes(_sas.share_size(labels), 16384, '/labels', 'the labels');
     IF deadline <= '0' OR deadline > '10 years' AND NOT is_child THEN
         RAISE EXCEPTION 'the deadline must be positive, and at most ten years'
             USING ERRCODE = 'invalid_parameter_value', DETAIL = 'At /deadline.',

@@ -229,7 +229,7 @@ BEGIN
         RAISE EXCEPTION 'the payload of a signal must not be null'
             USING ERRCODE = 'null_value_not_allowed', DETAIL = 'At /payload.',
             HINT = 'Pass jsonb such as {"approved": true}.';
-    ELSIF pg_column_size(payload) > _sas.max_input_size() THEN
+    ELSIF _sas.share_size(payload) > _sas.max_input_size() THEN
         RAISE EXCEPTION 'the payload has more than % bytes', _sas.max_input_size()
             USING ERRCODE = 'program_limit_exceeded', DETAIL = 'At /payload.',
             HINT = 'See the setting sas.max_input_size.';

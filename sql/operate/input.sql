@@ -21,7 +21,7 @@ BEGIN
         RAISE EXCEPTION 'the input must not be null'
             USING ERRCODE = 'null_value_not_allowed', DETAIL = 'At /input.',
             HINT = 'Pass jsonb, ''null'' for a JSON null.';
-    ELSIF pg_column_size($4) > _sas.max_input_size() THEN
+    ELSIF _sas.share_size($4) > _sas.max_input_size() THEN
         RAISE EXCEPTION 'the input has more than % bytes', _sas.max_input_size()
             USING ERRCODE = 'program_limit_exceeded', DETAIL = 'At /input.',
             HINT = 'See the setting sas.max_input_size.';

@@ -39,6 +39,7 @@ PG_FUNCTION_INFO_V1(sas_api_announce_workflows);
 /* SQL refuses more, see _sas.check_submit. */
 #define MAX_LABELS 64
 #define MAX_LABELS_SIZE 16384
+#define MAX_KEY_SIZE 2000
 
 /* The parameters of both, in their order; of sas.submit_batch INPUT and KEY are arrays. */
 enum
@@ -53,7 +54,7 @@ api_submit_fits(Datum value, bool limited)
 	Jsonb	   *object;
 	bool		is;
 
-	if (limited && toast_datum_size(value) > sas_base_max_input_size)
+	if (limited && toast_raw_datum_size(value) > sas_base_max_input_size)
 		return false;
 	object = DatumGetJsonbP(value);
 	is = JB_ROOT_IS_OBJECT(object);
@@ -93,12 +94,13 @@ api_submit_is_deadline(Datum given)
 
 /* A key that only the run of a schedule may have? SQL refuses it. */
 static bool
-api_submit_has_reserved_key(FunctionCallInfo fcinfo)
+api_submit_has_odd_key(FunctionCallInfo fcinfo)
 {
 	static const char reserved[] = "schedule:";
 	const text *key = PG_ARGISNULL(KEY) ? NULL : PG_GETARG_TEXT_PP(KEY);
 
-	return key != NULL && VARSIZE_ANY_EXHDR(key) >= strlen(reserved) && memcmp(VARDATA_ANY(key), reserved, strlen(reserved)) == 0;
+	return key != NULL && (VARSIZE_ANY_EXHDR(key) > MAX_KEY_SIZE ||
+						   (VARSIZE_ANY_EXHDR(key) >= strlen(reserved) && memcmp(VARDATA_ANY(key), reserved, strlen(reserved)) == 0));
 }
 
 /* Nothing is given that needs more than the rows of the run, and nothing but the input can be wrong. */
@@ -117,7 +119,7 @@ api_submit_is_plain(FunctionCallInfo fcinfo)
 		if (!PG_ARGISNULL(unwanted[i]))
 			return false;
 	return PG_GETARG_INT32(PRIORITY) >= -1000 && PG_GETARG_INT32(PRIORITY) <= 1000 &&
-		api_submit_fits(PG_GETARG_DATUM(LABELS), false) && toast_datum_size(PG_GETARG_DATUM(LABELS)) <= MAX_LABELS_SIZE &&
+		api_submit_fits(PG_GETARG_DATUM(LABELS), false) && toast_raw_datum_size(PG_GETARG_DATUM(LABELS)) <= MAX_LABELS_SIZE &&
 		JB_ROOT_COUNT(PG_GETARG_JSONB_P(LABELS)) <= MAX_LABELS &&
 		(PG_ARGISNULL(AFTER_RESULT) || api_submit_is_default_result(PG_GETARG_DATUM(AFTER_RESULT))) &&
 		(PG_ARGISNULL(DEADLINE) || api_submit_is_deadline(PG_GETARG_DATUM(DEADLINE)));
@@ -214,7 +216,7 @@ sas_api_submit(PG_FUNCTION_ARGS)
 	int64		run_id;
 	Datum		values[2];
 
-	if (!api_submit_is_plain(fcinfo) || api_submit_has_reserved_key(fcinfo) || !api_submit_fits(PG_GETARG_DATUM(INPUT), true))
+	if (!api_submit_is_plain(fcinfo) || api_submit_has_odd_key(fcinfo) || !api_submit_fits(PG_GETARG_DATUM(INPUT), true))
 		return sas_api_verb(fcinfo);
 	submission = api_submit_read(fcinfo);
 	if (!api_submit_runs(PG_GETARG_TEXT_PP(WORKFLOW), &submission, &PG_GETARG_DATUM(INPUT), 1, &run_id))

@@ -45,6 +45,7 @@ PG_FUNCTION_INFO_V1(sas_api_run_deadline);
 PG_FUNCTION_INFO_V1(sas_api_priority_step);
 PG_FUNCTION_INFO_V1(sas_api_max_definition_size);
 PG_FUNCTION_INFO_V1(sas_api_max_input_size);
+PG_FUNCTION_INFO_V1(sas_api_max_output_size);
 PG_FUNCTION_INFO_V1(sas_api_max_steps);
 PG_FUNCTION_INFO_V1(sas_api_retain);
 PG_FUNCTION_INFO_V1(sas_api_crash_loops);
@@ -307,6 +308,12 @@ Datum
 sas_api_max_input_size(PG_FUNCTION_ARGS)
 {
 	PG_RETURN_INT32(sas_base_max_input_size);
+}
+
+Datum
+sas_api_max_output_size(PG_FUNCTION_ARGS)
+{
+	PG_RETURN_INT32(sas_base_max_output_size);
 }
 
 Datum

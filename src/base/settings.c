@@ -38,6 +38,7 @@ int			sas_base_run_deadline = 30 * 24 * 3600;
 int			sas_base_priority_step = 3600;
 int			sas_base_max_definition_size = 1024 * 1024;
 int			sas_base_max_input_size = 1024 * 1024;
+int			sas_base_max_output_size = 8 * 1024 * 1024;
 int			sas_base_max_steps = 10000;
 int			sas_base_watch_slots = 10000;
 int			sas_base_watch_window = 10000;
@@ -95,6 +96,8 @@ static const SasIntSetting settings_ints[] = {
 		NULL, &sas_base_max_definition_size, 1024, 512 * 1024 * 1024, GUC_UNIT_BYTE},
 	{"sas.max_input_size", "Largest input of a run that is accepted.",
 		NULL, &sas_base_max_input_size, 1024, 512 * 1024 * 1024, GUC_UNIT_BYTE},
+	{"sas.max_output_size", "Largest output of a function, a task or an operator that is accepted.",
+		"That of calls is limited by max_response of their agents.", &sas_base_max_output_size, 1024, 256 * 1024 * 1024, GUC_UNIT_BYTE},
 	{"sas.max_steps", "Largest number of steps of one run.",
 		NULL, &sas_base_max_steps, 1, 1000000, 0},
 	{"sas.watch_slots", "Number of infinite tasks that one worker hosts.",

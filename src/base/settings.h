@@ -28,6 +28,7 @@ extern int	sas_base_run_deadline; /* s */
 extern int	sas_base_priority_step; /* s */
 extern int	sas_base_max_definition_size; /* bytes */
 extern int	sas_base_max_input_size; /* bytes */
+extern int	sas_base_max_output_size; /* bytes */
 extern int	sas_base_max_steps;
 extern int	sas_base_watch_slots;
 extern int	sas_base_watch_window; /* items */

@@ -16,6 +16,7 @@
 #include "access/xact.h"
 #include "base/context.h"
 #include "base/peers.h"
+#include "base/settings.h"
 #include "catalog/pg_type.h"
 #include "commands/trigger.h"
 #include "fmgr.h"
@@ -217,9 +218,16 @@ static Jsonb *
 invoke_call_functions(void *arg, MemoryContext context)
 {
 	Calls	   *c = arg;
+	Jsonb	   *output;
 
 	sas_limits_share_in_run = true;
-	return c->around ? sas_work_through_middleware(c->owner, c->input, c->in_worker, context) : sas_work_call_all(c->functions, c->input, context);
+	output = c->around ? sas_work_through_middleware(c->owner, c->input, c->in_worker, context) : sas_work_call_all(c->functions, c->input, context);
+	if (VARSIZE(output) > sas_base_max_output_size)
+		ereport(ERROR,
+				(errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
+				 errmsg("the output has more than %d bytes", sas_base_max_output_size),
+				 errhint("See the setting sas.max_output_size.")));
+	return output;
 }
 
 static Jsonb *

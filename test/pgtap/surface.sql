@@ -201,7 +201,7 @@ SELECT is(ARRAY(SELECT c.relname::text FROM pg_class c WHERE c.relnamespace = 's
 SELECT is((SELECT boot_val || coalesce(' ' || unit, '') FROM pg_settings WHERE name = s.name), s.value, s.name || ' has this default')
 FROM (VALUES ('sas.schedulers', '1'), ('sas.agents', '1'), ('sas.function_workers', '1'), ('sas.supervisors', '1'), ('sas.agent_slots', '1000'), ('sas.allow_networks', ''), ('sas.deny_networks', '169.254.0.0/16, fe80::/10, fd00:ec2::254, fd20:ce::254, 100.100.100.200'), ('sas.agent_memory', '256 MB'), ('sas.max_agents', '4096'), ('sas.max_low_water_marks', '16384'), ('sas.max_metrics', '8192'), ('sas.max_exclusions', '256'), ('sas.max_owners', '1024'),
              ('sas.supervisor_interval', '60000 ms'), ('sas.complete_in', '60000 ms'), ('sas.run_deadline', '2592000 s'), ('sas.priority_step', '3600 s'),
-             ('sas.max_definition_size', '1048576 B'), ('sas.max_input_size', '1048576 B'), ('sas.max_steps', '10000'), ('sas.watch_slots', '10000'), ('sas.watch_window', '10000'), ('sas.retain_success', '2592000 s'), ('sas.retain_warning', '7776000 s'),
+             ('sas.max_definition_size', '1048576 B'), ('sas.max_input_size', '1048576 B'), ('sas.max_output_size', '8388608 B'), ('sas.max_steps', '10000'), ('sas.watch_slots', '10000'), ('sas.watch_window', '10000'), ('sas.retain_success', '2592000 s'), ('sas.retain_warning', '7776000 s'),
              ('sas.retain_error', '7776000 s'), ('sas.retain_compensated', '7776000 s'), ('sas.retain_cancelled', '2592000 s'), ('sas.auto_rescue', 'on')) AS s (name, value);
 SELECT is((SELECT count(*) FROM sas.settings WHERE coalesce(description, '') = ''), 0::bigint, 'every setting says what it is');
 SELECT ok((SELECT count(*) FROM sas.settings) >= 13, 'sas.settings shows them');

@@ -21,10 +21,14 @@ EXCEPTION WHEN OTHERS THEN
     GET STACKED DIAGNOSTICS place = PG_EXCEPTION_DETAIL;
     RETURN SQLSTATE || ' ' || place;
 END $$;
+-- it comes out of a table with a hundredth of its size
+CREATE TABLE public.si_packed AS SELECT to_jsonb(repeat('x', 12000000)) AS v, jsonb_build_object('a', repeat('x', 12000000)) AS o; GRANT SELECT ON public.si_packed TO PUBLIC;
+CREATE FUNCTION public.si_large(input jsonb) RETURNS jsonb LANGUAGE sql AS $$ SELECT to_jsonb(repeat('x', (input ->> 'n')::int)) $$;
 -- no worker sees it
 BEGIN;
 SET ROLE si_ann;
-SELECT sas.create_workflow('si_w', '{"steps": {"t": {"agent": "si_away", "task": {}}}}'), sas.schedule('si_s', 'every 1 h', 'si_w'),
+SELECT sas.create_workflow('si_one', '{"steps": {"f": {"function": "public.si_large"}}}'),
+       sas.create_workflow('si_w', '{"steps": {"t": {"agent": "si_away", "task": {}}}}'), sas.schedule('si_s', 'every 1 h', 'si_w'),
        sas.create_watcher('si_f', '{"agent": "si_away", "external": {}, "items": {"workflow": "si_w"}}') \g /dev/null
 SELECT run_id AS run FROM sas.submit('si_w') \gset
 SELECT sas.watch('si_f', 'k') \g /dev/null
@@ -35,13 +39,25 @@ FROM (VALUES ($$SELECT sas.submit('si_w', labels => jsonb_build_object('a', JSON
              ($$SELECT sas.schedule('si_s2', 'every 1 h', 'si_w', labels => jsonb_build_object('a', JSON))$$, '/labels'),
              ($$SELECT sas.schedule('si_s2', 'every 1 h', 'si_w', input => jsonb_build_object('a', JSON))$$, '/input'),
              ($$SELECT sas.submit('si_w', jsonb_build_object('a', JSON))$$, '/input'),
+             ($$SELECT sas.submit('si_w', key => repeat('x', 2001))$$, '/key'),
+             ($$SELECT sas.submit('si_one', key => repeat('x', 2001))$$, '/key'),
+             ($$SELECT sas.submit_batch('si_w', '{"{}"}', ARRAY[TEXT])$$, '/key'),
              ($$SELECT sas.watch('si_f', 'k2', jsonb_build_object('a', JSON))$$, '/input'),
              ($$SELECT sas.pause_schedule('si_s', TEXT)$$, '/reason'),
              (format($$SELECT sas.cancel(%s, TEXT)$$, :run), '/reason'),
              (format($$SELECT sas.cancel_runs(ARRAY[%s], TEXT)$$, :run), '/reason'),
              (format($$SELECT sas.halt(%s, TEXT)$$, :run), '/reason'),
              (format($$SELECT sas.compensate(%s, TEXT)$$, :run), '/reason'),
-             (format($$SELECT sas.set_input(%s, 't', JSON)$$, :run), '/input')) v (s, place);
+             (format($$SELECT sas.set_input(%s, 't', JSON)$$, :run), '/input'),
+             (format($$SELECT sas.set_input(%s, 't', (SELECT v FROM public.si_packed))$$, :run), '/input'),
+             (format($$SELECT sas.skip(%s, 't', (SELECT v FROM public.si_packed))$$, :run), '/output'),
+             (format($$SELECT sas.force_complete(%s, 't', (SELECT v FROM public.si_packed))$$, :run), '/output'),
+             (format($$SELECT sas.force_complete_runs('{%s}', 't', to_jsonb(repeat('x', 12000000)))$$, :run), '/output'),
+             ($$SELECT s.* FROM public.si_packed, LATERAL sas.submit('si_w', o) s$$, '/input'),
+             ($$SELECT s.* FROM public.si_packed, LATERAL sas.submit_batch('si_w', ARRAY[o]) s$$, '/input'),
+             ($$SELECT s.* FROM public.si_packed, LATERAL sas.submit('si_one', o) s$$, '/input'),
+             ($$SELECT s.* FROM public.si_packed, LATERAL sas.submit('si_one', labels => o) s$$, '/labels'),
+             ($$SELECT s.* FROM public.si_packed, LATERAL sas.watch('si_f', 'k2', o) s$$, '/input')) v (s, place);
 SELECT is(pg_temp.refusal($$SELECT sas.submit('si_w', labels => jsonb_build_object('a', repeat('x', 16000)))$$), 'done', 'labels of 16 kB are taken');
 -- the shape of an array is the caller's, too
 SELECT is((SELECT array_agg(b.created) FROM sas.submit_batch('si_w', inputs, keys) b), fresh, 'a batch of ' || inputs::text || ' with keys ' || keys::text)
@@ -53,9 +69,19 @@ SELECT sas.register_node('si n', 10, '{si_away}', by_connection => false) AS nod
 SELECT watch_id AS watch, epoch FROM sas.claim_watchers(:node, 1) \gset
 SELECT is(pg_temp.refusal(s), '54000 At ' || place || '.', 'an outside worker does not: ' || s)
 FROM (VALUES (format($$SELECT sas.heartbeat(%L, 0.5, JSON)$$, :'request'), '/checkpoint'),
+             (format($$SELECT sas.heartbeat(%L, 0.5, (SELECT v FROM public.si_packed))$$, :'request'), '/checkpoint'),
+             (format($$SELECT sas.emit((SELECT v FROM public.si_packed), %L)$$, :'request'), '/chunk'),
+             (format($$SELECT sas.complete(%L, (SELECT v FROM public.si_packed))$$, :'request'), '/output'),
+             (format($$SELECT sas.complete(%L, to_jsonb(repeat('x', 12000000)))$$, :'request'), '/output'),
              (format($$SELECT sas.append_items(%s, %s, '[]', JSON)$$, :watch, :epoch), '/cursor'),
              ($$SELECT sas.register_node('si m', 10, '{si_away}', TEXT)$$, '/version')) v (s, place);
 SELECT is(pg_temp.refusal(format($$SELECT sas.heartbeat(%L, 0.5, to_jsonb(repeat('x', 100000)))$$, :'request')), 'done', 'a checkpoint of 100 kB is taken');
+SELECT is(pg_temp.refusal(format($$SELECT sas.complete(%L, JSON)$$, :'request')), 'done', 'an output of 2 MB is taken');
+RESET ROLE;
+-- functions, as a worker calls them
+SET ROLE si_ann;
+SELECT is((sas.run_inline('si_one', jsonb_build_object('n', n))).result, CASE n WHEN 12000000 THEN 'error' ELSE 'success' END, format('a function returns %s bytes', n)) FROM unnest('{12000000,2000000}'::int[]) n;
+SELECT is(error ->> 'type' || ' ' || (error ->> 'title'), 'urn:sas:sqlstate:54000 the output has more than 8388608 bytes', 'and its step says why') FROM sas.steps WHERE state = 'failed';
 
 SELECT * FROM finish();
 ROLLBACK;

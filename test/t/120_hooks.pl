@@ -69,11 +69,11 @@ is(join(', ', map { "$_->{workflow} $_->{key} $_->{state} " . ($_->{result} // '
 is($node->psql('postgres', q{BEGIN; LISTEN orders_done; COMMIT; BEGIN; SELECT run_id FROM sas.submit('notified', key => 'k2'); ROLLBACK; SELECT 1}, stdout => \$out), 0,
 	'a submit that is rolled back');
 unlike($out, qr/notification/, 'is not told');
-# a key that is long beyond what a notification holds
+# a key that, as JSON writes it, is longer than a notification may be
 $out = '';
 $node->psql('postgres', q{
 	LISTEN orders_done;
-	SELECT run_id FROM sas.submit('notified', key => repeat('x', 9000));
+	SELECT run_id FROM sas.submit('notified', key => repeat(E'\\x01', 1900));
 	SELECT state FROM sas.wait((SELECT max(run_id) FROM sas.runs));
 	SELECT 'end'}, stdout => \$out, stderr => \$err);
 @heard = map { JSON::PP::decode_json($_) } $out =~ /notification "orders_done" with payload "(.*)" received/g;
