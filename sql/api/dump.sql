@@ -1,8 +1,8 @@
 -- SPDX-License-Identifier: PostgreSQL
 --
--- Tables: what holds for all of them, and the dump: pg_dump includes the rows of these tables; _sas.secret and
--- _sas.former_secret are left out. The leases in a dump belong to workers that do not exist where it is restored, so their steps are taken back
--- at once; leases of outside programs hold until their time is over.
+-- Tables: what holds for all of them, and the dump: pg_dump includes the rows of these tables; _sas.secret
+-- and _sas.former_secret are left out. The leases in a dump belong to workers that do not exist where it is
+-- restored, so their steps are taken back at once; leases of outside programs hold until their time is over.
 
 -- In a cluster with a publication of all tables, rows cannot be deleted from a table without a replica
 -- identity. Without a publication this costs nothing.
@@ -18,9 +18,9 @@ BEGIN
     END LOOP;
 END $$;
 
--- Roles that may read or write all data (pg_read_all_data, pg_write_all_data) have a right on every table, but
--- no policy lets them pass: they would read secrets, and write what runs with the rights of others. The owner
--- and superusers bypass it, and so do definer functions and workers.
+-- Roles that may read or write all data (pg_read_all_data, pg_write_all_data) have a right on every table,
+-- but no policy lets them pass: they would read secrets, and write what runs with the rights of others. The
+-- owner and superusers bypass it, and so do definer functions and workers.
 DO $$
 DECLARE
     t regclass;

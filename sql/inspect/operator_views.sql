@@ -30,8 +30,8 @@ COMMENT ON COLUMN sas.agents.path_breakers IS
 COMMENT ON VIEW sas.agents IS
     'Agents: address, limits, calls in progress or tasks held, waiting steps, breaker and last error.';
 
--- A view of one plain table can be written through by roles that may write everywhere (pg_write_all_data), with
--- the rights of its owner. A WITH query keeps that off.
+-- Roles that may write everywhere (pg_write_all_data) can write through a view of one plain table, with the
+-- rights of its owner. A WITH query keeps that off.
 CREATE VIEW sas.queues WITH (security_barrier) AS
 WITH u AS (SELECT q.* FROM _sas.queue q WHERE q.dropped_at IS NULL)
 SELECT u.name, u.max_running, (SELECT count(*) FROM _sas.queue_slot p
