@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: PostgreSQL
 //
 // packer.mjs NAME SECONDS: packs orders, a page after another; the task of packer.sh with the library sas-worker
-// (npm install clients/typescript pg). It finds the database by PGHOST, PGDATABASE ...
+// (npm install clients/typescript pg). It finds the database by PGHOST, PGDATABASE ... If those lead to a pooler in
+// transaction mode, LISTEN is a connection string that leads past it.
 
 import { setTimeout as sleep } from "node:timers/promises";
 import pg from "pg";
@@ -30,6 +31,8 @@ async function handler(task) {
   }
 }
 
-await new Worker({ agent: "packer", handler, concurrency: 4, lease: 3, grace: 5, name }).run();
+const listenConnection = process.env.LISTEN;
+const lease = Number(process.env.LEASE ?? 3);
+await new Worker({ agent: "packer", handler, concurrency: 4, lease, grace: 5, name, listenConnection }).run();
 console.log(`${name}: good-bye`);
 process.exit();

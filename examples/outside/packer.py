@@ -7,8 +7,10 @@
     SELECT sas.create_workflow('pack', '{"steps": {"pack": {"agent": "packer", "task": {}}}}');
     SELECT * FROM sas.submit('pack', '{"order": 1, "pages": 3}');
 
-It needs sas_worker (pip install clients/python), and finds the database by PGHOST, PGDATABASE ...
+It needs sas_worker (pip install clients/python), and finds the database by PGHOST, PGDATABASE ... If those lead to a
+pooler in transaction mode, LISTEN is a connection string that leads past it.
 """
+import os
 import sys
 import time
 
@@ -33,5 +35,6 @@ def pack(task: sas_worker.Task) -> None:
         task.complete(conn, {"box": order})
 
 
-sas_worker.Worker("", "packer", pack, concurrency=4, lease=3, grace=5, name=name).run()
+sas_worker.Worker("", "packer", pack, concurrency=4, lease=float(os.environ.get("LEASE", 3)), grace=5, name=name,
+                  listen_conninfo=os.environ.get("LISTEN")).run()
 print(f"{name}: good-bye", flush=True)

@@ -13,9 +13,11 @@ goes on behind the last line that was taken in.
                                          "items": {"table": "public.line"}}');
     SELECT * FROM sas.watch('files', 'syslog', '{"path": "/var/log/syslog"}');
 
-It needs python3-psycopg2, and finds the database by PGHOST, PGDATABASE ...
+It needs python3-psycopg2, and finds the database by PGHOST, PGDATABASE ... If those lead to a pooler in transaction
+mode, LISTEN is a connection string that leads past it; then the node lives as long as its lease.
 """
 import json
+import os
 import select
 import signal
 import sys
@@ -48,6 +50,14 @@ class Task:
         return [line.decode("utf-8", "replace").rstrip("\n") for line in lines], self.cursor + sum(map(len, lines))
 
 
+def connect(conninfo):
+    """Each call is a transaction of its own. A server that has gone silent is noticed in half a minute."""
+    connection = psycopg2.connect(conninfo, connect_timeout=10, keepalives_idle=15, keepalives_interval=5, keepalives_count=3,
+                                  tcp_user_timeout=30000)
+    connection.autocommit = True
+    return connection
+
+
 class Host:
     def __init__(self, name, capacity):
         self.name, self.capacity = name, capacity
@@ -62,11 +72,13 @@ class Host:
     def live(self):
         """One life: from the birth of the node until its connection is lost, or it is told that it has ended."""
         self.tasks.clear()
-        self.connection = psycopg2.connect("")
-        self.connection.autocommit = True       # each call is a transaction of its own
-        self.call(f"LISTEN sas_watch_{AGENT}")  # before looking: nothing falls between
-        [(self.node,)] = self.call("SELECT sas.register_node(%s, %s, %s, version => '1', lease => make_interval(secs => %s))",
-                                   self.name, self.capacity, [AGENT], LEASE)
+        apart = os.environ.get("LISTEN")
+        self.connection = connect("")
+        self.news = connect(apart) if apart else self.connection
+        self.news.cursor().execute(f"LISTEN sas_watch_{AGENT}")     # before looking: nothing falls between
+        [(self.node,)] = self.call("""
+            SELECT sas.register_node(%s, %s, %s, version => '1', lease => make_interval(secs => %s), by_connection => %s)""",
+                                   self.name, self.capacity, [AGENT], LEASE, not apart)
         print(f"{self.name} is node {self.node}", flush=True)
         beat = claim = 0
         while not self.stopping:
@@ -81,10 +93,10 @@ class Host:
             for watch_id, task in list(self.tasks.items()):
                 if now >= task.not_before:
                     self.serve(watch_id, task)
-            select.select([self.connection], [], [], LOOK_EVERY)
-            self.connection.poll()
-            if self.connection.notifies:
-                self.connection.notifies.clear()
+            select.select([self.news], [], [], LOOK_EVERY)
+            self.news.poll()
+            if self.news.notifies:
+                self.news.notifies.clear()
                 beat = claim = 0
         self.call("SELECT sas.leave_node(%s)", self.node)
         print(f"{self.name} says good-bye", flush=True)
