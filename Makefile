@@ -7,9 +7,10 @@
 # make fuzz               MINUTES=60 of the fuzz targets (test/fuzz), together
 # make check-long, check-all, bench, format, clean
 # make installcheck       against the running server in which sas is installed and
-#                         preloaded; FULL=1: all regress tests (docs/operating/install.md)
+#                         preloaded; FULL=1: all regress tests (docs/operating/packages.md)
 # make dist               sas-VERSION.tar.gz and .zip of what is committed
-# make check-packages     packages for each Debian built, installed, upgraded, purged
+# make check-packages     packages for each Debian built, installed, upgraded, purged;
+#                         an image, the RPM spec
 
 EXTENSION  = sas
 EXTVERSION := $(shell sed -n "s/^default_version = '\(.*\)'/\1/p" sas.control)
