@@ -16,16 +16,12 @@ $publisher->safe_psql('postgres', 'CREATE PUBLICATION orders FOR TABLE orders');
 $node->safe_psql('postgres', q{
 	CREATE TABLE done (order_id int);
 	CREATE FUNCTION book(input jsonb) RETURNS jsonb LANGUAGE sql AS $$ INSERT INTO public.done VALUES ((input ->> 'order_id')::int) RETURNING '{}'::jsonb $$;
-	SELECT sas.create_workflow('order', '{"steps": {"book": {"function": "public.book"}}}');
-	CREATE FUNCTION submit_order() RETURNS trigger LANGUAGE plpgsql AS $$
-	BEGIN
-		PERFORM sas.submit('order', to_jsonb(NEW), key => NEW.order_id::text);
-		RETURN NULL;
-	END $$;
-	CREATE TRIGGER submit_order AFTER INSERT ON orders FOR EACH ROW EXECUTE FUNCTION submit_order();
-	ALTER TABLE orders ENABLE ALWAYS TRIGGER submit_order});
+	SELECT sas.create_workflow('order', '{"steps": {"book": {"function": "public.book"}}}');});
+# the commands of the page
+my ($page) = PostgreSQL::Test::Utils::slurp_file("$SasTest::tree/docs/operating/replication.md") =~ /```sql subscribe\n(.*?)```/s;
 my $connection = $publisher->connstr('postgres');
-$node->safe_psql('postgres', "CREATE SUBSCRIPTION orders CONNECTION \$\$$connection\$\$ PUBLICATION orders");
+ok($page =~ s/CONNECTION '[^']*'/CONNECTION \$to\$$connection\$to\$/, 'the page subscribes');
+$node->safe_psql('postgres', $page);
 ok(wait_for($node, q{SELECT bool_and(srsubstate = 'r') FROM pg_subscription_rel}), 'the subscription is in place');
 
 # what only the supervisor's scans would find must not help
