@@ -67,8 +67,11 @@ BEGIN
     END IF;
     -- that session may close an alert whose end cannot be detected; so this occurrence needs an alert of
     -- its own
-    INSERT INTO _sas.alert AS a (kind, cause, agent_id, message, private_message, created_at, last_at)
-    VALUES ($1, $2 || CASE WHEN taken THEN ' since ' || now ELSE '' END, $4, public, whole, now, now)
+    INSERT INTO _sas.alert AS a (alert_id, kind, cause, agent_id, message, private_message, created_at,
+                                 last_at)
+    OVERRIDING SYSTEM VALUE
+    VALUES (_sas.next_alert_id(), $1, $2 || CASE WHEN taken THEN ' since ' || now ELSE '' END, $4, public,
+            whole, now, now)
     ON CONFLICT (cause) WHERE closed_at IS NULL
     DO UPDATE SET occurrences = a.occurrences + 1, last_at = EXCLUDED.last_at, message = EXCLUDED.message,
         private_message = EXCLUDED.private_message
@@ -123,9 +126,11 @@ BEGIN
         -- the unique index would wait for a session that is just inserting the same cause
         CONTINUE WHEN EXISTS (SELECT FROM _sas.alert l WHERE l.cause = beside AND l.closed_at IS NULL)
             OR NOT _sas.try_lock('alert ' || beside);
-        INSERT INTO _sas.alert (kind, cause, agent_id, workflow_id, owner, run_id, run_ids, step_no, message,
-                                private_message, created_at, last_at)
-        VALUES ($1, beside, $5, run.workflow_id, run.owner, $6, ARRAY[$6], $7, $3, $4, sas.now(), sas.now())
+        INSERT INTO _sas.alert (alert_id, kind, cause, agent_id, workflow_id, owner, run_id, run_ids, step_no,
+                                message, private_message, created_at, last_at)
+        OVERRIDING SYSTEM VALUE
+        VALUES (_sas.next_alert_id(), $1, beside, $5, run.workflow_id, run.owner, $6, ARRAY[$6], $7, $3, $4,
+                sas.now(), sas.now())
         ON CONFLICT DO NOTHING RETURNING alert_id INTO into_alert;
         IF FOUND THEN
             PERFORM _sas.announce_alert($1, into_alert);

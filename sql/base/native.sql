@@ -25,6 +25,23 @@ LANGUAGE C STRICT AS 'MODULE_PATHNAME', 'sas_api_lock';
 CREATE FUNCTION _sas.try_lock(name text) RETURNS boolean
 LANGUAGE C STRICT AS 'MODULE_PATHNAME', 'sas_api_try_lock';
 
+-- _sas.id_base(): the part of an id that names this node: ids of runs and alerts are
+-- _sas.id_base() + nextval(...). No two nodes give out the same one (src/store/node.h).
+CREATE FUNCTION _sas.id_base() RETURNS bigint
+LANGUAGE C STABLE PARALLEL RESTRICTED AS 'MODULE_PATHNAME', 'sas_api_id_base';
+
+-- _sas.node_shift(): an id without so many bits is the node that gave it out.
+CREATE FUNCTION _sas.node_shift() RETURNS int LANGUAGE sql IMMUTABLE PARALLEL SAFE
+BEGIN ATOMIC SELECT 41; END;
+
+-- _sas.next_run_id(): the id of one more run.
+CREATE FUNCTION _sas.next_run_id() RETURNS bigint
+LANGUAGE sql AS $$ SELECT _sas.id_base() + nextval('_sas.run_run_id_seq') $$;
+
+-- _sas.next_alert_id(): the id of one more alert.
+CREATE FUNCTION _sas.next_alert_id() RETURNS bigint
+LANGUAGE sql AS $$ SELECT _sas.id_base() + nextval('_sas.alert_alert_id_seq') $$;
+
 -- _sas.find_cycle(from_nos, to_nos, n): the nodes of one cycle in order; empty if there is none. Nodes are
 -- 1..n.
 CREATE FUNCTION _sas.find_cycle(from_nos int[], to_nos int[], n int) RETURNS int[]

@@ -15,9 +15,10 @@ DECLARE
     made bigint[];
 BEGIN
     WITH queued AS (
-        INSERT INTO _sas.run (version_id, owner, trace, state, open_steps, priority, input, labels,
+        INSERT INTO _sas.run (run_id, version_id, owner, trace, state, open_steps, priority, input, labels,
                               created_at, deadline, hook_of)
-        SELECT h.version_id, h.owner, gen_random_uuid(), 'pending', 1, 0,
+        OVERRIDING SYSTEM VALUE
+        SELECT _sas.next_run_id(), h.version_id, h.owner, gen_random_uuid(), 'pending', 1, 0,
                jsonb_build_object('alert_id', l.alert_id, 'kind', l.kind,
                                   'message', coalesce(l.private_message, l.message), 'agent', a.name,
                                   'run_id', l.run_id, 'workflow', f.name,
@@ -84,9 +85,10 @@ DECLARE
     made bigint[];
 BEGIN
     WITH queued AS (
-        INSERT INTO _sas.run (version_id, owner, trace, state, open_steps, priority, input, labels,
+        INSERT INTO _sas.run (run_id, version_id, owner, trace, state, open_steps, priority, input, labels,
                               created_at, deadline, hook_of)
-        SELECT h.hook_version_id, r.owner, gen_random_uuid(), 'pending', 1, r.priority,
+        OVERRIDING SYSTEM VALUE
+        SELECT _sas.next_run_id(), h.hook_version_id, r.owner, gen_random_uuid(), 'pending', 1, r.priority,
                jsonb_build_object('run_id', r.run_id, 'workflow', w.name, 'version',
                                   coalesce(v.of_version, v.version), 'key', r.key, 'state', r.state,
                                   'result', r.result, 'parent_run_id', r.parent_run_id,

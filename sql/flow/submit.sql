@@ -224,7 +224,7 @@ CREATE FUNCTION _sas.prepare_runs(caller oid, v _sas.workflow_version, keys text
                                   OUT fresh boolean[], OUT versions int[])
 LANGUAGE plpgsql AS $$
 BEGIN
-    SELECT array_agg(nextval('_sas.run_run_id_seq')), array_agg(true) INTO ids, fresh FROM unnest(inputs);
+    SELECT array_agg(_sas.next_run_id()), array_agg(true) INTO ids, fresh FROM unnest(inputs);
     IF keys IS NOT NULL THEN
         SELECT k.ids, k.fresh INTO ids, fresh FROM _sas.take_keys(caller, v.workflow_id, keys, inputs, ids) k;
     END IF;

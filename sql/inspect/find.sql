@@ -9,13 +9,11 @@
 CREATE FUNCTION _sas.few_runs() RETURNS int LANGUAGE sql IMMUTABLE PARALLEL SAFE
 BEGIN ATOMIC SELECT 500; END;
 
--- _sas.first_run_since(instant): the lowest run id that was given out at this instant or later. Ids follow
--- the clock, but a run gets its id a little after its created_at; the caller adds a span of time.
-CREATE FUNCTION _sas.first_run_since(instant timestamptz) RETURNS bigint
+-- _sas.first_run_between(low, high, instant): the least id from low on that was given out at this instant or
+-- later; high: there is none below. Ids of one node follow the clock.
+CREATE FUNCTION _sas.first_run_between(low bigint, high bigint, instant timestamptz) RETURNS bigint
 LANGUAGE plpgsql STABLE AS $$
 DECLARE
-    low bigint := 0;
-    high bigint := (SELECT coalesce(max(r.run_id), 0) + 1 FROM _sas.run r);
     middle bigint;
     found_at timestamptz;
     found_id bigint;
@@ -31,6 +29,28 @@ BEGIN
         END IF;
     END LOOP;
     RETURN low;
+END $$;
+
+-- _sas.runs_since(instant): no run of this instant or a later one has an id below first, and no earlier one
+-- has beyond or more. The ids of each node that this server has been follow the clock by themselves. A run
+-- gets its id a little after its created_at: the caller adds a span.
+CREATE FUNCTION _sas.runs_since(instant timestamptz, OUT first bigint, OUT beyond bigint)
+LANGUAGE plpgsql STABLE AS $$
+DECLARE
+    least_id bigint := (SELECT min(r.run_id) FROM _sas.run r);
+    last_id bigint;
+    since bigint;
+BEGIN
+    beyond := 0;
+    WHILE least_id IS NOT NULL LOOP
+        last_id := (SELECT max(r.run_id) FROM _sas.run r
+                    WHERE r.run_id < ((least_id >> _sas.node_shift()) + 1) << _sas.node_shift());
+        since := _sas.first_run_between(least_id, last_id + 1, instant);
+        first := CASE WHEN since <= last_id THEN coalesce(first, since) ELSE first END;
+        beyond := CASE WHEN since > least_id THEN since ELSE beyond END;
+        least_id := (SELECT min(r.run_id) FROM _sas.run r WHERE r.run_id > last_id);
+    END LOOP;
+    first := coalesce(first, last_id + 1, 0);
 END $$;
 
 -- _sas.check_search(search, quantity): raises an error if the search is not valid.
@@ -117,8 +137,10 @@ BEGIN
         s.owners := ARRAY(SELECT o.oid FROM pg_roles o WHERE o.rolname = search ->> 'submitted_by'
                           AND (s.owners IS NULL OR o.oid = ANY (s.owners)));
     END IF;
-    s.first_id := CASE WHEN isfinite(s.created_after) THEN _sas.first_run_since(s.created_after - span) END;
-    s.last_id := CASE WHEN isfinite(s.created_before) THEN _sas.first_run_since(s.created_before + span) END;
+    s.first_id := CASE WHEN isfinite(s.created_after)
+        THEN (_sas.runs_since(s.created_after - span)).first END;
+    s.last_id := CASE WHEN isfinite(s.created_before)
+        THEN (_sas.runs_since(s.created_before + span)).beyond END;
     RETURN s;
 END $$;
 

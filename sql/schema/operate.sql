@@ -40,7 +40,7 @@ COMMENT ON TABLE _sas.role_limit IS
     'How much a role may have open. role null: the limit of each role that has none of its own.';
 
 CREATE TABLE _sas.alert (
-    alert_id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    alert_id bigint GENERATED ALWAYS AS IDENTITY (MAXVALUE 2199023255551) PRIMARY KEY,
     kind text NOT NULL,
     cause text NOT NULL,
     agent_id int,

@@ -6,7 +6,7 @@
 
 -- runs --------------------------------------------------------------------------
 CREATE TABLE _sas.run (
-    run_id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    run_id bigint GENERATED ALWAYS AS IDENTITY (MAXVALUE 2199023255551) PRIMARY KEY,
     version_id int NOT NULL,
     owner regrole NOT NULL,
     trace uuid NOT NULL,

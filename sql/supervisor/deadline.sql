@@ -99,6 +99,10 @@ BEGIN
     END IF;
 END $$;
 
+-- _sas.next_possible_id(): no run of this node has this id or a larger one yet.
+CREATE FUNCTION _sas.next_possible_id() RETURNS bigint
+LANGUAGE sql STABLE AS $$ SELECT _sas.id_base() + s.last_value + 1 FROM _sas.run_run_id_seq s $$;
+
 -- _sas.set_timers(at, again, settles): one part of a sweep over the runs, in a transaction of its own. The
 -- results are the arguments of the next part, once this one is committed; nulls: nothing is known.
 --   at         how far the sweep has come
@@ -116,10 +120,10 @@ DECLARE
     looked record;
     looked_at bigint;
 BEGIN
-    -- The sequence was restarted, or a session has used a number that it had cached for long (CACHE). The
-    -- sweep begins with the next part, because the transaction id of this one is older than its view of the
-    -- runs.
-    DELETE FROM _sas.deadline_sweep x WHERE x.upto > (SELECT s.last_value + 1 FROM _sas.run_run_id_seq s);
+    -- The sequence was restarted, the server has the number of a lower node (sas.node_id), or a session has
+    -- used a number that it had cached for long (CACHE). The sweep begins with the next part, because the
+    -- transaction id of this one is older than its view of the runs.
+    DELETE FROM _sas.deadline_sweep x WHERE x.upto > _sas.next_possible_id();
     IF NOT FOUND THEN
         UPDATE _sas.deadline_sweep x SET upto = noted, until_xid = NULL WHERE x.upto > noted;
     END IF;
@@ -153,7 +157,8 @@ BEGIN
     looked_at := settles;
     settles := NULL;
     IF looked_at <= at THEN
-        UPDATE _sas.deadline_sweep SET upto = looked_at, until_xid = NULL;
+        -- runs of a higher node, which this server had before, are beyond what it gives out: never settled
+        UPDATE _sas.deadline_sweep SET upto = least(looked_at, _sas.next_possible_id()), until_xid = NULL;
     ELSIF t.until_xid <= pg_snapshot_xmin(pg_current_snapshot()) THEN
         again := t.upto;
         settles := t.next_upto;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: PostgreSQL */
 /*
- * place_api.c: where this database is, for sql/base/place.sql.
+ * place_api.c: where this database is, for sql/base/place.sql and native.sql.
  */
 #include "postgres.h"
 
@@ -12,10 +12,12 @@
 #include "utils/builtins.h"
 
 #include "base/place.h"
+#include "store/node.h"
 #include "worker/lifecycle.h"
 
 PG_FUNCTION_INFO_V1(sas_api_place);
 PG_FUNCTION_INFO_V1(sas_api_probe);
+PG_FUNCTION_INFO_V1(sas_api_id_base);
 
 Datum
 sas_api_place(PG_FUNCTION_ARGS)
@@ -32,6 +34,13 @@ sas_api_place(PG_FUNCTION_ARGS)
 	values[3] = CStringGetTextDatum(sas_base_place_backup());
 	values[4] = BoolGetDatum(sas_base_place_continues());
 	return HeapTupleGetDatum(heap_form_tuple(BlessTupleDesc(desc), values, nulls));
+}
+
+/* _sas.id_base() */
+Datum
+sas_api_id_base(PG_FUNCTION_ARGS)
+{
+	PG_RETURN_INT64(sas_store_id_base());
 }
 
 /* At commit the launcher looks at this database again. */

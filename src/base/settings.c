@@ -40,6 +40,7 @@ int			sas_base_max_definition_size = 1024 * 1024;
 int			sas_base_max_input_size = 1024 * 1024;
 int			sas_base_max_output_size = 8 * 1024 * 1024;
 int			sas_base_max_steps = 10000;
+int			sas_base_node_id = -1;
 int			sas_base_watch_slots = 10000;
 int			sas_base_watch_window = 10000;
 bool		sas_base_auto_rescue = true;
@@ -195,6 +196,10 @@ sas_base_settings_define(void)
 	/* shared memory has its size when the server starts; nothing is there to be sized in a session that loads the library */
 	settings_define_ints(settings_capacities, lengthof(settings_capacities),
 						 process_shared_preload_libraries_in_progress ? PGC_POSTMASTER : PGC_SIGHUP);
+	/* so that ALTER DATABASE sets it, which a standby takes over */
+	DefineCustomIntVariable("sas.node_id", "The number of this server among the nodes of a cluster, in each run id that it gives out.",
+							"No two nodes have the same. -1: the number that Citus knows the node by, and 0 without Citus.",
+							&sas_base_node_id, -1, -1, 4095, PGC_SUSET, 0, NULL, NULL, NULL);
 	DefineCustomBoolVariable("sas.auto_rescue", "Carry out what on_failure says.",
 							 "Off: the run is paused, and its alert says what on_failure suggests. A workflow may say otherwise.",
 							 &sas_base_auto_rescue, true, PGC_SIGHUP, 0, NULL, NULL, NULL);

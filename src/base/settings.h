@@ -30,6 +30,7 @@ extern int	sas_base_max_definition_size; /* bytes */
 extern int	sas_base_max_input_size; /* bytes */
 extern int	sas_base_max_output_size; /* bytes */
 extern int	sas_base_max_steps;
+extern int	sas_base_node_id;	/* -1: as sas_store_node_id() finds it */
 extern int	sas_base_watch_slots;
 extern int	sas_base_watch_window; /* items */
 extern bool sas_base_auto_rescue;

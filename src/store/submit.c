@@ -21,6 +21,7 @@
 #include "fmgr.h"
 #include "miscadmin.h"
 #include "store/heap_write.h"
+#include "store/node.h"
 #include "store/plan.h"
 #include "store/store.h"
 #include "store/submit.h"
@@ -356,7 +357,7 @@ sas_store_submit_plain(const SasPlainWorkflow *w, const SasSubmission *s, const 
 	/* before the run gets its number: see _sas.set_timers() */
 	GetCurrentTransactionId();
 	for (int i = 0; i < n; i++)
-		made->run_ids[i] = nextval_internal(store_submit_sequence, false);
+		made->run_ids[i] = sas_store_id_base() + nextval_internal(store_submit_sequence, false);
 	is_new = s->key == NULL || store_submit_take_key(s->owner, w->workflow_id, s->key, made->run_ids[0]);
 	if (is_new)
 	{

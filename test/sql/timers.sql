@@ -224,6 +224,24 @@ SELECT t.later('1 min');
 CALL t.sweep();
 SELECT * FROM t.timers() WHERE run_id < 100;
 
+\echo a sweep that is beyond the ids that the server gives out now, since its node changed, finds these all the same
+SELECT t.clean() \g /dev/null
+SET sas.node_id = 5;
+SELECT count(*) FROM sas.submit_batch('timed', ARRAY(SELECT '{}'::jsonb FROM generate_series(1, 11000)));
+SELECT t.later('1 min');
+CALL t.sweep();
+SELECT upto >> 41 AS node, upto & 2199023255551 AS n FROM _sas.deadline_sweep;
+SET sas.node_id = 2;
+SELECT run_id >> 41 AS node FROM sas.submit('timed');
+SELECT t.later('1 min');
+-- as after a crash: nothing is noted of it
+SELECT _sas.take_noted_untimed() IS NOT NULL AS noted;
+CALL t.sweep();
+SELECT run_id & 2199023255551 AS n FROM t.timers() WHERE run_id >> 41 = 2;
+SELECT count(*) FROM t.timers();
+SELECT upto >> 41 < 5 AS not_beyond FROM _sas.deadline_sweep;
+RESET sas.node_id;
+
 \echo a sweep comes to its end though it is told of something before it again and again
 SELECT t.clean() \g /dev/null
 SELECT count(*) FROM sas.submit_batch('timed', ARRAY(SELECT '{}'::jsonb FROM generate_series(1, 5000)));
