@@ -9,20 +9,26 @@
  */
 #include "postgres.h"
 
+#include "access/genam.h"
 #include "access/htup_details.h"
+#include "access/table.h"
 #include "base/trust.h"
 #include "catalog/pg_authid.h"
 #include "catalog/pg_class.h"
 #include "catalog/pg_database.h"
 #include "catalog/pg_language.h"
 #include "catalog/pg_namespace.h"
+#include "catalog/pg_operator.h"
 #include "catalog/pg_proc.h"
 #include "catalog/pg_type.h"
 #include "miscadmin.h"
 #include "utils/acl.h"
 #include "utils/array.h"
 #include "utils/builtins.h"
+#include "utils/catcache.h"
+#include "utils/fmgroids.h"
 #include "utils/lsyscache.h"
+#include "utils/rel.h"
 #include "utils/syscache.h"
 
 /* Is it a superuser, or the role that stands for the owner of the database, who is one? */
@@ -57,20 +63,84 @@ trust_gives(int cache, HeapTuple tuple, AttrNumber attribute, AclMode right)
 	return false;
 }
 
-/* May others create in that schema, or drop what is there? */
+/* Is the schema owned by others, who may drop and replace what is in it? */
 static bool
-trust_schema_is_open(Oid schema)
+trust_schema_is_foreign(Oid schema)
 {
 	HeapTuple	tuple = SearchSysCache1(NAMESPACEOID, ObjectIdGetDatum(schema));
-	bool		open = true;
+	bool		foreign = true;
 
 	if (HeapTupleIsValid(tuple))
 	{
-		open = !trust_is_superuser(((Form_pg_namespace) GETSTRUCT(tuple))->nspowner) ||
-			trust_gives(NAMESPACEOID, tuple, Anum_pg_namespace_nspacl, ACL_CREATE);
+		foreign = !trust_is_superuser(((Form_pg_namespace) GETSTRUCT(tuple))->nspowner);
 		ReleaseSysCache(tuple);
 	}
-	return open;
+	return foreign;
+}
+
+/* Does this list of functions or operators of one name hold what the name means without what others have put into the schema? */
+static bool
+trust_name_is_taken(CatCList *list, bool operators, Oid schema)
+{
+	bool		taken = false;
+
+	for (int i = 0; i < list->n_members && !taken; i++)
+	{
+		void	   *form = GETSTRUCT(&list->members[i]->tuple);
+		Oid			namespace = operators ? ((Form_pg_operator) form)->oprnamespace : ((Form_pg_proc) form)->pronamespace;
+		Oid			owner = operators ? ((Form_pg_operator) form)->oprowner : ((Form_pg_proc) form)->proowner;
+
+		taken = namespace == PG_CATALOG_NAMESPACE || (namespace == schema && superuser_arg(owner));
+	}
+	ReleaseCatCacheList(list);
+	return taken;
+}
+
+/*
+ * Have others put a function or an operator into the schema that has the
+ * name of one of pg_catalog, or of a superuser's in the same schema?  It
+ * would be taken for that one where its parameters fit better.
+ */
+static bool
+trust_schema_is_shadowed(Oid schema, bool operators)
+{
+	Relation	catalog = table_open(operators ? OperatorRelationId : ProcedureRelationId, AccessShareLock);
+	ScanKeyData key;
+	SysScanDesc scan;
+	HeapTuple	tuple;
+	bool		shadowed = false;
+
+	ScanKeyInit(&key, operators ? Anum_pg_operator_oprnamespace : Anum_pg_proc_pronamespace,
+				BTEqualStrategyNumber, F_OIDEQ, ObjectIdGetDatum(schema));
+	scan = systable_beginscan(catalog, InvalidOid, false, NULL, 1, &key);
+	while (!shadowed && HeapTupleIsValid(tuple = systable_getnext(scan)))
+	{
+		void	   *form = GETSTRUCT(tuple);
+		Oid			owner = operators ? ((Form_pg_operator) form)->oprowner : ((Form_pg_proc) form)->proowner;
+		NameData	name = operators ? ((Form_pg_operator) form)->oprname : ((Form_pg_proc) form)->proname;
+
+		if (!superuser_arg(owner))
+			shadowed = trust_name_is_taken(SearchSysCacheList1(operators ? OPERNAMENSP : PROCNAMEARGSNSP, NameGetDatum(&name)),
+										   operators, schema);
+	}
+	systable_endscan(scan);
+	table_close(catalog, AccessShareLock);
+	return shadowed;
+}
+
+/* Would a function that looks up names in this schema find what others have put there? */
+static bool
+trust_schema_misleads(Oid schema)
+{
+	HeapTuple	tuple = SearchSysCache1(NAMESPACEOID, ObjectIdGetDatum(schema));
+	bool		shared = true;
+
+	if (HeapTupleIsValid(tuple))
+	{
+		shared = trust_gives(NAMESPACEOID, tuple, Anum_pg_namespace_nspacl, ACL_CREATE);
+		ReleaseSysCache(tuple);
+	}
+	return shared && (trust_schema_is_shadowed(schema, false) || trust_schema_is_shadowed(schema, true));
 }
 
 /* Does the function look up names in the path that it is called under? */
@@ -107,8 +177,10 @@ sas_base_function_distrust(Oid function)
 	form = (Form_pg_proc) GETSTRUCT(tuple);
 	if (!superuser_arg(form->proowner))
 		distrust = "is not owned by a superuser";
-	else if (trust_schema_is_open(form->pronamespace) && trust_uses_path(tuple))
+	else if (trust_uses_path(tuple) && trust_schema_is_foreign(form->pronamespace))
 		distrust = psprintf("finds what others than superusers may create in schema \"%s\"", get_namespace_name(form->pronamespace));
+	else if (trust_uses_path(tuple) && trust_schema_misleads(form->pronamespace))
+		distrust = psprintf("finds what others than superusers have created in schema \"%s\"", get_namespace_name(form->pronamespace));
 	ReleaseSysCache(tuple);
 	return distrust;
 }
@@ -127,8 +199,8 @@ sas_base_table_distrust(Oid table)
 		distrust = "is not owned by a superuser";
 	else if (trust_gives(RELOID, tuple, Anum_pg_class_relacl, ACL_TRIGGER))
 		distrust = "has a right TRIGGER for others than superusers";
-	else if (trust_schema_is_open(form->relnamespace))
-		distrust = psprintf("is in schema \"%s\", in which others than superusers may create", get_namespace_name(form->relnamespace));
+	else if (trust_schema_is_foreign(form->relnamespace))
+		distrust = psprintf("is in schema \"%s\", which is not owned by a superuser", get_namespace_name(form->relnamespace));
 	ReleaseSysCache(tuple);
 	return distrust;
 }

@@ -51,7 +51,27 @@ SAVEPOINT whole;
 SELECT sas.create_workflow('sh_w', '{"plan": "sh_own.plan"}') \g /dev/null
 SELECT is(pg_temp.says('SELECT sas.submit(''sh_w'')'), 'ok', 'one of a schema in which superusers alone create is called');
 GRANT CREATE ON SCHEMA sh_own TO sh_evil;
-SELECT is(pg_temp.says('SELECT sas.submit(''sh_w'')'), '42501', 'no more when the schema was opened');
+SELECT is(pg_temp.says('SELECT sas.submit(''sh_w'')'), 'ok', 'also when others may create there');
+CREATE FUNCTION sh_own.label(input jsonb) RETURNS text LANGUAGE sql AS $$ SELECT 'x' $$;
+SET LOCAL ROLE sh_evil;
+CREATE FUNCTION sh_own.other(text, text) RETURNS text LANGUAGE sql AS $$ SELECT 'x' $$;
+RESET ROLE;
+SELECT is(pg_temp.says('SELECT sas.submit(''sh_w'')'), 'ok', 'and have, under names of their own');
+SAVEPOINT opened;
+SET LOCAL ROLE sh_evil;
+CREATE FUNCTION sh_own.format(text, text) RETURNS text LANGUAGE sql AS $$ SELECT 'x' $$;
+RESET ROLE;
+SELECT is(pg_temp.says('SELECT sas.submit(''sh_w'')'), '42501', 'no more when a function of theirs has the name of one of pg_catalog');
+ROLLBACK TO opened;
+SET LOCAL ROLE sh_evil;
+CREATE FUNCTION sh_own.label(text) RETURNS text LANGUAGE sql AS $$ SELECT 'x' $$;
+RESET ROLE;
+SELECT is(pg_temp.says('SELECT sas.submit(''sh_w'')'), '42501', 'or that of a superuser''s in this schema');
+ROLLBACK TO opened;
+SET LOCAL ROLE sh_evil;
+CREATE OPERATOR sh_own.|| (LEFTARG = text, RIGHTARG = text, FUNCTION = sh_own.other);
+RESET ROLE;
+SELECT is(pg_temp.says('SELECT sas.submit(''sh_w'')'), '42501', 'or an operator of theirs has such a name');
 ROLLBACK TO whole;
 SELECT sas.create_workflow('sh_w', '{"plan": "sh_own.plan"}') \g /dev/null
 ALTER SCHEMA sh_own OWNER TO sh_evil;
