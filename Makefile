@@ -10,7 +10,7 @@
 #                         preloaded; FULL=1: all regress tests (docs/operating/packages.md)
 # make dist               sas-VERSION.tar.gz and .zip of what is committed
 # make check-packages     packages for each Debian built, installed, upgraded, purged;
-#                         an image, the RPM spec
+#                         the RPM spec
 
 EXTENSION  = sas
 EXTVERSION := $(shell sed -n "s/^default_version = '\(.*\)'/\1/p" sas.control)
