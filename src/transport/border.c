@@ -24,10 +24,15 @@ border_note(SasRequest *r, const char *setting)
 curl_socket_t
 sas_transport_request_open_socket(void *arg, curlsocktype purpose, struct curl_sockaddr *address)
 {
+	int			fd;
+
 	(void) purpose;
 	if (!border_note(arg, sas_base_networks_refuse(&address->addr)))
 		return CURL_SOCKET_BAD;
-	return socket(address->family, address->socktype | SOCK_CLOEXEC, address->protocol);
+	fd = socket(address->family, address->socktype | SOCK_CLOEXEC, address->protocol);
+	if (fd >= 0)
+		sas_transport_kept_note(arg, fd);
+	return fd;
 }
 
 /* May this request use a connection to that address? */

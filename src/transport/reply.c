@@ -138,6 +138,8 @@ sas_transport_request_on_header(char *data, size_t size, size_t n, void *arg)
 	else if (data[0] == '\r' || data[0] == '\n')
 	{
 		r->answer_done = r->line_status >= 200 || (r->websocket && r->line_status == 101);
+		if (r->answer_done && !sas_transport_whole_has_clear_length(reply))
+			r->refused = "the answer is not valid HTTP";
 		if (sas_transport_request_is_stream(r))
 			sas_transport_request_note_news(r);
 	}
@@ -198,8 +200,6 @@ sas_transport_request_before_send(void *arg, char *remote_ip, char *local_ip,
 	SasRequest *r = arg;
 
 	(void) local_ip;
-	(void) remote_port;
-	(void) local_port;
 	sas_transport_request_note_sent(r);
 	/* a connection that was kept, and a setting that is younger */
 	if (!sas_transport_request_may_use(r, remote_ip))
@@ -208,6 +208,11 @@ sas_transport_request_before_send(void *arg, char *remote_ip, char *local_ip,
 	if (r->send_by_us > 0 && sas_transport_now_us() >= r->send_by_us)
 	{
 		r->refused = "its time was over before the request was sent";
+		return CURL_PREREQFUNC_ABORT;
+	}
+	if (r->begun == 0 && !sas_transport_kept_is_clean(r, local_port, remote_port))
+	{
+		r->unclean = true;
 		return CURL_PREREQFUNC_ABORT;
 	}
 	r->begun++;
@@ -403,7 +408,9 @@ sas_transport_request_finish(SasRequest *r, CURLcode code)
 		status = r->line_status;
 	else if (code == CURLE_OK)
 		curl_easy_getinfo(r->easy, CURLINFO_RESPONSE_CODE, &status);
-	if (code == CURLE_OK && r->answer_done && status >= 200 && status <= 999)
+	if (code == CURLE_OK && r->answer_done && sas_transport_whole_is_cut(r))
+		r->refused = "the connection broke in the middle of the answer";
+	if (code == CURLE_OK && r->answer_done && r->refused == NULL && status >= 200 && status <= 999)
 	{
 		reply->kind = SAS_REPLY_HTTP;
 		reply->status = status;

@@ -223,7 +223,7 @@ transport_request_set_options(SasRequest *r, const SasCall *call)
 	SET(CURLOPT_TIMEOUT_MS, call->timeout_ms > 0 ? call->timeout_ms : 0L);
 	SET(CURLOPT_CONNECTTIMEOUT_MS, call->connect_timeout_ms > 0 ? call->connect_timeout_ms : 0L);
 	SET(CURLOPT_HTTP_VERSION,
-		call->http2 && call->window == 0 ? (long) CURL_HTTP_VERSION_2TLS : (long) CURL_HTTP_VERSION_1_1);
+		r->http2 ? (long) CURL_HTTP_VERSION_2TLS : (long) CURL_HTTP_VERSION_1_1);
 	SET(CURLOPT_PROXY, call->proxy ? call->proxy : "");
 
 	/* a stream has a connection of its own: nothing is searched for among thousands that are in use */
@@ -301,6 +301,7 @@ sas_transport_request_load(SasRequest *r, const SasCall *call, char *errbuf, siz
 	r->send_by_us = call->send_by_us;
 	r->max_response = call->max_response;
 	r->window = call->window;
+	r->http2 = call->http2 && call->window == 0;
 	r->follow = call->follow_redirects && !call->websocket;
 	r->websocket = call->websocket;
 
@@ -403,6 +404,17 @@ transport_request_renew(SasRequest *r)
 	return true;
 }
 
+/* What is left of the time of the call; 0: it has no limit. */
+long
+sas_transport_request_left_ms(const SasRequest *r)
+{
+	long		left_ms = (long) ((r->deadline_us - sas_transport_now_us()) / 1000);
+
+	if (r->deadline_us <= 0)
+		return 0;
+	return left_ms <= 0 ? 1 : left_ms;	/* let it run into its time-out */
+}
+
 /*
  * After a hop: true when there is another one, and r is set up for it.  On
  * false the answer (or the lack of one) is the reply.
@@ -412,23 +424,16 @@ sas_transport_request_redirect(SasRequest *r, CURLcode code)
 {
 	SasReply   *reply = r->reply;
 	long		status = 0;
-	long		left_ms = 0;
 	char	   *target;
 
 	if (code != CURLE_OK || !r->answer_done ||
 		curl_easy_getinfo(r->easy, CURLINFO_RESPONSE_CODE, &status) != CURLE_OK)
 		return false;
-	if (r->deadline_us > 0)
-	{
-		left_ms = (long) ((r->deadline_us - sas_transport_now_us()) / 1000);
-		if (left_ms <= 0)
-			left_ms = 1;		/* let it run into its time-out */
-	}
 	target = transport_request_redirect_target(r, status);
 	if (target == NULL)
 		return false;
 	if (curl_easy_setopt(r->easy, CURLOPT_URL, target) != CURLE_OK ||
-		curl_easy_setopt(r->easy, CURLOPT_TIMEOUT_MS, left_ms) != CURLE_OK ||
+		curl_easy_setopt(r->easy, CURLOPT_TIMEOUT_MS, sas_transport_request_left_ms(r)) != CURLE_OK ||
 		(status < 304 && !transport_request_method_is(r, "HEAD") && !transport_request_method_is(r, "GET") && !transport_request_turn_into_get(r)) ||
 		transport_request_set_method(r) != CURLE_OK)
 	{

@@ -7,10 +7,12 @@
  *	  poll.c		descriptor and timer
  *	  request.c		what is sent: options of the easy handle, redirects
  *	  reply.c		what comes back: callbacks of libcurl, kind, error text
+ *	  whole.c		whether all of an answer came
  *	  stream.c		the body of a stream, read as it comes
  *	  upgrade.c		a connection that becomes a WebSocket
  *	  memory.c		bytes that are held, and who may read on
  *	  border.c		addresses that may not be connected to
+ *	  kept.c		kept connections on which bytes wait that nobody asked for
  */
 #ifndef SAS_REQUEST_H
 #define SAS_REQUEST_H
@@ -58,6 +60,7 @@ typedef struct SasRequest
 	int64_t		deadline_us;	/* 0: none */
 	size_t		max_response;
 	bool		follow;
+	bool		http2;
 
 	/* one hop: a call has several when it follows redirects */
 	int			begun;			/* times libcurl was about to send the request */
@@ -69,6 +72,8 @@ typedef struct SasRequest
 	size_t		body_size;		/* allocated */
 	const char *refused;		/* why a callback gave up, or NULL */
 	int64_t		send_by_us;		/* 0: none */
+	int			sockets[2];		/* the last that were opened for it; 0: none */
+	bool		unclean;		/* something that nobody asked for was on the kept connection */
 	const char *denied_by;		/* the setting that forbids an address that was tried, or NULL */
 
 	/* memory */
@@ -126,7 +131,17 @@ struct SasTransport
 extern bool sas_transport_request_load(SasRequest *r, const SasCall *call, char *errbuf, size_t errlen);
 extern bool sas_transport_request_wears_out(void);
 extern bool sas_transport_request_redirect(SasRequest *r, CURLcode code);
+extern long sas_transport_request_left_ms(const SasRequest *r);
 extern void sas_transport_request_unload(SasRequest *r);
+
+/* kept.c */
+extern void sas_transport_kept_note(SasRequest *r, int fd);
+extern bool sas_transport_kept_is_clean(SasRequest *r, int local_port, int remote_port);
+extern bool sas_transport_kept_again(SasRequest *r);
+
+/* whole.c */
+extern bool sas_transport_whole_has_clear_length(const SasReply *reply);
+extern bool sas_transport_whole_is_cut(const SasRequest *r);
 
 /* poll.c */
 extern bool sas_transport_poll_set_up(SasTransport *t);

@@ -349,7 +349,7 @@ transport_collect(SasTransport *t)
 		}
 		sas_transport_request_note_sent(r);
 		transport_detach(t, r, code == CURLE_OPERATION_TIMEDOUT);
-		if (sas_transport_request_redirect(r, code))
+		if (sas_transport_kept_again(r) || sas_transport_request_redirect(r, code))
 		{
 			if (curl_multi_add_handle(t->multi, r->easy) == CURLM_OK)
 				continue;

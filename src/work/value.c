@@ -8,6 +8,8 @@
  */
 #include "postgres.h"
 
+#include <ctype.h>
+
 #include "base/compat.h"
 #include "base/utf8.h"
 #include "common/base64.h"
@@ -175,6 +177,36 @@ sas_work_value_mask(char *bytes, size_t len, const SasStoredAgent *agent)
 	}
 }
 
+/*
+ * jsonb writes numbers out: the text of 1e131071 is 128 kB long.  JSON whose
+ * text would be many times what came does not fit: a short answer would need
+ * gigabytes wherever it is read.
+ */
+static bool
+value_is_bomb(const char *body)
+{
+	uint64		zeros = 0;
+	uint64		most = 65536 + 8 * (uint64) strlen(body);
+	bool		in_string = false;
+
+	for (const char *p = body; *p != '\0'; p++)
+	{
+		if (*p == '"')
+			in_string = !in_string;
+		else if (in_string && *p == '\\' && p[1] != '\0')
+			p++;
+		else if (!in_string && (*p == 'e' || *p == 'E') && p > body && (isdigit((unsigned char) p[-1]) || p[-1] == '.'))
+		{
+			long		exponent = strtol(p + 1, NULL, 10);
+
+			zeros += Min(exponent < 0 ? -Max(exponent, -1000000) : exponent, 1000000);
+			if (zeros > most)
+				return true;
+		}
+	}
+	return false;
+}
+
 /* The body as jsonb when it is JSON that fits; NULL when it is not. */
 Jsonb *
 sas_work_value_parse(char *body)
@@ -182,6 +214,8 @@ sas_work_value_parse(char *body)
 	MemoryContext context = CurrentMemoryContext;
 	Jsonb	   *volatile result = NULL;
 
+	if (value_is_bomb(body))
+		return NULL;
 	/* jsonb_in takes nothing but memory, so its error can be caught without a subtransaction */
 	PG_TRY();
 	{

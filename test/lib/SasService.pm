@@ -42,6 +42,7 @@ sub new
 		my $log = PostgreSQL::Test::Utils::tempdir() . "/service.$self->{port}.log";
 		$self->{pid} = SasTest::start_program($log, 'python3', "$FindBin::RealBin/../lib/" . ($option{program} // 'service.py'),
 			'--port', $self->{port}, '--control', $self->{control},
+			$option{address} ? ('--address', $option{address}) : (),
 			$option{cert} ? ('--cert', $option{cert}, '--key', $option{key}) : (),
 			# what it answers from the first request on
 			$option{scripts} ? ('--scripts', $json->encode($option{scripts})) : ());

@@ -1,0 +1,78 @@
+/* SPDX-License-Identifier: PostgreSQL */
+/*
+ * kept.c: an answer that nobody asked for is nobody's answer.
+ *
+ * A service may send a second answer on a connection that is kept, after the
+ * first was read.  libcurl before 8.1 would take it for the answer to the next
+ * request.  So before a request goes out on a kept connection, nothing may
+ * wait there to be read; else libcurl closes it, and the request goes out on
+ * a new one.  HTTP/2 says itself which answer belongs to which request.
+ *
+ * libcurl tells the local port of the connection, not its socket.  So sockets
+ * are noted by their port when the first request goes out.
+ */
+#include <netinet/in.h>
+#include <sys/socket.h>
+
+#include "transport/request.h"
+
+static int	kept_by_port[65536];	/* 0: none */
+
+/* Of a socket of the Internet: its own port, or that of the other side; 0: unknown. */
+static int
+kept_port(int fd, int (*name) (int, struct sockaddr *, socklen_t *))
+{
+	struct sockaddr_storage address = {0};
+	socklen_t	len = sizeof(address);
+
+	if (name(fd, (struct sockaddr *) &address, &len) != 0)
+		return 0;
+	if (address.ss_family == AF_INET)
+		return ntohs(((struct sockaddr_in *) &address)->sin_port);
+	if (address.ss_family == AF_INET6)
+		return ntohs(((struct sockaddr_in6 *) &address)->sin6_port);
+	return 0;
+}
+
+/* libcurl has this socket for the request: the last two, since it may try two addresses at once. */
+void
+sas_transport_kept_note(SasRequest *r, int fd)
+{
+	r->sockets[1] = r->sockets[0];
+	r->sockets[0] = fd;
+}
+
+/* May the request go out on the connection that has these ports? */
+bool
+sas_transport_kept_is_clean(SasRequest *r, int local_port, int remote_port)
+{
+	char		byte;
+	int			fd;
+
+	if (r->http2 || local_port <= 0 || local_port > 65535)
+		return true;
+	for (int i = 0; i < 2; i++)
+		if (r->sockets[i] != 0 && kept_port(r->sockets[i], getsockname) == local_port)
+		{
+			kept_by_port[local_port] = r->sockets[i];
+			return true;
+		}
+	fd = kept_by_port[local_port];
+	if (fd == 0 || kept_port(fd, getsockname) != local_port || kept_port(fd, getpeername) != remote_port)
+		return true;
+	return recv(fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) < 0;
+}
+
+/*
+ * After a hop: true when it found no clean connection.  Then r is set up to
+ * go out on a new one; nothing was sent.
+ */
+bool
+sas_transport_kept_again(SasRequest *r)
+{
+	if (!r->unclean)
+		return false;
+	r->unclean = false;
+	return curl_easy_setopt(r->easy, CURLOPT_FRESH_CONNECT, 1L) == CURLE_OK &&
+		curl_easy_setopt(r->easy, CURLOPT_TIMEOUT_MS, sas_transport_request_left_ms(r)) == CURLE_OK;
+}
