@@ -94,8 +94,8 @@ sub run_page
 	while ($page =~ /^( *)```(\w[\w ]*)\n(.*?)^\1```$/msg)
 	{
 		my ($indent, $kind, $block) = ($1, $2, $3);
-		$block =~ s/^$indent//mg;
 		my $line = 1 + substr($page, 0, $-[0]) =~ tr/\n//;
+		$block =~ s/^$indent//mg;
 		my $here = "$file:$line";
 		$quantity{$kind}++;
 		$block =~ s/127\.0\.0\.1:(\d+)/"127.0.0.1:" . ($port_of->{$1} ? $port_of->{$1}->{port} : $1)/ge unless $kind eq 'text';
