@@ -46,27 +46,34 @@
 #define SAS_LOCKED_RETRY_MS 50
 #define SAS_MEMORY_RETRY_MS 50
 
-static bool agent_open;			/* a transaction was begun, and did not commit yet */
+static bool agent_open;			/* a transaction has begun and has not committed yet */
 static bool agent_careful;		/* the last one did not commit */
 static int	agent_batch = SAS_CLAIM_BATCH; /* the most steps of the next claim */
 static bool agent_wrote_alone;	/* nothing but replies was written in it */
 static bool agent_door_shut;	/* an agent holds so much memory here that it is not asked for */
 static bool agent_share_taken;	/* an agent has so many of the slots that it gets no more */
-static bool agent_door_passed_on; /* others were told of one of the two since then */
-static int *agent_lanes;		/* what was asked of the limits for it */
+static bool agent_door_passed_on; /* other workers have been woken because of one of these two */
+static int *agent_lanes;		/* what the last claim asked the limits for */
 static int *agent_quantities;
 static int	agent_n_lanes;
-static bool agent_cut_short;	/* and not all agents were asked for */
+static bool agent_cut_short;	/* the last claim did not ask for every agent */
 static int	agent_lanes_room;
 
-/* A call has a socket, another is kept for the next one, and more are open for a moment while its host is looked up. */
+/*
+ * A call needs up to three sockets: its own, one kept open for the next call,
+ * and more for a moment while its host name is looked up.
+ */
 #define SAS_SOCKETS_OF_CALL 3
 
 static int	agent_slots;
 static int	agent_slots_asked;	/* sas.agent_slots then */
 static int	agent_streams = -1;
 
-/* As many calls and streams as settings say, and this process may open sockets for. Calls get half of them, or what streams leave. */
+/*
+ * As many calls and streams as the settings allow and this process may open
+ * sockets for. If sockets are short, calls get half of them, or what streams
+ * leave over.
+ */
 static void
 agent_reserve_sockets(void)
 {
@@ -107,7 +114,7 @@ agent_ask_limits(int64 *retry_us)
 	first++;
 	for (int i = 0; i < sas_work_n_agents; i++)
 	{
-		/* each tick begins with another agent, so that a busy one cannot take all slots for ever */
+		/* each tick begins with another agent, so that a busy one cannot always take all slots */
 		SasAgentEntry *e = &sas_work_agents[(first + i) % sas_work_n_agents];
 		int64		again;
 		int			share;
@@ -320,7 +327,10 @@ agent_do_large(void)
 	agent_n_lanes = 0;
 	if (!sas_store_begin())
 		return false;
-	/* statements copy it many times: pages that the system gives anew each time cost more than the copies */
+	/*
+	 * statements copy the answer many times; to get new pages from the system
+	 * each time would cost more than the copies
+	 */
 	sas_transport_reuse_memory(true);
 	sas_agent_outbox_write_large();
 	sas_store_commit();

@@ -53,7 +53,10 @@ flight_path_limits(const SasAgentEntry *agent)
 	return limits;
 }
 
-/* May the attempt begin, as far as the breaker of its path says? False: *again_us is when to ask again. */
+/*
+ * Does the breaker of the call's path let the attempt begin? If not, *again_us
+ * is the time to ask again.
+ */
 static bool
 flight_path_lets_through(SasFlight *flight, const SasAgentEntry *agent, int64 *again_us)
 {
@@ -80,7 +83,10 @@ flight_leave_path(SasFlight *flight)
 	flight->path_open = false;
 }
 
-/* A fault below a path with a breaker says nothing of the rest of the service; an answer does. */
+/*
+ * A fault below a path that has its own breaker says nothing about the rest of
+ * the service; an answer does.
+ */
 static void
 flight_report_health(SasFlight *flight, SasAgentEntry *agent, bool success)
 {
@@ -165,7 +171,7 @@ flight_begin_count(SasFlight *flight)
 	flight->arrived_us = 0;
 }
 
-/* What an answer, or the lack of one, comes to: a verdict in the outbox, or another attempt. */
+/* Turns an answer, or the lack of one, into a verdict in the outbox or into another attempt. */
 static void
 flight_judge(SasFlight *flight, SasAgentEntry *agent, const SasReply *reply, const SasOutcome *outcome)
 {
@@ -176,7 +182,7 @@ flight_judge(SasFlight *flight, SasAgentEntry *agent, const SasReply *reply, con
 							 (flight->send_by_us - now) / 1000.0);
 	if (verdict.problem != NULL)
 		sas_work_agent_error(agent, verdict.problem);
-	/* another token may do, whatever the policy says of attempts */
+	/* another token may work, whatever the policy says about attempts */
 	if (reply->kind == SAS_REPLY_HTTP && reply->status == 401 && outcome->kind != SAS_OUTCOME_DONE && flight->token != NULL && !flight->token_renewed)
 	{
 		flight->token_renewed = true;

@@ -11,7 +11,7 @@
 #include "work/request.h"
 #include "work/verdict.h"
 
-/* What one tick evaluates of answers takes no longer: then it writes, claims, and goes on. */
+/* One tick evaluates answers for at most this time; then it writes, claims and starts calls. */
 #define SAS_FLIGHTS_TICK_US 100000
 
 typedef struct SasFlights
@@ -35,13 +35,19 @@ extern void sas_agent_flight_evaluate(SasReply *reply);
 /* A flight whose time has come: past complete-by, or rested. */
 extern void sas_agent_flight_wake(SasFlight *flight, int64 now);
 
-/* It waited for the access token of its agent: that is there, or there is none. */
+/*
+ * The flight waited for the access token of its agent. Now the token is there,
+ * or the request for it has failed.
+ */
 extern void sas_agent_flight_go_on(SasFlight *flight);
 
 /* Reports the result of an attempt; true when that ended the flight. */
 extern bool sas_agent_flight_report(SasFlight *flight, const SasVerdict *verdict, int http_status);
 
-/* The worker is asked to end: what has not begun to be sent is for another one, and no attempt. */
+/*
+ * The worker is asked to end: gives the call back if nothing of it was sent.
+ * Another worker takes it; no attempt is counted.
+ */
 extern void sas_agent_flight_give_back(SasFlight *flight);
 
 /* The flight is over; its verdict is in the outbox, or it is left to the supervisor (dropped). */

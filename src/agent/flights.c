@@ -19,7 +19,10 @@
 #include "wake/wakeup.h"
 #include "work/oauth.h"
 
-/* What one tick evaluates of small answers: then it writes, claims, and goes on. */
+/*
+ * One tick evaluates small answers for at most this time; then it writes,
+ * claims and starts calls.
+ */
 #define FLIGHTS_TICK_BYTES (4 * 1024 * 1024)
 
 /*
@@ -138,7 +141,7 @@ sas_agent_flights_wake_in_ms(void)
 
 /* ---------------------------------------------------------------- stopped by an operator */
 
-static uint32 flights_stops_seen = 0; /* flights were looked up to this version */
+static uint32 flights_stops_seen = 0; /* sas_wake_stops_version() at the last look-up of lost claims */
 static uint32 flights_stops_asked;
 
 bool
@@ -198,8 +201,9 @@ sas_agent_flights_give_back(void)
 /* ---------------------------------------------------------------- one by one */
 
 /*
- * In a catch block, the flight of which is sas_agent_flights.current: that one fails,
- * and the others go on. sent: something was sent, and an answer came.
+ * Called in a catch block: fails the flight that was being worked on
+ * (sas_agent_flights.current), so that the others can continue. sent: a
+ * request was sent and answered.
  */
 static void
 flights_fail(const char *title, bool sent, MemoryContext caller)
@@ -326,7 +330,7 @@ sas_agent_flight_start(SasClaimedCall *claimed, SasLeaseEntry *lease, int64 clai
 	RESUME_CANCEL_INTERRUPTS();
 }
 
-/* Access tokens that came, or did not: whoever waits for them goes on. */
+/* Takes the outcomes of requests for access tokens, and continues the flights that wait for one. */
 static void
 flights_take_tokens(void)
 {

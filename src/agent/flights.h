@@ -18,7 +18,7 @@ extern int64 sas_agent_flights_wake_in_ms(void);
 
 /*
  * Moves the network and evaluates small answers, as many as one tick may; true
- * when answers came. more: there are others.
+ * when answers came.  sas_agent_flights_more: are there others?
  */
 extern bool sas_agent_flights_move(void);
 extern bool sas_agent_flights_more(void);
@@ -40,16 +40,16 @@ extern bool sas_agent_flights_may_claim(const SasAgentEntry *agent);
 extern int	sas_agent_flights_share(const SasAgentEntry *agent, int free_slots);
 
 /*
- * May claims of these flights have been taken away? Asked before the
- * transaction in which sas_agent_flights_find_lost looks them up; when that
- * has committed, sas_agent_flights_stop_lost stops those calls and reports
- * nothing.
+ * May claims of these flights have been taken away?  Called before the
+ * transaction in which sas_agent_flights_find_lost looks the claims up.  When
+ * that transaction has committed, sas_agent_flights_stop_lost stops the calls
+ * of lost claims and reports nothing.
  */
 extern bool sas_agent_flights_stale(void);
 extern void sas_agent_flights_find_lost(void);
 extern void sas_agent_flights_stop_lost(void);
 
-/* The worker is asked to end: gives back all that has not begun to be sent. */
+/* The worker is asked to end: gives back every call of which nothing was sent yet. */
 extern void sas_agent_flights_give_back(void);
 
 /* Starts a claimed call, or fails it at once when it cannot be composed. It has its slot already. */

@@ -17,7 +17,7 @@
 #define SAS_OUTBOX_TRIES_LACKING 100
 #define SAS_HEALTH_RETRY_US 20000
 #define SAS_OUTBOX_BATCH 1000
-/* Of small replies one transaction writes so many bytes, and one more. */
+/* One transaction writes small replies until they exceed this many bytes. */
 #define SAS_OUTBOX_BYTES (4 * 1024 * 1024)
 
 typedef struct OutboxEntry
@@ -34,7 +34,7 @@ static MemoryContext outbox_context; /* long-lived */
 static SasTransport *outbox_transport;
 static List *outbox_entries = NIL; /* of OutboxEntry, oldest first */
 static List *outbox_attempts = NIL; /* of SasStoredAttempt */
-static List *outbox_leases = NIL; /* of SasLeaseEntry that are over, with nothing left to write */
+static List *outbox_leases = NIL; /* of SasLeaseEntry whose flights are over, with nothing left to write */
 static int	outbox_n_large; /* of the entries */
 static int	outbox_batch = SAS_OUTBOX_BATCH;
 static int	outbox_tries = 0; /* to write attempts without a reply */
@@ -257,8 +257,8 @@ outbox_choose(OutboxEntry **chosen, bool large)
 }
 
 /*
- * The last replies of a lease also report that it is over.  The store keeps
- * the lease while a step still has a valid claim under it: its reply came too
+ * The last replies of a lease also report that the lease is over.  The store
+ * keeps it while a step still has a valid claim under it: the reply came too
  * late or was given up, and the supervisor finds the step.
  */
 static void

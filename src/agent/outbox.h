@@ -20,7 +20,7 @@ extern void sas_agent_outbox_open(MemoryContext context, SasTransport *transport
 /* A lease with that many flights. */
 extern SasLeaseEntry *sas_agent_outbox_lease(int64 lease_id, int flights);
 
-/* One flight of the lease is over; dropped: with nothing reported, so that the lease must stay. */
+/* One flight of the lease is over. dropped: nothing was reported for it, so the lease must stay. */
 extern void sas_agent_outbox_leave(SasLeaseEntry *lease, bool dropped);
 
 extern void sas_agent_outbox_reply(const SasFlight *flight, const char *verdict, const Jsonb *output, const Jsonb *error, double again_in_ms);

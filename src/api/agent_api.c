@@ -195,7 +195,7 @@ sas_api_path_breakers(PG_FUNCTION_ARGS)
 			continue;
 		values[0] = Int32GetDatum(SAS_LIMITS_AGENT_OF(views[i].agent_id));
 		values[1] = Int32GetDatum(SAS_LIMITS_PATH_OF(views[i].agent_id));
-		/* one whose time is over lets the next call through as a probe */
+		/* when the open time of a breaker is over, it lets the next call through as a probe */
 		values[2] = CStringGetTextDatum(agent_api_breaker_name(over ? SAS_BREAKER_HALF_OPEN : views[i].breaker));
 		values[3] = Float8GetDatum(views[i].open_for_us / 1000.0);
 		tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, values, nulls);

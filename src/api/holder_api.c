@@ -86,7 +86,7 @@ sas_api_await_holders(PG_FUNCTION_ARGS)
 		SasWakeHeld held = {PG_GETARG_CHAR(0), DatumGetInt64(run_ids[i]), PG_GETARG_TIMESTAMPTZ(2)};
 		TransactionId holder = holder_api_of_run(runs, key, column, held.run_id);
 
-		/* asked again: one that ended before it was noted has woken nobody */
+		/* checked again: a holder that ended before it was noted has not woken this worker */
 		if (TransactionIdIsValid(holder) && sas_wake_holders_await(&held, holder) && TransactionIdIsInProgress(holder))
 			run_ids[awaited++] = run_ids[i];
 	}

@@ -3,10 +3,11 @@
  * message_api.c: the trigger on _sas.message.  Internal: see
  * sql/base/low_water.sql.
  *
- * Many write messages, and each would have to look up the owner of its runs.
- * The trigger does it in one place. An owner hardly ever changes, so any version
- * of the run tells it: one that this very statement writes, too. After REASSIGN
- * OWNED it may be the owner of before, which costs turns and no rights.
+ * Many functions write messages, and each would have to look up the owner of
+ * its runs.  The trigger does it in one place.  An owner hardly ever changes,
+ * so any version of the run's row will do, even one that this very statement
+ * writes.  After REASSIGN OWNED it may be the owner before: then messages are
+ * taken in the wrong owner's turn, but no rights depend on it.
  */
 #include "postgres.h"
 
@@ -49,7 +50,7 @@ message_api_value(Relation table, HeapTuple row, const char *name)
 	return value;
 }
 
-/* Of the run; the bootstrap superuser: there is none. */
+/* The owner of the run, or the bootstrap superuser if there is no such run. */
 static Oid
 message_api_run_owner(Datum run_id)
 {
@@ -70,7 +71,10 @@ message_api_run_owner(Datum run_id)
 	return owner;
 }
 
-/* Somebody waits for these: an operator who ends a run or sends it on, and who signals. */
+/*
+ * Does somebody wait for this kind of message?  That is an operator who ends a
+ * run or lets it continue, or who sends a signal.
+ */
 static bool
 message_api_is_urgent(Datum kind)
 {

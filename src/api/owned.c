@@ -65,7 +65,10 @@ owned_call_for(const char *name, List *roles)
 	}
 }
 
-/* _sas.drop_owned(), an event trigger: DROP OWNED itself refuses roles that one may not act for, and says so. */
+/*
+ * _sas.drop_owned(), an event trigger. It skips roles that the user may not
+ * act for: DROP OWNED itself refuses those.
+ */
 Datum
 sas_api_drop_owned(PG_FUNCTION_ARGS)
 {
@@ -96,7 +99,11 @@ owned_reassign(ReassignOwnedStmt *statement)
 		OidFunctionCall3(function, ObjectIdGetDatum(GetUserId()), ObjectIdGetDatum(get_rolespec_oid(lfirst_node(RoleSpec, cell), false)), ObjectIdGetDatum(to));
 }
 
-/* Who may drop no role is told so by DROP ROLE itself, and nothing of what the role has. */
+/*
+ * Refuses DROP ROLE for a role that has something in sas. A user who may not
+ * drop roles gets the error of DROP ROLE itself, and learns nothing about what
+ * the role has.
+ */
 static void
 owned_refuse_drop(DropRoleStmt *statement)
 {

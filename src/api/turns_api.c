@@ -122,7 +122,7 @@ sas_api_next_owners(PG_FUNCTION_ARGS)
 	{
 		SasOwnerTurns turns = {.left = further ? turns_api_left[i] : -1};
 
-		/* further: as many as are still wanted */
+		/* further: only lines from which more is still wanted */
 		if (turns.left == 0 || (further && DatumGetInt32(quantities[i]) <= 0))
 			continue;
 		sas_wake_line_next_owners(turns_api_kind(fcinfo), DatumGetInt32(ns[i]), Max(1, DatumGetInt32(quantities[i])), until, &turns);
@@ -169,7 +169,7 @@ sas_api_share_out(PG_FUNCTION_ARGS)
 
 	if (get_call_result_type(fcinfo, NULL, &row) != TYPEFUNC_COMPOSITE)
 		elog(ERROR, "return type must be a row type");
-	/* those of one line stand together: the search begins where the last one ended */
+	/* the owners of one line are adjacent: the search begins where the last one ended */
 	for (int j = 0, i = 0; j < n_owners; j++)
 	{
 		int			tried = 0;

@@ -155,7 +155,7 @@ sas_api_launcher_state(PG_FUNCTION_ARGS)
 	PG_RETURN_DATUM(HeapTupleGetDatum(heap_form_tuple(BlessTupleDesc(desc), values, nulls)));
 }
 
-/* ---------------------------------------------------------------- bell */
+/* ---------------------------------------------------------------- waking */
 
 /* The elements of an array argument without the nulls; 0 for a null array. */
 static int
@@ -199,7 +199,7 @@ sas_api_wake(PG_FUNCTION_ARGS)
 
 PG_FUNCTION_INFO_V1(sas_api_ending);
 
-/* _sas.ending(run_ids): those that a transaction is stopping which has not committed. */
+/* _sas.ending(run_ids): those of the runs that a transaction in progress is stopping. */
 Datum
 sas_api_ending(PG_FUNCTION_ARGS)
 {
@@ -222,7 +222,10 @@ PG_FUNCTION_INFO_V1(sas_api_nudge);
 PG_FUNCTION_INFO_V1(sas_api_found);
 PG_FUNCTION_INFO_V1(sas_api_last_tick);
 
-/* _sas.nudge(lanes, scheduler, items, watches): at commit, they look, though nothing is announced. */
+/*
+ * _sas.nudge(lanes, scheduler, items, watches): at commit, these look for
+ * work, though none was announced.
+ */
 Datum
 sas_api_nudge(PG_FUNCTION_ARGS)
 {
@@ -240,7 +243,10 @@ sas_api_nudge(PG_FUNCTION_ARGS)
 	PG_RETURN_VOID();
 }
 
-/* _sas.found(kind, label, since): a look of this worker has found such work. Returns true. */
+/*
+ * _sas.found(kind, label, since): this worker has looked for work and found
+ * some of that kind. Returns true.
+ */
 Datum
 sas_api_found(PG_FUNCTION_ARGS)
 {
@@ -322,7 +328,7 @@ sas_api_max_steps(PG_FUNCTION_ARGS)
 	PG_RETURN_INT32(sas_base_max_steps);
 }
 
-/* _sas.retain(result): null for ever */
+/* _sas.retain(result): how long a run with that result is kept; null: for ever */
 Datum
 sas_api_retain(PG_FUNCTION_ARGS)
 {

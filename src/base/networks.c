@@ -79,7 +79,7 @@ networks_read_one(const char *text, size_t len, SasNetwork *network)
 	return true;
 }
 
-/* networks NULL: only looks. */
+/* networks NULL: only checks the text. */
 static bool
 networks_read(const char *list, SasNetworks *networks, const char **at, size_t *len)
 {

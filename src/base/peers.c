@@ -169,7 +169,10 @@ sas_base_peers_begin_user_code(const char *what)
 	if (peers_methods)
 		peers_methods->user_code(what);
 	sas_base_in_user_code = true;
-	/* whoever asks it to end from here on cancels it */
+	/*
+	 * a request to end that comes from here on cancels the code; one that came
+	 * before is honoured here
+	 */
 	if (sas_base_stopping)
 		InterruptPending = QueryCancelPending = true;
 }

@@ -26,9 +26,9 @@ extern int	sas_base_peers_live(int64 *ids, int max, int64 *newest);
 extern void sas_base_peers_terminate(int64 worker_id);
 
 /*
- * Takes or keeps the lead of that actor in this database. A worker that
- * leads does so until it exits; then the others are woken. A session that is
- * no worker takes nothing: the result says whether there is no leader.
+ * Takes or keeps the lead of that actor in this database; true: this worker
+ * leads. A worker leads until it exits; then the others are woken. A session
+ * that is no worker takes nothing: the result says whether there is no leader.
  */
 extern bool sas_base_peers_lead(SasActor actor);
 
@@ -74,11 +74,12 @@ typedef enum SasInterrupted
 extern SasInterrupted sas_base_peers_interrupted(int64 task);
 
 /*
- * This worker calls functions of that owner from here on, unless as many
- * others as may do so already (SAS_ANY_WORKERS: all).  leave: it calls none
- * any more, and those that wait for an owner are woken.  wait: this worker
- * does, or does no more.  others: the owners whose functions the other
- * workers of this database call, one for each of these workers.
+ * enter: this worker calls functions of that owner from here on, unless as
+ * many other workers as allowed do so already (SAS_ANY_WORKERS: no limit).
+ * leave: it no longer calls them, and the workers that wait for an owner are
+ * woken.  wait: this worker waits for an owner, or no longer.  others: the
+ * owners whose functions the other workers of this database call, one for each
+ * of these workers.
  */
 #define SAS_ANY_WORKERS 64
 
@@ -112,7 +113,10 @@ extern int	sas_base_peers_overdue(SasPeerInvocation *invocations, int max, int64
 extern void sas_base_peers_begin_user_code(const char *what);
 extern void sas_base_peers_end_user_code(void);
 
-/* How many workers of this database have been in one turn for ten seconds, and do not wait for code of users. */
+/*
+ * How many workers of this database have been in one tick for ten seconds
+ * without waiting for code of users.
+ */
 extern int	sas_base_peers_stalled(void);
 
 typedef struct SasPeersMethods
@@ -132,7 +136,7 @@ typedef struct SasPeersMethods
 	void		(*set_unwritten) (bool unwritten);
 	int			(*unwritten) (int64 *ids, int max);
 	int			(*overdue) (SasPeerInvocation *invocations, int max, int64 *next_us);
-	void		(*user_code) (const char *what);	/* NULL: it has returned */
+	void		(*user_code) (const char *what);	/* NULL: that code has returned */
 	int			(*stalled) (void);
 } SasPeersMethods;
 

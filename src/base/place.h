@@ -10,13 +10,19 @@
 /* While shared_preload_libraries are loaded. */
 extern void sas_base_place_note(void);
 
-/* In the launcher, before it looks at a database: a promoted standby stays one, whatever becomes of the server. */
+/*
+ * Called by the launcher before it looks at a database, so that a promoted
+ * standby is known as one even if the server ends soon.
+ */
 extern void sas_base_place_write(void);
 
 /* The base backup from which this data directory was started; empty: none, or not known. */
 extern const char *sas_base_place_backup(void);
 
-/* This server was a standby, and goes on where its primary ended. Where the library is not preloaded nobody knows: true. */
+/*
+ * Was this server a standby, which continues where its primary ended? True as
+ * well where the library is not preloaded, since then it cannot be known.
+ */
 extern bool sas_base_place_continues(void);
 
 extern TimeLineID sas_base_place_timeline(void);

@@ -3,9 +3,9 @@
  * secret_file.h: values of secrets that the platform mounts as files, below
  * sas.secret_directory.
  *
- * Who may write into that directory is trusted.  A symbolic link may lead
- * from file to file within it, which is how platforms change several files at
- * once, and nowhere else.  What is said about a file never has its content.
+ * Everybody who may write into that directory is trusted.  A symbolic link may
+ * lead only from file to file within the directory, which is how platforms
+ * change several files at once.  No message about a file holds its content.
  */
 #ifndef SAS_BASE_SECRET_FILE_H
 #define SAS_BASE_SECRET_FILE_H
@@ -23,8 +23,8 @@ extern char *sas_base_secret_directory;
 
 /*
  * The value in the file, without the line break at its end; in the current
- * context.  NULL: *problem is what the file is not, as "does not exist", and
- * *sqlerrcode says its kind.
+ * context.  NULL: *problem says why there is none, as in "does not exist", and
+ * *sqlerrcode is the matching error code.
  */
 extern char *sas_base_secret_file_read(const char *file, const char **problem, int *sqlerrcode);
 

@@ -9,9 +9,10 @@
 #define SAS_BASE_SOCKETS_H
 
 /*
- * Reserves so many sockets for this process, instead of what it has reserved
- * so far.  Returns how many it got: what the kernel's hard limit leaves beside
- * the server's own files; or else the part of them that the server lends.
+ * Reserves this many sockets for the process, in place of those it has
+ * reserved so far.  Returns how many it got: as many as the kernel's hard
+ * limit leaves beside the server's own files; failing that, the part of those
+ * files that the server lends.
  */
 extern int	sas_base_sockets_reserve(int wanted);
 

@@ -127,7 +127,7 @@ sas_limits_ask(int agent_id, const SasLimits *limits, int want, bool rested, int
 		room--;
 		*retry_us = Max(*retry_us, e->rested_until_us);
 	}
-	/* who is granted fewer than wanted, and needs them all, asks again */
+	/* a caller that is granted fewer than it needs asks again */
 	if (granted > room)
 	{
 		granted = room;

@@ -47,9 +47,10 @@ extern bool sas_limits_share_in_run;
 extern void sas_limits_shares_install(void);
 
 /*
- * The owner opens as much more, in this transaction.  limits NULL: those in
- * shared memory, if they are current.  check false: whatever the limits are.
- * SAS_SHARE_OVER: *over says which, *used how much there is without it.
+ * The owner opens this much more, in this transaction.  limits NULL: the
+ * limits in shared memory, if they are current.  check false: the limits do
+ * not apply.  SAS_SHARE_OVER: *over says which limit would be passed, *used
+ * how much the owner has without it.
  */
 extern SasShareAnswer sas_limits_share_take(Oid owner, const int64 *more, const SasShareLimits *limits, bool check,
 											SasShareKind *over, int64 *used);
@@ -57,7 +58,7 @@ extern SasShareAnswer sas_limits_share_take(Oid owner, const int64 *more, const 
 /* The same for the rate of submits from within runs: n more; false: later. submits_per_s 0: as in shared memory. */
 extern bool sas_limits_share_submit(Oid owner, int64 n, int64 submits_per_s);
 
-/* So much less once this transaction has committed. */
+/* The owner has this much less once this transaction has committed. */
 extern void sas_limits_share_give(Oid owner, const int64 *less);
 
 /* Which generation of limits is current; forget begins another when this transaction ends. */

@@ -144,7 +144,10 @@ table_prepare_uses(void)
 	before_shmem_exit(table_release_all, (Datum) 0);
 }
 
-/* An entry of this process, for want of room. Its tokens are its share of those of all workers. */
+/*
+ * Makes an entry of this process only, because shared memory has no room. It
+ * gets this worker's share of the tokens.
+ */
 static void
 table_begin_unshared(SasLimitsUse *use, const SasLimitsKey *key, int64 now)
 {
@@ -427,7 +430,7 @@ sas_limits_install(void)
 	RegisterSubXactCallback(table_subxact_callback, NULL);
 }
 
-/* ---------------------------------------------------------------- look */
+/* ---------------------------------------------------------------- views */
 
 void
 sas_limits_visit(SasLimitsVisit visit, void *arg)

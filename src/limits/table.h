@@ -60,8 +60,8 @@ extern SasLimitsEntry *sas_limits_open(int agent_id, bool make, SasLimitsUse **u
 extern void sas_limits_close(SasLimitsEntry *e, SasLimitsUse *use);
 
 /*
- * Before a call of an agent without a shared entry: one at a time, of all
- * processes. False: ask again later; nobody wakes.
+ * Before a call of an agent without a shared entry: all processes together
+ * make one such call at a time.  False: ask again later, since nothing wakes.
  */
 extern bool sas_limits_take_spare(const SasLimitsUse *use);
 

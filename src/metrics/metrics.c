@@ -128,7 +128,7 @@ metrics_is_idle(const void *entry, int64 now_us)
 	return !metrics_is_other(s) && sas_base_clock_now() - s->added_at > SAS_METRICS_IDLE_US;
 }
 
-/* Removed for want of room: its counts go into those of the others. */
+/* A series is removed because the table is full: its counts are added to the series of the others. */
 static void
 metrics_sum_up(void *entry)
 {

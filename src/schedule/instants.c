@@ -321,7 +321,7 @@ sas_schedule_newest(const SasScheduleSpec *spec, pg_tz *tz, TimestampTz anchor, 
 	}
 	if (n < limit)
 		return n;
-	/* more than are counted: the last one is looked for from behind, in spans that grow */
+	/* there are more than are counted: the last one is searched backwards, in spans that grow */
 	for (int64 span = USECS_PER_MINUTE; until - span > at; span *= 4)
 	{
 		if (!sas_schedule_next(spec, tz, anchor, until - span, &next) || next > until)

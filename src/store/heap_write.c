@@ -143,7 +143,10 @@ heap_write_find_indexes(SasTable *table)
 	return true;
 }
 
-/* Does a row of this table need no more than storage? Row security without FORCE is not for its owner, who writes. */
+/*
+ * Does a row of this table only need to be stored? Row security without FORCE
+ * does not count: it does not apply to the table's owner, who writes.
+ */
 static bool
 heap_write_fits(SasTable *table)
 {

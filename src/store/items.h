@@ -55,7 +55,7 @@ extern bool sas_store_write_items(SasItemsDone *done, int n);
 extern void sas_store_insert_items(const SasClaimedItems *items);
 extern void sas_store_submit_items(const SasClaimedItems *items);
 
-/* What a function that is called for ever is called with. */
+/* The arguments of a function that is called again and again. */
 typedef struct SasIteration
 {
 	Oid			owner;

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: PostgreSQL */
 /*
- * pins.h: the settings that a worker works under, whatever the
- * configuration, the database or a role says.
+ * pins.h: settings that are fixed in a worker, whatever the configuration, the
+ * database or a role says.
  *
- * Statements and function bodies of the extension mean the same under each
+ * So statements and function bodies of the extension mean the same under each
  * configuration.  A function of a user is called under the settings that the
  * database has for it.
  */

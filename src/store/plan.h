@@ -11,9 +11,9 @@
 #include "utils/uuid.h"
 
 /*
- * A statement, prepared when it is first used, for the life of the process.
- * One that the schema of the release before does not understand says in older
- * what that one ran, with the same parameters and columns.
+ * A statement, prepared when it is first used, for the life of the process. If
+ * the schema of the release before does not understand the statement, older is
+ * the one that release ran, with the same parameters and columns.
  */
 typedef struct SasPlan
 {

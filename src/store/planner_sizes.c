@@ -2,13 +2,13 @@
 /*
  * planner_sizes.c: gives the planner a least size for tables that grow.
  *
- * Plans are cached.  A plan that was made when such a table was empty may
- * scan all of it where it should look up a key, and it stays until the table
- * is analyzed, however many rows have come by then.  So these tables are
- * never planned for as small ones: a look-up by key costs next to nothing in
- * a small table, too.  This applies in workers, which cache plans, and
- * never in a session: a person sees the plans that the sizes of the tables
- * give, whatever the settings are.
+ * Plans are cached.  A plan that was made when such a table was empty may scan
+ * all of it instead of looking up a key.  It stays until the table is
+ * analyzed, however many rows have come by then.  So the planner never takes
+ * these tables for small ones; a look-up by key costs next to nothing in a
+ * small table, too.  This applies only in workers, which cache plans, and
+ * never in a session: there a person sees the plans that the sizes of the
+ * tables give, whatever the settings are.
  */
 #include "postgres.h"
 

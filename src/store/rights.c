@@ -21,7 +21,7 @@
 #include "utils/memutils.h"
 #include "utils/syscache.h"
 
-/* The cache has no more entries. */
+/* The most entries of the cache. */
 #define MAX_CACHED_RIGHTS 10000
 
 typedef struct CachedRight

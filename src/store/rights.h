@@ -7,7 +7,10 @@
 
 #include "postgres.h"
 
-/* As _sas.read_agent_right() says it: a all, s some, n nothing. A grant or revoke that has committed holds at once. */
+/*
+ * The answer of _sas.read_agent_right(): a all, s some, n nothing. A grant or
+ * revoke that has committed counts at once.
+ */
 extern char sas_store_agent_right(Oid role, int agent_id);
 
 #endif							/* SAS_STORE_RIGHTS_H */

@@ -11,10 +11,13 @@
 /* worked, and the span until the next due time in *next_ms (-1: none) */
 extern int	sas_store_fire_schedules(int quantity, int64 *next_ms);
 
-/* Instants that function workers submit, and that nobody is at, are offered again; *next_ms as above. */
+/*
+ * Offers instants again that a function worker is to submit and that no live
+ * worker is submitting; *next_ms as above.
+ */
 extern void sas_store_offer_plans(const int64 *live, int n_live, int64 newest, int64 *next_ms);
 
-/* An instant that a function worker submits. */
+/* An instant of a schedule whose run a function worker submits. */
 typedef struct SasClaimedPlan
 {
 	int			schedule_id;
@@ -24,10 +27,13 @@ typedef struct SasClaimedPlan
 	double		window_ms;
 } SasClaimedPlan;
 
-/* NULL: there is none. */
+/* Claims the next instant; NULL: there is none. */
 extern SasClaimedPlan *sas_store_claim_plan(void);
 
-/* done: what the submit returned; else error. Raises when the claim is over. */
+/*
+ * Ends the claim. done: what the submit returned; NULL: see error. Raises when
+ * the claim is no longer valid.
+ */
 extern void sas_store_end_plan(const SasClaimedPlan *plan, Jsonb *done, int sqlstate, Jsonb *error);
 extern void sas_store_put_back_plan(const SasClaimedPlan *plan);
 

@@ -74,8 +74,8 @@ typedef struct SasStoredAgent
 	int64		max_response;
 	double		connect_timeout_ms;
 	List	   *secrets;		/* of char *: the values to mask, the longest first */
-	List	   *current;		/* those of them that are sent now */
-	List	   *former;			/* those that the worker knows from before, the newest first */
+	List	   *current;		/* those of secrets that are in use now */
+	List	   *former;			/* those that this worker knows from earlier versions, the newest first */
 	List	   *secret_files;	/* of char *, and their stamps when they were read */
 	List	   *secret_stamps;
 	char	   *problem;		/* why nothing can be sent, or NULL: a file of a secret cannot be read */
@@ -85,8 +85,9 @@ typedef struct SasStoredAgent
 } SasStoredAgent;
 
 /*
- * Those that are others than the n known ones, and those of the known ones
- * that are gone; each in a context of its own, below the current one.
+ * Agents that have changed or are new, compared with the n known ones, and
+ * entries for known ones that are gone; each in a context of its own, below
+ * the current one.
  */
 extern List *sas_store_agents(SasStoredAgent *const *known, int n);
 
@@ -177,9 +178,10 @@ typedef struct SasStoredReply
 } SasStoredReply;
 
 /*
- * Those to runs that somebody holds are stored, too, and applied later.
- * Sets lost[i] for those that do not count. strict: raises when one of these
- * says done, so that what its function wrote is rolled back.
+ * Writes replies.  A reply to a run that another transaction holds is stored,
+ * too, and applied later.  Sets lost[i] for replies that do not count.
+ * strict: raises when such a reply says done, so that what its function wrote
+ * is rolled back.
  */
 extern void sas_store_write_replies(const SasStoredReply *replies, int n, const int64 *done_leases, int n_leases, bool strict, bool *lost);
 

@@ -35,7 +35,7 @@
 #include "utils/syscache.h"
 #include "utils/uuid.h"
 
-/* The cache has no more names. */
+/* The most names in the cache. */
 #define MAX_CACHED_WORKFLOWS 1000
 /* More sequences of numbers than that are not remembered of a transaction. */
 #define MAX_SPANS 65536
@@ -311,8 +311,8 @@ store_submit_write_runs(const SasPlainWorkflow *w, const SasSubmission *s, const
 
 /*
  * Steps that become ready together have ranks of their own, a microsecond
- * apart: a low-water mark is a rank, and must be able to stand between them.
- * A large batch is spread over this many microseconds.
+ * apart, since a low-water mark is a rank and must be able to separate them.
+ * The ranks of a large batch are spread over this many microseconds.
  */
 #define STORE_SUBMIT_SPREAD_US 100000
 

@@ -38,7 +38,7 @@ typedef struct SasSubmission
 {
 	Oid			owner;
 	int			priority;
-	Interval   *deadline;		/* NULL: that of the workflow */
+	Interval   *deadline;		/* NULL: the workflow's */
 	Datum		labels;
 	text	   *key;			/* of a single run; NULL: none */
 } SasSubmission;
@@ -47,7 +47,7 @@ typedef struct SasSubmission
 typedef struct SasSubmitted
 {
 	int64	   *run_ids;		/* room for them, in ascending order */
-	TimestampTz *ranks;			/* room for those of the first steps of the first run, in the order of the workflow's */
+	TimestampTz *ranks;			/* room for the ranks of the first run's first steps, in workflow order */
 	TimestampTz timer;			/* of their deadline; DT_NOEND: they have none yet */
 	TimestampTz check_by;		/* by then the supervisor must check */
 } SasSubmitted;

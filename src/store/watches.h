@@ -30,7 +30,7 @@ typedef struct SasWatchRequest
 	int			room;			/* items that may be appended before the window closes */
 	double		wait_ms;
 	Jsonb	   *problem;
-	TimestampTz next_at;		/* it has a schedule, and does not look before; DT_NOEND: it has none */
+	TimestampTz next_at;		/* when its schedule lets it look again; DT_NOEND: it has no schedule */
 } SasWatchRequest;
 
 /* Registers this process as a node; capacity: how many watches it can host. */
@@ -39,7 +39,10 @@ extern int64 sas_store_register_node(int capacity);
 /* Up to quantity watches that wait for a node. Lists of SasWatchRequest. */
 extern List *sas_store_claim_watches(int64 node_id, int quantity);
 
-/* The same rows for hosted watches; those that are not hosted here any longer are missing. looked: have they made the look that was due? NULL: none. */
+/*
+ * The same rows for hosted watches. A watch that is no longer hosted here is
+ * missing. looked: has the watch made the look that was due? NULL: none has.
+ */
 extern List *sas_store_watch_requests(int64 node_id, const SasWatchId *ids, const bool *looked, int n);
 
 /* The store's answer to a batch or a failure. */

@@ -27,7 +27,7 @@
 #include "work/secrets.h"
 #include "work/sign.h"
 
-/* Unread bytes of a stream; libcurl buffers as many again, and the kernel too. */
+/* The most unread bytes of a stream; libcurl buffers as many again, and so does the kernel. */
 #define SAS_WINDOW ((size_t) 16 * 1024)
 
 /*
@@ -248,7 +248,10 @@ connection_end(SasWatch *w, SasAgentEntry *agent, const char *why)
 	sas_stream_watch_report(w, problem, -1);
 }
 
-/* The answer has begun and is a stream. False: it is not what was asked for. */
+/*
+ * The answer has begun: checks that it is a stream, and opens it. False: it is
+ * not what was asked for.
+ */
 static bool
 connection_open_stream(SasWatch *w, SasAgentEntry *agent, const char *content_type)
 {
@@ -370,7 +373,10 @@ sas_stream_watch_timed_out(SasWatch *w)
 
 /* --------------------------------------------------------------------- over */
 
-/* The rest of a stream, and its end. True: in good order. What has begun and is not complete is no item. */
+/*
+ * Reads the rest of a stream at its end. True: it ended in good order. An
+ * incomplete item at the end is dropped.
+ */
 static bool
 connection_finish_stream(SasWatch *w, SasReply *reply, SasAgentEntry *agent, const char **why)
 {

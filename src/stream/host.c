@@ -15,9 +15,12 @@
 #include "stream/hosted.h"
 #include "work/agents.h"
 
-/* Calls and streams share one loop: a flood may delay a call by some ten milliseconds, no more. */
-#define SAS_WATCHES_READ_US 10000	/* reading, before calls are served again */
-#define SAS_WATCHES_BEGIN 100	/* connections begun, before the network is served again */
+/*
+ * Calls and streams share one loop, and a flood of items must not delay a call
+ * by more than some ten milliseconds.
+ */
+#define SAS_WATCHES_READ_US 10000	/* time to read before calls are served again */
+#define SAS_WATCHES_BEGIN 100	/* connections to begin before the network is served again */
 
 SasTransport *sas_stream_streams;
 SasTransport *sas_stream_polls;
@@ -135,7 +138,7 @@ sas_stream_wake_in_ms(void)
 	return network_ms < 0 ? own_ms : own_ms < 0 ? network_ms : Min(network_ms, own_ms);
 }
 
-/* Those of an agent that was disabled rest, those of one that was enabled begin. */
+/* Watches of an agent that was disabled pause; those of one that was enabled connect. */
 void
 sas_stream_agents_changed(void)
 {

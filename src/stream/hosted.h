@@ -14,9 +14,9 @@ typedef struct SasHosted
 	HTAB	   *watches;		/* of SasWatch, by watch_id */
 	int			capacity;		/* watches that it may host */
 	pairingheap *by_time;
-	dlist_head	ready;			/* to be begun */
+	dlist_head	ready;			/* to connect */
 	dlist_head	due;			/* with something for the store */
-	dlist_head	locked;			/* likewise, from locked_until_us on */
+	dlist_head	locked;			/* the same, but not before locked_until_us */
 	int64		locked_until_us;
 	int			locked_pause_ms;	/* grows while rows stay locked */
 } SasHosted;
@@ -28,10 +28,13 @@ extern void sas_stream_hosted_open(int capacity);
 /* NULL: not hosted, or in another epoch. */
 extern SasWatch *sas_stream_hosted_find(const SasWatchId *id);
 
-/* The store answered that other transactions hold the rows of these watches, or of none: reported again after a pause. */
+/*
+ * Updates the pause after the store has answered which watches have locked
+ * rows; they are reported again after it.
+ */
 extern void sas_stream_hosted_set_locked(void);
 
-/* Their pause is over: they are due. */
+/* When that pause is over, the watches with locked rows are due again. */
 extern void sas_stream_hosted_end_pause(int64 now_us);
 
 /* Not hosted any longer. */

@@ -72,7 +72,7 @@ sas_stream_poll_finish(SasWatch *w, SasReply *reply, const SasStoredAgent *agent
 		sas_stream_watch_again(w, w->begun_us + (int64) (w->every_ms * 1000));
 		return;
 	}
-	/* the store notes the look, and says when the next one is */
+	/* the store notes that the poll was made, and says when the next one is due */
 	w->ask = true;
 	sas_stream_watch_set_line(w, SAS_LINE_DUE);
 }

@@ -29,7 +29,10 @@
 #include "wake/wakeup.h"
 #include "work/late.h"
 
-/* Calls and streams share one loop: a flood may delay a call by some ten milliseconds, no more. */
+/*
+ * Calls and streams share one loop, and a flood of items must not delay a call
+ * by more than some ten milliseconds.
+ */
 #define SAS_WATCHES_AT_ONCE 250 /* in one transaction */
 #define SAS_WATCHES_CLAIM 250
 #define SAS_WATCHES_BYTES ((size_t) 1024 * 1024)	/* of items in one transaction, if there are several batches */

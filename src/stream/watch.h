@@ -38,9 +38,9 @@ typedef enum SasWatchKind
 typedef enum SasWatchLine
 {
 	SAS_LINE_NONE,
-	SAS_LINE_READY,				/* to be begun */
+	SAS_LINE_READY,				/* to connect */
 	SAS_LINE_DUE,				/* has something for the store */
-	SAS_LINE_LOCKED				/* likewise, in a moment: another transaction holds its row */
+	SAS_LINE_LOCKED				/* the same, but in a moment: another transaction holds its row */
 } SasWatchLine;
 
 typedef struct SasWatch
@@ -64,7 +64,7 @@ typedef struct SasWatch
 	double		every_ms;
 	double		timeout_ms;		/* 0: the agent's */
 	TimestampTz next_at;		/* of a poll with a schedule: not before; DT_NOEND: it has none */
-	bool		looked;			/* it has made the look that was due */
+	bool		looked;			/* it has made the poll that was due */
 	char	   *etag;			/* of a poll, in memory only */
 	char	   *digest;			/* of what a poll passed on last */
 
@@ -84,12 +84,12 @@ typedef struct SasWatch
 	int			n_items;
 	size_t		bytes;
 	char	   *new_digest;		/* in batch */
-	char	   *new_cursor;		/* in batch, of a connection that is over */
+	char	   *new_cursor;		/* in batch; the cursor of a connection that is over */
 	int			tries;			/* transactions that aborted with it */
 	bool		locked;			/* the store took nothing: another transaction holds its row */
 
 	/* what is to be reported */
-	bool		report;			/* the connection is over: error, or in good order without */
+	bool		report;			/* the connection is over; error NULL: in good order */
 	Jsonb	   *error;
 	double		at_least_ms;
 	bool		ask;			/* for the next request */
@@ -106,16 +106,22 @@ extern SasTransport *sas_stream_watch_transport(const SasWatch *w);
 extern void sas_stream_watch_set_line(SasWatch *w, SasWatchLine line);
 extern void sas_stream_watch_set_timer(SasWatch *w, int64 wake_us);
 
-/* The connection is over, or never began: to be reported to the store. error NULL: in good order. */
+/*
+ * The connection is over, or never began; this is to be reported to the store.
+ * error NULL: in good order.
+ */
 extern void sas_stream_watch_report(SasWatch *w, Jsonb *error, double at_least_ms);
 
-/* Until its schedule wants it to look; false: it may do so now. Clocks jump: it checks once a minute. */
+/*
+ * Waits until its schedule allows the next poll; false: that is now. It checks
+ * once a minute, since clocks jump.
+ */
 extern bool sas_stream_watch_rest(SasWatch *w);
 
-/* The watch has moved on without anything for the store: its next connection, at that time. */
+/* The watch has nothing for the store: it connects again at that time. */
 extern void sas_stream_watch_again(SasWatch *w, int64 at_us);
 
-/* A problem object about it. */
+/* A problem object about the watch. */
 extern Jsonb *sas_stream_watch_problem(const SasWatch *w, const char *kind, const char *title, const char *detail);
 
 /* connection.c */
@@ -125,10 +131,10 @@ extern void sas_stream_watch_close(SasWatch *w);
 /* Reads what can be read now, as far as the batch has room. */
 extern void sas_stream_watch_read(SasWatch *w);
 
-/* Its call is over. */
+/* The call of the watch is over. */
 extern void sas_stream_watch_finish(SasWatch *w, SasReply *reply);
 
-/* Its time has come while it was connected. */
+/* The timer of the watch fires while it is connected. */
 extern void sas_stream_watch_timed_out(SasWatch *w);
 
 /* polls.c */
@@ -144,10 +150,13 @@ extern void sas_stream_long_poll_finish(SasWatch *w, SasReply *reply, const SasS
 /* Makes the call one that asks for a WebSocket: its body is the first message. */
 extern void sas_stream_websocket_prepare(SasWatch *w, SasCall *call);
 
-/* NULL: the answer has made it a WebSocket, and the first message is on its way; else why not. */
+/*
+ * Returns NULL when the answer has made the connection a WebSocket and the
+ * first message is on its way, else why not.
+ */
 extern const char *sas_stream_websocket_begin(SasWatch *w);
 
-/* Sends what the framer has to say; false: the service does not take it. */
+/* Sends the frames that the framer wants to send; false: the service does not take them. */
 extern bool sas_stream_websocket_flush(SasWatch *w);
 
 /* Has the service closed it? *problem: and why that is a failure, or NULL. */

@@ -22,7 +22,7 @@
 #define WEBSOCKET_GOING_AWAY 1001
 #define WEBSOCKET_PROTOCOL "sec-websocket-protocol:"
 
-/* What the handshake says, whatever the definition or the agent says. */
+/* Headers that the handshake sets itself, whatever the definition or the agent says. */
 static const char *const stream_websocket_own[] = {
 	"connection", "upgrade", "sec-websocket-key", "sec-websocket-version", "sec-websocket-extensions", "sec-websocket-accept"
 };

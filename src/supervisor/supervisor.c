@@ -30,7 +30,10 @@
 
 /* at most */
 #define SAS_SUPERVISOR_BATCH 200
-/* timers are set no more often than this, and for no longer than this in a tick; all that is not settled is swept again at intervals */
+/*
+ * timers are set at most this often, and for at most this long in one tick;
+ * all unsettled runs are swept again at intervals
+ */
 #define SAS_TIMERS_MS 5000
 #define SAS_TIMERS_TURN_MS 200
 #define SAS_ALL_TIMERS_MS (5 * 60 * 1000)
@@ -52,7 +55,7 @@ supervisor_sooner_ms(int64 a, int64 b)
 	return a < 0 ? b : b < 0 ? a : Min(a, b);
 }
 
-/* How long to sleep at most, since the session of an outside node may be on its way out; -1: as long as wanted. */
+/* How long to sleep at most while the session of an outside node may be ending; -1: no limit. */
 static int64
 supervisor_departure_ms(void)
 {
@@ -68,7 +71,7 @@ supervisor_departure_ms(void)
 	return now < until_us ? SAS_DEPARTURE_CHECK_MS : -1;
 }
 
-/* what an old run takes with it is little: a batch is over within some 30 ms */
+/* the rows that go with an old run are few: a batch takes about 30 ms */
 #define SAS_PURGE_BATCH 500
 #define SAS_PURGE_PAUSE_MS 10
 
@@ -84,7 +87,10 @@ supervisor_longest_sleep_ms(void)
 	int64		longest = sas_base_supervisor_interval;
 	int64		check = Min(longest, Max(longest / SAS_CHECKS_PER_INTERVAL, SAS_CHECK_MS));
 
-	/* a worker wakes nobody when it begins an invocation, and must not hang in it for much longer than this */
+	/*
+	 * a worker does not wake the supervisor when it begins an invocation, and
+	 * must not hang in one for much longer than this
+	 */
 	return supervisor_quiet ? Max(check, Min(longest, sas_base_complete_in)) : check;
 }
 
@@ -127,7 +133,7 @@ supervisor_end_quiet(void)
 	supervisor_check_us = Min(supervisor_check_us, sas_base_clock_monotonic_us() + supervisor_longest_sleep_ms() * 1000);
 }
 
-/* Another worker has been in one turn for long: the next check is due now. */
+/* If another worker has been in one tick for a long time, the next check is due now. */
 static void
 supervisor_note_stalls(void)
 {

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: PostgreSQL */
 /*
- * follow.c: tells who follows by LISTEN that something has changed.
+ * follow.c: tells sessions that listen (LISTEN sas_change) that something has
+ * changed.
  *
- * A NOTIFY costs each commit, so there is one only while somebody has asked
- * for it within the last half minute, and at most two a second: who hears one
- * waits for FOLLOW_EVERY_MS before it looks, and so sees what is not told
- * besides.
+ * A NOTIFY costs each commit, so there is one only if a session has asked for
+ * it within the last half minute, and at most two a second.  A session that
+ * gets one waits for FOLLOW_EVERY_MS before it looks, and so also sees the
+ * changes that caused no NOTIFY.
  */
 #include "postgres.h"
 
@@ -51,7 +52,10 @@ sas_wake_follow(void)
 	pg_atomic_write_u32(&sas_wake_shmem->any_followed, 1);
 }
 
-/* Does somebody follow this database, whom nobody has told within FOLLOW_EVERY_MS?  Then he counts as told. */
+/*
+ * Does a session follow this database, and was the last NOTIFY more than
+ * FOLLOW_EVERY_MS ago?  If so, counts this as the last one.
+ */
 static bool
 follow_is_due(void)
 {
@@ -81,8 +85,8 @@ follow_is_due(void)
 }
 
 /*
- * Before a transaction commits that has changed something.  What a worker
- * writes is a change of sas; of a session only what wakes somebody.
+ * Called before a transaction commits that has changed something.  Every write
+ * of a worker is a change of sas; in a session only one that wakes is.
  */
 void
 sas_wake_tell_followers(bool wakes)

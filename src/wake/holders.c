@@ -109,9 +109,9 @@ holders_concerns(const SasWakeHolder *holder, TransactionId xid, bool subtransac
 }
 
 /*
- * Is there an entry for this transaction, or one that nobody will come back
- * for? As long as there are entries, each transaction of the server that has
- * written asks, so they do not exclude each other.
+ * Is there an entry for this transaction, or a stale one that nobody will
+ * remove?  As long as there are entries, each transaction of the server that
+ * has written asks this, so the lock is a shared one.
  */
 static bool
 holders_is_noted(TransactionId xid, bool subtransaction, TimestampTz stale)
@@ -130,10 +130,10 @@ holders_is_noted(TransactionId xid, bool subtransaction, TimestampTz stale)
 }
 
 /*
- * This transaction has ended, or a subtransaction of it has been rolled back
- * with those that it had released, and holds nothing any more: others see
- * that before the callback runs.  Who noted it later than this looks finds it
- * ended.
+ * This transaction has ended, or one of its subtransactions was rolled back
+ * together with those released into it, and holds nothing any longer.  Other
+ * sessions see that before the callback runs: a worker that notes the
+ * transaction after this function has looked finds it ended.
  */
 static void
 holders_end(bool subtransaction)

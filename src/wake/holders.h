@@ -1,17 +1,20 @@
 /* SPDX-License-Identifier: PostgreSQL */
 /*
- * holders.h: who holds a run that a tick wants, and is to wake it at the end.
+ * holders.h: which transactions hold runs that a tick needs, and must wake the
+ * tick when they end.
  *
- * A tick passes by a run that another transaction has locked, and sets its
- * message aside.  It notes the transaction here.  When that ends, by commit
- * or by abort, its session wakes the actor, which takes the message up again
- * (sql/state/message.sql), or the lease (sql/supervisor/tick.sql).  Each session has the callback, whatever it calls,
- * since the library is preloaded; while nothing is noted it costs one read.
+ * A tick skips a run that another transaction has locked, and postpones its
+ * message.  It notes the transaction here.  When that transaction commits or
+ * aborts, its session wakes the actor, which takes the message up again
+ * (sql/state/message.sql), or the lease (sql/supervisor/tick.sql). Each
+ * session has the callback, whatever it calls, since the library is preloaded;
+ * while nothing is noted it costs one read.
  *
  * A prepared transaction ends without the callback: COMMIT PREPARED and
  * ROLLBACK PREPARED wake all, and the actor finds that the holder is gone.
- * Nothing here survives a crash, and neither does a holder.  The message is
- * due by itself a second later: a net, for a full table only.
+ * Nothing here survives a crash, and neither does a holder.  The message
+ * becomes due by itself a second later; that is needed only when the table was
+ * full.
  */
 #ifndef SAS_WAKE_HOLDERS_H
 #define SAS_WAKE_HOLDERS_H
@@ -23,7 +26,7 @@
 /* in place of an actor: leases, which the supervisor takes back */
 #define SAS_WAKE_HELD_LEASE 'l'
 
-/* A message of this worker to that actor, or a lease, set aside until then. */
+/* What this worker has postponed until then: a message to that actor, or a lease. */
 typedef struct SasWakeHeld
 {
 	char		actor;			/* as in _sas.message */

@@ -18,7 +18,10 @@
 #include "base/settings.h"
 #include "wake/low_water_shmem.h"
 
-/* of one transaction: distinct keys are looked for among the last ones; with more, all marks of the database are reset */
+/*
+ * keys of one transaction: a new key is compared with the last ones; with more
+ * distinct keys than this, all marks of the database are reset
+ */
 #define SAS_LOW_WATER_RECENT 64
 #define SAS_LOW_WATER_NOTES 100000
 /* a token that a transaction has for longer, because it stays open, may be taken by another scan */
@@ -176,7 +179,7 @@ sas_wake_low_water_lower_all(Oid dboid)
 	sas_base_table_unlock(&sas_wake_low_water_table);
 }
 
-/* ---------------------------------------------------------------- looks */
+/* ---------------------------------------------------------------- views */
 
 static bool
 low_water_has_scan(const SasLowWaterKey *key)

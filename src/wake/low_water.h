@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: PostgreSQL */
 /*
- * low_water.h: low-water marks: where scans of an owner's steps in a lane,
- * and of due rows, begin; and which owners have any.
+ * low_water.h: low-water marks: where scans of an owner's steps in a lane, and
+ * of due rows, begin; and which owners have any.
  *
- * Rows leave at the low end of an index all the time. While any transaction
- * of the cluster keeps its snapshot, their entries stay there, dead. To skip
- * them, shared memory stores a mark for each owner in a lane, for each actor of
- * a database and each owner of messages to it: no row below the mark is visible,
- * now or later.
+ * Rows leave at the low end of an index all the time.  While any transaction
+ * of the cluster keeps its snapshot, their index entries stay there, dead.  To
+ * skip them, shared memory stores a mark for each owner in a lane, for each
+ * actor of a database, and for each owner of messages to an actor: no row
+ * below the mark is visible, now or later.
  *
  * The mark is a hint that must never be too high:
  *
@@ -23,17 +23,18 @@
  *	  its marks.
  *
  * A scan takes a token, so that only one at a time raises a mark; a scan
- * without the token reads the mark all the same. Nothing here survives a
- * crash: then there are no marks.
+ * without the token reads the mark all the same.  Nothing here survives a
+ * crash: afterwards there are no marks.
  *
- * Owners take turns.  A lane is an entry, too, with a line of its owners that
- * have rows, who was served the longest ago first; an actor likewise. Who is not in line has no
- * row: an owner comes into the line when a row is noted, and leaves it when
- * its mark is above all keys.  The line is complete once somebody has found all
- * owners with rows, with a snapshot that is younger than the entry of the
- * lane: what comes later is noted.  It is not complete any longer when an owner
- * in line is removed for want of room (sas.max_low_water_marks), or all marks
- * are reset: then all owners are found again.
+ * Owners take turns.  The entry of a lane, or of an actor, has a line of the
+ * owners that have rows there; the owner that was served the longest time ago
+ * is first.  An owner that is not in line has no row: it comes into the line
+ * when a row is noted, and leaves it when its mark is above all keys.  The
+ * line is complete once a session has found all owners with rows, with a
+ * snapshot that is younger than the entry: rows that come later are noted.  It
+ * is no longer complete when an owner in line is removed because the table is
+ * full (sas.max_low_water_marks), or when all marks are reset: then all owners
+ * are found again.
  */
 #ifndef SAS_WAKE_LOW_WATER_H
 #define SAS_WAKE_LOW_WATER_H
@@ -66,20 +67,20 @@ extern TimestampTz sas_wake_low_water_begin(SasLowWaterKind kind, int n, Oid own
 /* The first key that the scan has seen, locked by others or not; DT_NOEND: there was no row. */
 extern void sas_wake_low_water_raise(SasLowWaterKind kind, int n, Oid owner, TimestampTz first);
 
-/* Now: there is a row with that key, whatever the mark says. */
+/* At once: there is a row with that key, so the mark must not be above it. */
 extern void sas_wake_low_water_lower(Oid dboid, SasLowWaterKind kind, int n, Oid owner, TimestampTz at);
 
-/* Now: resets all marks of that database. */
+/* At once: resets all marks of that database. */
 extern void sas_wake_low_water_lower_all(Oid dboid);
 
-/* By the callback of wake-ups, which wakes afterwards. */
+/* Called by the callback of wake-ups, before it wakes. */
 extern void sas_wake_low_water_commit(void);
 extern void sas_wake_low_water_forget(void);
 
 /*
- * Is an owner with rows not in line, perhaps?  Then the caller
- * finds all of them, in a statement of its own, adds each with its first key,
- * and says when that is done.
+ * is_unknown: may there be an owner with rows who is not in line?  Then the
+ * caller finds all owners with rows in a statement of its own, adds each with
+ * its first key (add_owner), and says when that is done (found_owners).
  */
 extern void sas_wake_lines_begin_finding(void);
 extern bool sas_wake_line_is_unknown(SasLowWaterKind kind, int n);
@@ -87,19 +88,20 @@ extern void sas_wake_line_add_owner(SasLowWaterKind kind, int n, Oid owner, Time
 extern void sas_wake_line_found_owners(SasLowWaterKind kind, int n);
 extern void sas_wake_line_forget_owners(SasLowWaterKind kind, int n);
 
-/* Owners that have their turn, palloc'd, with the marks of their rows. */
+/* Owners whose turn it is, palloc'd, with the marks of their rows. */
 typedef struct SasOwnerTurns
 {
 	int			n;
 	Oid		   *owners;
 	TimestampTz *marks;
-	int			left;			/* of the line as it was at the first call; before that -1 */
+	int			left;			/* left of those in line at the first call; before that -1 */
 } SasOwnerTurns;
 
 /*
- * The next owners in line, about so many, who go to its end: scans of their
- * rows begin.  With turns of an earlier call: go on along the same line. Those
- * whose mark is above until have nothing that is due, and are passed by.
+ * Takes the next owners in line, about that many, and puts them at its end;
+ * scans of their rows begin.  With turns of an earlier call it continues along
+ * the same line.  Owners whose mark is above until have nothing that is due,
+ * and are skipped.
  */
 extern void sas_wake_line_next_owners(SasLowWaterKind kind, int n, int most, TimestampTz until, SasOwnerTurns *turns);
 

@@ -44,7 +44,7 @@ sas_wake_line_remove(SasLowWater *line, SasLowWater *f)
 	line->n_listed--;
 }
 
-/* Who was served last is looked for first: few others have been served since. */
+/* The place is looked for from the end: few others have been served since this owner was. */
 void
 sas_wake_line_insert(SasLowWater *line, SasLowWater *f)
 {
@@ -87,7 +87,7 @@ sas_wake_line_removing(void *entry)
 
 /* ---------------------------------------------------------------- turns of owners */
 
-static uint64 low_water_line_finding = 0;	/* the last time that this session looked for unknown owners */
+static uint64 low_water_line_finding = 0;	/* when this session last looked for unknown owners */
 
 void
 sas_wake_lines_begin_finding(void)
@@ -200,7 +200,7 @@ low_water_line_count(SasLowWater *line, TimestampTz until)
 	return n;
 }
 
-/* The first of them, so many at most, leave the line. */
+/* Takes the first owners out of the line, at most that many. */
 static int
 low_water_line_take(SasLowWater *line, int most, TimestampTz until, SasLowWater **taken)
 {

@@ -37,7 +37,7 @@ typedef struct SasLowWater
 	/* an owner */
 	dlist_node	node;
 	bool		listed;			/* in line */
-	uint64		served;			/* the turn it was served in; 0: none */
+	uint64		served;			/* number of the turn in which it was served last; 0: never */
 
 	/* all owners of a lane, or of an actor's messages */
 	dlist_head	owners;			/* in line, by served */

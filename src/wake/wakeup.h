@@ -67,8 +67,8 @@ extern void sas_wake_stops_at_commit(void);
 extern uint32 sas_wake_stops_version(void);
 
 /*
- * For the next half minute NOTIFY sas_change tells of changes in this
- * database, at most two a second.
+ * For the next half minute, changes in this database cause a NOTIFY
+ * sas_change, at most two a second.
  */
 extern void sas_wake_follow(void);
 

@@ -23,7 +23,7 @@ bool		sas_work_health_due = false;
 static uint32 agents_version_read = 0; /* of the agents in memory; 0: none were read */
 static uint32 agents_version_seen;
 #define SAS_FILES_US 1000000
-static int64 agents_files_us;	/* when files of secrets were looked at */
+static int64 agents_files_us;	/* when the files of secrets were last checked */
 
 static int64 agents_asked_us;	/* what is read afterwards is no older than this */
 
@@ -36,7 +36,10 @@ sas_work_agents_open(void)
 	agents_context = AllocSetContextCreate(CurrentMemoryContext, "sas agents", ALLOCSET_DEFAULT_SIZES);
 }
 
-/* Nothing announces a file that was changed: before calls are claimed, they are looked at, at most once a second. */
+/*
+ * Nothing announces that a file has changed. So the files are checked before
+ * calls are claimed, at most once a second.
+ */
 static bool
 agents_files_changed(int64 now)
 {
@@ -160,8 +163,9 @@ agents_keep_limits(void)
 }
 
 /*
- * Flights refer to agents by id, so the old ones can go.  If the transaction
- * fails after this, what was read is right still, and the rest is read again.
+ * Flights refer to agents by id, so the old entries can be freed.  If the
+ * transaction fails after this, the agents that were read are still right, and
+ * the others are read again.
  */
 void
 sas_work_agents_read(void)

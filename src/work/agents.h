@@ -31,7 +31,7 @@ extern bool sas_work_health_due;
 /* Notes it as the last error of the agent. */
 extern void sas_work_agent_error(SasAgentEntry *agent, const Jsonb *error);
 
-/* Reports to the breaker what a call, begun then, showed of its service. */
+/* Reports to the breaker what a call that began then has shown about its service. */
 extern void sas_work_agent_report(SasAgentEntry *agent, bool success, int64 begun_us);
 
 #endif							/* SAS_WORK_AGENTS_H */

@@ -2,9 +2,9 @@
 /*
  * batch.h: how much a tick takes at a time.
  *
- * Who asks for something while others have much to do waits for the tick that
- * is on its way, and for one more.  So a tick takes as much as it can do within
- * SAS_BATCH_MS, by what the last ones have shown.
+ * A new piece of work waits for the tick that is running, and for one more,
+ * however much work there is.  So a tick takes as much as it can do within
+ * SAS_BATCH_MS, judged by how long the last ticks took.
  */
 #ifndef SAS_WORK_BATCH_H
 #define SAS_WORK_BATCH_H

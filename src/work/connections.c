@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: PostgreSQL */
 /*
- * connections.c: the connections that dblink and postgres_fdw keep open for a
- * session are closed before code of another role runs in it: a connection of
- * dblink has a name, or none, and whoever says it speaks with the rights that
- * it was opened with.
+ * connections.c: closes the connections that dblink and postgres_fdw keep open
+ * in a session, before code of another role runs in it.
  *
- * The functions that close them are looked up by name and library. Only
- * superusers create functions in C.
+ * A connection of dblink has a name, or is the unnamed one.  Any code that
+ * uses the name acts with the rights that the connection was opened with.
+ *
+ * The functions that close connections are looked up by name and library,
+ * since only superusers create functions in C.
  */
 #include "postgres.h"
 

@@ -5,10 +5,13 @@
 #ifndef SAS_WORK_CONNECTIONS_H
 #define SAS_WORK_CONNECTIONS_H
 
-/* Closes those of dblink, named or not. In a transaction. */
+/* Closes the connections of dblink, named or not. Called in a transaction. */
 extern void sas_work_close_dblink(void);
 
-/* Closes these, and those of postgres_fdw. In a transaction that has used none of these. */
+/*
+ * Closes the connections of dblink and of postgres_fdw. Called in a
+ * transaction that has used none of them.
+ */
 extern void sas_work_close_connections(void);
 
 #endif							/* SAS_WORK_CONNECTIONS_H */

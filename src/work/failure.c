@@ -13,7 +13,7 @@
 #define FAILURE_TEXT_MAX 1000
 #define FAILURE_CONTEXT_LINES 5
 
-/* An outage makes every call fail: so many lines in such a time. */
+/* An outage makes every call fail, so only this many lines are logged in this time. */
 #define FAILURE_LINES 20
 #define FAILURE_LINES_US (10 * INT64CONST(1000000))
 

@@ -15,9 +15,9 @@
 extern Jsonb *sas_work_failure_problem(const ErrorData *edata, const char *instance, const char *outermost);
 
 /*
- * Writes "<what> failed: <title>" to the server log, with all that the
- * problem object says.  A worker writes a limited number of such lines in a
- * while; it counts the others.
+ * Writes "<what> failed: <title>" to the server log, with all that the problem
+ * object says.  A worker writes a limited number of such lines in a given time
+ * and counts the others.
  */
 extern void sas_work_failure_log(const char *what, Jsonb *problem);
 extern void sas_work_failure_log_step(const SasStepId *id, const char *step, bool undo, int attempt, Jsonb *problem);

@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: PostgreSQL */
 /*
- * keep.c: what is stored of an answer where the agent says so (options.keep).
+ * keep.c: stores only parts of an answer when the agent says so
+ * (options.keep).
  *
  * A path is names with dots between them: "status", "headers.etag", "body",
- * "body.items.id".  A member of an array is that of its elements.  What no
- * path leads to never leaves the worker: neither "expect" nor an error sees
- * it.  The status is always kept.  One walk over the value, with the paths
- * that lead on: its cost is its size times the number of paths, which is
- * limited (sql/definition/agent.sql).
+ * "body.items.id".  For an array, a name means that member of each of its
+ * elements.  A part that no path names never leaves the worker: neither
+ * "expect" nor an error sees it.  The status is always kept.  One walk over
+ * the value follows all paths at once: its cost is its size times the number
+ * of paths, which is limited (sql/definition/agent.sql).
  */
 #include "postgres.h"
 

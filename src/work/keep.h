@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: PostgreSQL */
-/*
- * keep.h: what is stored of an answer where the agent says so.
- */
+/* keep.h: stores only parts of an answer when the agent says so. */
 #ifndef SAS_WORK_KEEP_H
 #define SAS_WORK_KEEP_H
 
 #include "store/store.h"
 
-/* Of an output, what the agent lets be stored; the output itself where it says nothing of that. */
+/*
+ * The parts of an output that the agent lets be stored; the whole output if
+ * the agent does not say.
+ */
 extern Jsonb *sas_work_keep(const SasStoredAgent *agent, Jsonb *output);
 
 /* Does the agent say which parts are stored? */

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: PostgreSQL */
 /*
- * late.c: what the looks of a tick found that nobody announced; see late.h.
+ * late.c: judges whether work that a tick found had been announced; see
+ * late.h.
  *
  * The looks of a tick, and what they found, stay in this process until the
- * tick ends. A count that has changed by then acquits a look: its commit was
- * visible a moment before it was announced.
+ * tick ends.  When the count has changed by then, a look is not blamed: its
+ * commit was visible a moment before it was announced.
  */
 #include "postgres.h"
 
@@ -14,7 +15,7 @@
 #include "work/late.h"
 
 #define SAS_LATE_US 1000000
-/* more unprompted looks in one tick are not judged */
+/* the most unprompted looks of one tick that are judged */
 #define SAS_LATE_LOOKS 512
 
 typedef struct SasLateLook
@@ -33,7 +34,7 @@ static const char *const late_names[SAS_LATE_KINDS] = {"step", "message", "lease
 
 static SasLateLook late_looks[SAS_LATE_LOOKS];
 static int	late_n_looks = 0;
-static bool late_excused = false;	/* the last tick failed: its look may have used up a wake-up */
+static bool late_excused = false;	/* the last tick failed: it may have used up a wake-up */
 
 int
 sas_work_late_by_name(const char *name)
@@ -47,7 +48,7 @@ sas_work_late_by_name(const char *name)
 void
 sas_work_late_look(SasLateKind kind, int n, uint32 (*count) (int n), uint32 seen, TimestampTz known_from)
 {
-	/* the loop has no earlier look to compare with */
+	/* the first tick has no earlier look to compare with */
 	if (sas_base_last_tick == 0 || late_excused || late_n_looks == SAS_LATE_LOOKS)
 		return;
 	late_looks[late_n_looks++] = (SasLateLook) {kind, n, count, seen, known_from, 0, DT_NOEND, ""};

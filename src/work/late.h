@@ -33,19 +33,23 @@ typedef enum SasLateKind
 #define SAS_LATE_KINDS (SAS_LATE_WATCH + 1)
 
 /*
- * An unprompted look for work of that kind begins. count, seen: the count
- * that announces it, and its value before the look. What is due from
- * known_from on was seen by an earlier look; DT_NOEND: nothing was.
+ * An unprompted look for work of that kind begins.  count returns the count
+ * that announces such work; seen is its value before the look.  Rows that are
+ * due from known_from on were seen by an earlier look; DT_NOEND: none were.
  */
 extern void sas_work_late_look(SasLateKind kind, int n, uint32 (*count) (int n), uint32 seen, TimestampTz known_from);
 
 /*
- * What a look saw that was due in so many ms at the soonest; -1: nothing; 0: it left behind what was due at any
- * instant before. A moment is left for rounding.
+ * known_from after a look whose next row is due in that many ms; -1: it saw
+ * none; 0: it left rows behind, whenever they were due. A moment is added for
+ * rounding.
  */
 extern TimestampTz sas_work_late_known_from(int64 due_in_ms);
 
-/* A look has found such work; since: no later than it became visible. label NULL: the kind's own name. */
+/*
+ * A look has found work of that kind. since: a time no later than when it
+ * became visible. label NULL: the kind's own name.
+ */
 extern void sas_work_late_found(SasLateKind kind, int n, const char *label, TimestampTz since);
 
 /* The tick is over; done: its transactions have committed. */

@@ -8,14 +8,14 @@
 #include "utils/array.h"
 #include "utils/jsonb.h"
 
-/* What a claimed step has in the place of its function when middleware applies to it. */
+/* The function of a claimed step that middleware applies to. */
 #define SAS_THROUGH_MIDDLEWARE "_sas.through_middleware"
 
 /*
- * Calls each middleware as its own owner, and what they are around as the
- * owner of the run, whose rights hold now. in_worker: the session is its own
- * as well. The input and the result are told in middleware.c. The active
- * snapshot is the caller's own, and so is the GUC nest level.
+ * Calls each middleware as its own owner, and the step's function as the owner
+ * of the run, whose current rights count. in_worker: session_user becomes that
+ * role as well. The input and the result are described in middleware.c. The
+ * active snapshot is the caller's own, and so is the GUC nest level.
  */
 extern Jsonb *sas_work_through_middleware(Oid owner, Jsonb *input, bool in_worker, MemoryContext context);
 

@@ -22,7 +22,7 @@
 #define OAUTH_REQUESTS 64		/* at once; more wait for a second */
 #define OAUTH_ANSWER ((size_t) 256 * 1024)
 #define OAUTH_MAX 16384			/* bytes of a token */
-#define OAUTH_LIFE_S 3600.0		/* of one whose service does not say */
+#define OAUTH_LIFE_S 3600.0		/* of a token whose service does not say */
 #define OAUTH_EARLY_S 60.0		/* before its end it is renewed, or at nine tenths of its life */
 #define OAUTH_PAUSE_MS 1000.0	/* after a failure, doubled each time */
 #define OAUTH_MAX_PAUSE_MS 30000.0
@@ -37,8 +37,8 @@ typedef struct AccessToken
 	int64		got_us;
 	int64		renew_us;
 	int64		expires_us;
-	void	   *handle;			/* of the request; NULL: none is on its way */
-	char	   *why;			/* the last one failed; NULL: it did not */
+	void	   *handle;			/* of the request for a token; NULL: none is in flight */
+	char	   *why;			/* why the last request failed; NULL: it did not */
 	double		pause_ms;
 	int64		again_us;		/* no request before */
 	bool		news;
@@ -299,7 +299,10 @@ sas_work_token_refused(int agent_id, const char *token)
 
 /* ------------------------------------------------------------------- the answer */
 
-/* Is it one of the words of RFC 6749, section 5.2? Nothing else of the answer is told. */
+/*
+ * The error code of the answer, if it is one of RFC 6749, section 5.2. No
+ * other part of the answer is reported.
+ */
 static const char *
 oauth_error_word(Jsonb *answer)
 {
@@ -314,7 +317,7 @@ oauth_error_word(Jsonb *answer)
 	return NULL;
 }
 
-/* May it stand in a header? RFC 6750, section 2.1. */
+/* May the token stand in a header (RFC 6750, section 2.1)? */
 static bool
 oauth_is_usable(const char *token)
 {

@@ -17,7 +17,7 @@ typedef enum SasTokenState
 {
 	SAS_TOKEN_NONE,				/* the agent needs none */
 	SAS_TOKEN_READY,
-	SAS_TOKEN_COMES,			/* it was asked for: news tell that it is there, or that there is none */
+	SAS_TOKEN_COMES,			/* requested; next_news reports when it has come or has failed */
 	SAS_TOKEN_FAILED			/* there is none for now */
 } SasTokenState;
 

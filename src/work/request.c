@@ -423,7 +423,7 @@ sas_work_retry_policy(SasRetry *retry, Jsonb *of_agent, Jsonb *of_step)
 	}
 }
 
-/* The last of the listed pauses is that of all further attempts. */
+/* The last of the listed pauses is used for all further attempts. */
 static double
 work_request_listed_pause_ms(Jsonb *pauses, int attempt)
 {

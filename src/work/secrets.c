@@ -29,7 +29,10 @@ secrets_longest_first(const ListCell *a, const ListCell *b)
 	return len_a > len_b ? -1 : len_a < len_b;
 }
 
-/* What the second list has beyond the first, as its copies, behind the first; no more than that many. */
+/*
+ * Adds to the first list copies of those values of the second that it does not
+ * have, up to that length.
+ */
 static List *
 secrets_add(List *secrets, const List *more, int at_most)
 {

@@ -9,11 +9,11 @@
 #include "transport/transport.h"
 
 /*
- * Adds the signature to the headers of a call, in the current context: over
- * the body as it stands there, so it is the last thing before the call is
- * sent.  key: what names the message, the same in each attempt; NULL: it gets
- * a random name.  NULL when that went well or the agent does not sign, else
- * why not (a fragment without secrets).
+ * Adds the signature to the headers of a call, in the current context.  The
+ * signature covers the body, so this comes last before the call is sent.  key:
+ * identifies the message, the same in each attempt; NULL: a random one is
+ * made.  Returns NULL when that went well or the agent does not sign, else the
+ * reason (a fragment without secrets).
  */
 extern const char *sas_work_sign(SasCall *call, const SasStoredAgent *agent, const char *key);
 

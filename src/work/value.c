@@ -20,7 +20,7 @@
 #include "utils/json.h"
 #include "work/value.h"
 
-/* Fewer digits of base64 are not looked for. */
+/* Fewer digits of base64 than this are not searched for. */
 #define SAS_MIN_BASE64 6
 
 static void
@@ -42,7 +42,10 @@ value_hex_digit(char c)
 	return c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
 }
 
-/* How many bytes at p stand for this byte: itself, %xx, + for a space, or an escape of JSON; 0: they do not. */
+/*
+ * How many bytes at p stand for this byte, as itself, %xx, + for a space, or
+ * an escape of JSON; 0: they do not.
+ */
 static size_t
 value_stands_for(const char *p, const char *end, unsigned char byte)
 {
@@ -111,9 +114,10 @@ value_mask_hex(char *bytes, size_t len, const char *secret)
 }
 
 /*
- * Overwrites the secret within base64, wherever it begins in the text that
- * was encoded, in both alphabets.  Only the digits that no neighbour changes
- * are looked for; where they are few, they may stand for anything.
+ * Overwrites the secret within base64, at any offset in the encoded text and
+ * in both alphabets.  Only the digits that do not depend on neighbouring bytes
+ * are searched for; where there are few of them, they may be there by chance,
+ * and are left.
  */
 static void
 value_mask_base64(char *bytes, size_t len, const char *secret)

@@ -33,7 +33,7 @@ extern void sas_work_verdict_of_call(SasVerdict *verdict, SasFlight *flight, con
 /* A request that cannot be made or sent: why is a fragment without secrets. */
 extern void sas_work_verdict_of_request(SasVerdict *verdict, const SasFlight *flight, const char *title, const char *why);
 
-/* A function that was called; late: its time is over. */
+/* Judges a function that was called; late: it ended after its time limit. */
 extern void sas_work_verdict_of_function(SasVerdict *verdict, const SasClaimedFunction *step, const SasInvoked *invoked, bool late);
 
 /* The problem of a function whose argument cannot be made. */

@@ -6,9 +6,10 @@
 #define SAS_WORK_WIPE_H
 
 /*
- * What DISCARD ALL does, but for settings (rolled back) and plans (ours), in
- * transactions of its own.  An error leaves the rest for the next try; after
- * some errors in a row the worker ends, and another one has a new session.
+ * Does what DISCARD ALL does, except for settings (they are rolled back) and
+ * plans (they are ours), in transactions of its own.  After an error the rest
+ * is done at the next try; after several errors in a row the worker ends, and
+ * another one has a new session.
  */
 extern void sas_work_wipe_session(void);
 

@@ -37,7 +37,7 @@ typedef struct SasExclusion
 	int			pid;			/* of the session */
 } SasExclusion;
 
-/* The session ends it, whatever becomes of the database. */
+/* Only the session ends its exclusion, even if the database is dropped. */
 static bool
 exclusion_forget(void *entry)
 {
@@ -51,7 +51,7 @@ static SasSharedTable exclusion_table = {
 	.forget = exclusion_forget
 };
 
-/* Of this process: all, and those of all databases. */
+/* How many exclusions this process has, and how many of them are for all databases. */
 static int	exclusion_n_mine = 0;
 static int	exclusion_n_everywhere = 0;
 

@@ -55,7 +55,7 @@
 /* A table that a session holds is waited for in every tick: not each one is logged. */
 #define LOCK_LOG_US (60 * INT64CONST(1000000))
 
-/* Alarms that a sleep passes by: one is left of the last turn, one may come. */
+/* Alarms that do not end a sleep: one may be left of the last tick, one may come. */
 #define ALARMS_MAX 3
 
 /* Whatever a tick asks for: the machine's clock may jump. */
@@ -122,7 +122,7 @@ loop_interrupts(void)
 	QueryCancelPending = false;
 }
 
-/* ---------------------------------------------------------------- turns */
+/* ---------------------------------------------------------------- ticks */
 
 typedef enum SasTickEnd
 {
@@ -259,10 +259,10 @@ loop_is_woken(uint32 wake_count)
 }
 
 /*
- * A timeout that was disabled leaves the process its alarm, which sets the
- * latch when it is due. A turn for it would set the timer of the turn again,
- * and so on for ever. So a latch that is set without anything that asks for a
- * turn does not end a sleep; nor does one that the last turn left set.
+ * A timeout that was disabled still leaves the process an alarm, which sets
+ * the latch when it is due.  A tick because of it would set the timer of ticks
+ * again, and so on for ever.  So a latch that was set while nothing asks for a
+ * tick does not end a sleep; nor does a latch that the last tick left set.
  */
 static bool
 loop_is_alarm(const WaitEvent *event, uint32 wake_count)

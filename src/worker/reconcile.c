@@ -66,7 +66,7 @@ reconcile_again_at(int64 at_us)
 		reconcile_next_us = at_us;
 }
 
-/* ---------------------------------------------------------------- who left */
+/* ---------------------------------------------------------------- workers that have ended */
 
 /* After a failure the slot waits; after anything else it is filled again at once. */
 static void
@@ -131,7 +131,7 @@ reconcile_is_vacant(SasDatabase *database, SasWorkerSlot *slot, int actor, int i
 	return true;
 }
 
-/* ---------------------------------------------------------------- who comes */
+/* ---------------------------------------------------------------- workers to start */
 
 static bool
 reconcile_start_worker(SasDatabase *database, SasWorkerSlot *slot, int actor, int index)
@@ -236,7 +236,10 @@ reconcile_read_requests(void)
 		sas_worker_databases_probe_all();
 }
 
-/* A worker that does not end its turn: the supervisors of its database tell of it; if it is one of them, only the log does. */
+/*
+ * Logs a worker that does not end its tick, and wakes the supervisors of its
+ * database, which report it. If it is one of them, only the log has it.
+ */
 static void
 reconcile_note_stall(SasWorkerSlot *slot)
 {
@@ -305,7 +308,7 @@ reconcile_is_wanted(SasDatabase *database, int actor, int index)
 	for (int i = 0; i <= index; i++)
 	{
 		const SasSlot *worker = sas_worker_databases_slot(database, actor, i)->registered;
-		/* one that has ended takes nobody's place any more */
+		/* a worker that has ended no longer occupies a place */
 		bool		long_call = worker != NULL && worker->state == SAS_SLOT_RUNNING && worker->long_call;
 
 		if (i == index && long_call)
@@ -315,7 +318,10 @@ reconcile_is_wanted(SasDatabase *database, int actor, int index)
 	return free_ones < wanted;
 }
 
-/* A worker that is not wanted. Where it takes nobody's place, it need not leave at once. */
+/*
+ * Handles a worker that is no longer wanted. If it occupies no place that
+ * another one needs, it need not leave at once.
+ */
 static void
 reconcile_let_go(SasDatabase *database, SasWorkerSlot *slot, int actor, int index)
 {
@@ -393,7 +399,10 @@ reconcile_slot(SasDatabase *database, int actor, int index)
 	}
 	else if (!wanted && slot->registered != NULL && slot->registered->state == SAS_SLOT_RUNNING)
 		reconcile_let_go(database, slot, actor, index);
-	/* it is asked to leave when it has started, which it tells nobody */
+	/*
+	 * a starting worker is asked to leave once it runs; it does not announce
+	 * that, so the launcher looks again
+	 */
 	else if (!wanted && slot->registered != NULL && slot->registered->state == SAS_SLOT_STARTING)
 		reconcile_again_at(reconcile_now_us + STARTING_PAUSE_MS * INT64CONST(1000));
 	return missing;

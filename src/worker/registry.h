@@ -48,16 +48,16 @@ typedef struct SasSlot
 	TimestampTz last_activity_at;
 	int64		invocation;		/* the task or step that it calls a function for (base/peers.h); 0: none */
 	int64		invocation_until_us; /* when that should be over, monotonic */
-	int64		turn_since_us;	/* monotonic; 0: it is between two turns */
-	char		user_code[SAS_USER_CODE_LEN];	/* whose call the turn waits for; empty: none's */
+	int64		turn_since_us;	/* begin of its tick, monotonic; 0: it is between two ticks */
+	char		user_code[SAS_USER_CODE_LEN];	/* the code of users that the tick waits for; empty: none */
 	bool		long_call;		/* for more than a second */
 	bool		dismissed;
 	int64		interrupted;	/* the one for which it was interrupted last; 0: none */
 	int64		interrupted_until_us; /* when that should be over, then */
 	bool		unwritten;		/* has replies that it has not written yet */
 	bool		end_now;		/* its next SIGTERM is no planned stop */
-	Oid			function_owner; /* whose functions it calls now; InvalidOid: nobody's */
-	bool		waits_for_owner;	/* it has left steps of an owner whose functions run on as many workers as may */
+	Oid			function_owner; /* the role whose functions it calls now; InvalidOid: none */
+	bool		waits_for_owner;	/* it has skipped steps of an owner who has all the workers allowed */
 } SasSlot;
 
 typedef struct SasLauncherState

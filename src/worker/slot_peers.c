@@ -87,8 +87,8 @@ slot_peers_invocation(int64 task, int64 until_us)
 }
 
 /*
- * The worker may end that invocation while this looks: then the cancel comes
- * too late, and the worker finds that it was not meant.
+ * The worker may end that invocation meanwhile: then the cancel comes too
+ * late, and the worker finds that it was not meant.
  */
 static void
 slot_peers_interrupt(int64 task)
@@ -111,7 +111,7 @@ slot_peers_interrupt(int64 task)
 		kill(pid, SIGINT);
 	}
 	LWLockRelease(&sas_worker_shmem->lock);
-	/* it ends the worker when the time is over */
+	/* the supervisor ends the worker when that time is over */
 	if (pid != 0)
 		sas_wake_actor(MyDatabaseId, SAS_SUPERVISOR);
 }
@@ -233,7 +233,10 @@ slot_peers_other_owners(Oid *owners, int max)
 	return n;
 }
 
-/* A full barrier: who sees no flag reads the clock earlier than this worker does next. */
+/*
+ * With a full barrier: a process that does not see the flag has read the clock
+ * earlier than this worker will read it.
+ */
 static void
 slot_peers_set_unwritten(bool unwritten)
 {

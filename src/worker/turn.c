@@ -1,18 +1,19 @@
 /* SPDX-License-Identifier: PostgreSQL */
 /*
- * turn.c: timers over one turn of a worker.
+ * turn.c: timers over one turn of a worker's loop, which is a tick.
  *
- * A turn takes milliseconds. One of ten seconds is a fault that an operator
- * must know of: a timer of the worker itself wakes the launcher, which wakes
- * the supervisors. A process that is stopped wakes nobody; the leader finds
- * it when it checks the conditions of the server.
+ * A tick takes milliseconds.  A tick of ten seconds is a fault that an
+ * operator must know of: a timer of the worker itself wakes the launcher,
+ * which wakes the supervisors.  A process that was stopped (SIGSTOP) wakes
+ * nobody; the leading supervisor finds it when it checks the conditions of the
+ * server.
  *
- * Code of users has a limit of its own, and may take long. A second timer
- * tells the launcher of a call that takes more than a second, and the launcher starts
- * another function worker for the short ones.
+ * Code of users has a limit of its own, and may take long.  A second timer
+ * tells the launcher of a call that takes more than a second, and the launcher
+ * starts another function worker for the short calls.
  *
- * The slot is written without the lock: only this process writes these
- * fields, and readers can do with an old value.
+ * The slot is written without the lock: only this process writes these fields,
+ * and readers can use an old value.
  */
 #include "postgres.h"
 
@@ -92,7 +93,7 @@ sas_worker_turn_user_code(const char *what)
 		return;
 	}
 	disable_timeout(turn_long_call, false);
-	/* the turn goes on from here */
+	/* the time of the tick is counted from here */
 	slot->turn_since_us = sas_base_clock_monotonic_us();
 	slot->user_code[0] = '\0';
 	if (slot->long_call)

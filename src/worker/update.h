@@ -10,8 +10,8 @@
 
 typedef struct SasUpdate
 {
-	char	   *from;			/* NULL: the statement is another one */
-	const char *to;				/* NULL: what the control file says */
+	char	   *from;			/* NULL: the statement is not such an update */
+	const char *to;				/* NULL: the version in the control file */
 	ErrorContextCallback callback;
 } SasUpdate;
 
