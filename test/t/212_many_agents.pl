@@ -97,7 +97,7 @@ foreach my $workers (1, 2)
 
 $session->query("SELECT * FROM sas.watch('lines', 'a')");
 my $host = SasSession->new($node);
-my ($host_id) = $host->query("SELECT sas.register_node('host', 10, '{tailer}')") =~ /(\d+)/;
+my ($host_id) = $host->query("SELECT sas.register_node('host', 10, '{tailer}', lease => '1 h')") =~ /(\d+)/;
 my $held = '';
 ok( wait_until(
 		sub {
