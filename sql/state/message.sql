@@ -27,7 +27,9 @@ BEGIN
                    ORDER BY d.due_at OFFSET $4 LIMIT 1) THEN
         RETURN QUERY
         SELECT d.ctid, d.run_id FROM _sas.message d
-        WHERE d.actor = $1 AND d.due_at >= $2 AND d.due_at <= $3 ORDER BY d.due_at
+        WHERE d.actor = $1 AND d.due_at >= $2 AND d.due_at <= $3
+        -- other messages may have come meanwhile, so the limit counts here, too
+        ORDER BY d.due_at, d.run_id, d.step_no, d.element
         LIMIT $4 FOR UPDATE SKIP LOCKED;
         RETURN;
     END IF;
@@ -95,8 +97,9 @@ BEGIN
 END $$;
 
 -- _sas.set_aside(whose, ctids, held_runs, now): defers those of these messages whose runs other
--- transactions have locked. If the holder has ended meanwhile, or there is no room to note it, the message
--- is due again in a moment.
+-- transactions have locked, and what was stored together with them, beyond the limit of this tick: elements
+-- of a map begin in their order. If the holder has ended meanwhile, or there is no room to note it, the
+-- message is due again in a moment.
 -- Writes: message.
 CREATE FUNCTION _sas.set_aside(whose "char", ctids tid[], held_runs bigint[], now timestamptz) RETURNS void
 LANGUAGE plpgsql AS $$
@@ -108,7 +111,13 @@ BEGIN
     SET due_at = CASE WHEN d.kind = 'young' THEN now + _sas.hold_pause(d.run_id)
                       WHEN d.run_id = ANY (awaited) THEN net
                       ELSE now + interval '20 ms' END
-    WHERE d.ctid = ANY (ctids) AND d.run_id = ANY (held_runs)
+    WHERE d.ctid = ANY (ARRAY(
+        SELECT m.ctid
+        FROM (SELECT DISTINCT t.due_at, t.run_id FROM _sas.message t
+              WHERE t.ctid = ANY (ctids) AND t.run_id = ANY (held_runs)) t
+        JOIN _sas.message m ON m.actor = whose AND m.due_at = t.due_at AND m.run_id = t.run_id
+        -- the holder may delete some of them: they wait for nothing
+        FOR UPDATE OF m SKIP LOCKED))
       AND EXISTS (SELECT FROM _sas.run r WHERE r.run_id = d.run_id);
 END $$;
 

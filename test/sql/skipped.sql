@@ -137,3 +137,18 @@ SELECT changed FROM sas.resume(7);
 SELECT t.work();
 SELECT refused FROM sas.retry(7, 'b');
 SELECT * FROM t.left_over();
+
+-- so does what is ready in a paused run
+SELECT run_id AS run FROM sas.submit('late') \gset
+SELECT t.claim();
+SELECT changed FROM sas.pause(:run);
+SELECT t.answer('a');
+SELECT step, changed FROM sas.skip(:run, 'b');
+SELECT t.brief(:run);
+SELECT step, state FROM sas.steps WHERE run_id = :run AND state = 'ready';
+SELECT step, changed FROM sas.retry(:run, 'b');
+SELECT t.brief(:run);
+SELECT sas.signal(:run, 'go') \g /dev/null
+SELECT t.work();
+SELECT t.brief(:run);
+SELECT * FROM t.left_over();

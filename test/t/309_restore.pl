@@ -36,7 +36,7 @@ define($node, 'timer', { steps => { a => { wait => { for => '5 s' } } } });
 define($node, 'ready', { steps => { a => { agent => 'closed', call => { path => '/ready' } } } });
 define($node, 'held', { steps => { a => { agent => 'remote', call => { path => '/hangs' }, complete_in => '3 s', recovery => { initial => '100 ms' } } } });
 define($node, 'signal', { steps => { a => { wait => { signal => 'go' } } } });
-submit($node, $_, {}, key => 'old') foreach qw(timer ready held signal);
+submit($node, $_, {}, key => 'old') foreach qw(ready held signal);
 my $limits = q{SELECT string_agg(concat_ws(' ', role, name, value), ', ' ORDER BY role, name) FROM sas.limits WHERE role = 'limited' OR role IS NULL};
 my $limited = $node->safe_psql('postgres', $limits);
 $node->safe_psql('postgres', q{
@@ -50,9 +50,14 @@ my $grants = $node->safe_psql('postgres', $granted);
 $node->safe_psql('postgres', q{SELECT FROM sas.watch('ticks', 'k')});
 $service->wait_for_requests('hangs', 1);
 wait_for($node, q{SELECT count(*) > 0 FROM shop.tick});
+# a start that nobody can see to before the dump is made; it is overdue when the dump is restored
+my @schedulers = worker_pids($node, 'scheduler');
+kill('STOP', @schedulers);
+$node->safe_psql('postgres', q{SELECT sas.submit('timer', key => 'old', start_at => now() + interval '1 s')});
 IPC::Run::run([ 'pg_dump', '-d', $node->connstr('postgres') ], '>', \my $dump) or die 'pg_dump failed';
+kill('CONT', @schedulers);
 
-# a big one: it takes so long that what was due is overdue, before the runs are loaded
+# a big one: what is due is there before the runs are loaded
 $dump =~ s/^(COPY _sas[.]reply )/SELECT pg_catalog.pg_advisory_lock(4711);\n$1/m or die 'no such table';
 $dump =~ s/^\\(un)?restrict .*$//mg;
 
