@@ -55,7 +55,7 @@ FROM (VALUES
         sas.pause_queue(text); sas.resume_queue(text); sas.rebalance();
         sas.purge(interval, text[], text, int)'),
     ('verb', 'admin', '
-        sas.create_queue(text, int); sas.alter_queue(text, int); sas.drop_queue(text);
+        sas.create_queue(text, int, text, int); sas.alter_queue(text, int); sas.drop_queue(text);
         sas.create_agent(text, text, text, jsonb, int, text, interval, jsonb, jsonb, jsonb);
         sas.alter_agent(text, text, text, jsonb, int, text, interval, jsonb, jsonb, jsonb, boolean, text[]);
         sas.drop_agent(text); sas.grant_agent(text, regrole, text[], text[]); sas.revoke_agent(text, regrole);

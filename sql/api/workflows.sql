@@ -71,7 +71,8 @@ COMMENT ON FUNCTION sas.drop_middleware IS
     'are submitted, from then on.';
 
 -- queues
-CREATE FUNCTION sas.create_queue(name text, max_running int) RETURNS void
+CREATE FUNCTION sas.create_queue(name text, max_running int, key text DEFAULT NULL,
+                                 per_key int DEFAULT NULL) RETURNS void
 LANGUAGE C AS 'MODULE_PATHNAME', 'sas_api_verb';
 COMMENT ON FUNCTION sas.create_queue IS
     'Creates a queue, or sets the limit of the queue of that name: how many of its steps may be claimed at '

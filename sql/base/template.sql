@@ -159,6 +159,17 @@ BEGIN ATOMIC
                ELSE 'no error is stored' END;
 END;
 
+-- _sas.doubt_told(run_id, step, element): how an operator settles a call in doubt that the service answers
+-- with a refusal, as alerts and explain end. element null: of all elements.
+CREATE FUNCTION _sas.doubt_told(run_id bigint, step text, element int) RETURNS text
+LANGUAGE sql IMMUTABLE PARALLEL SAFE
+BEGIN ATOMIC
+    SELECT format('; an earlier attempt may have been carried out: if it was, '
+                  'sas.force_complete(%1$s, %2$L, ...), if not, sas.retry(%1$s, %3$L, new_key => true)',
+                  run_id,
+                  step || coalesce('[' || nullif(element, 0) || ']', ''), step);
+END;
+
 -- _sas.filled_request(template, root, input): the request of a call with its templates filled in, or what
 -- is wrong with them. input: sent instead of its body, form or text; null: these are sent.
 CREATE FUNCTION _sas.filled_request(template jsonb, root jsonb, input jsonb)

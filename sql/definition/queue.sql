@@ -48,32 +48,78 @@ BEGIN
     END IF;
 END $$;
 
--- _sas.record_queue(caller, act, name, old, new): records a change of a queue, with its limit before and
--- after; null: the queue does not exist.
-CREATE FUNCTION _sas.record_queue(caller oid, act text, name text, old int, new int) RETURNS void
+-- _sas.check_queue_key(key, per_key): key null: there is none.
+CREATE FUNCTION _sas.check_queue_key(key text, per_key int) RETURNS void
+LANGUAGE plpgsql AS $$
+DECLARE
+    r record;
+BEGIN
+    IF key IS NULL AND per_key IS NOT NULL THEN
+        RAISE EXCEPTION 'per_key needs a key'
+            USING ERRCODE = 'invalid_parameter_value', DETAIL = 'At /per_key.',
+                HINT = 'Give a key, such as ''{{run.owner}}'': per_key steps with the same key run at once.';
+    ELSIF per_key NOT BETWEEN 1 AND 1000000 THEN
+        RAISE EXCEPTION 'per_key % is not between 1 and 1000000', per_key
+            USING ERRCODE = 'invalid_parameter_value', DETAIL = 'At /per_key.',
+                HINT = 'It is the number of steps with the same key that may run at once.';
+    END IF;
+    FOR r IN SELECT * FROM _sas.references(to_jsonb(key)) LOOP
+        IF r.problem IS NOT NULL THEN
+            PERFORM _sas.raise(ROW('/key', r.problem,
+                                   coalesce(r.hint, 'Write a template, such as "{{run.owner}}".'),
+                                   CASE WHEN r.hint IS NULL THEN '42601' ELSE '0A000' END)::_sas.problem);
+        ELSIF r.root NOT IN ('input', 'run', 'item', 'index') OR r.root = 'run' AND NOT coalesce(
+            r.member IN ('owner', 'id', 'key', 'labels', 'created_at', 'deadline', 'schedule',
+                         'scheduled_at'), false) THEN
+            PERFORM _sas.raise(ROW('/key', format('"%s" is not known of a step that waits', r.path),
+                                   'A reference here begins with input, item or index, or is run.owner, '
+                                   'run.id, run.key, run.labels, run.created_at, run.deadline, run.schedule '
+                                   'or run.scheduled_at.', '42P10')::_sas.problem);
+        END IF;
+    END LOOP;
+END $$;
+
+-- _sas.record_queue(caller, act, old, new): the limits of a queue before and after; null: no queue.
+CREATE FUNCTION _sas.record_queue(caller oid, act text, old _sas.queue, new _sas.queue) RETURNS void
 LANGUAGE sql AS $$
-    SELECT _sas.record_change(caller, act, jsonb_build_object('queue', name),
-                              CASE WHEN old IS NOT NULL THEN jsonb_build_object('max_running', old) END,
-                              CASE WHEN new IS NOT NULL THEN jsonb_build_object('max_running', new) END)
+    SELECT _sas.record_change(caller, act, jsonb_build_object('queue', coalesce(new.name, old.name)),
+                              _sas.queue_limits(old), _sas.queue_limits(new))
 $$;
 
-CREATE FUNCTION _sas.create_queue_as(caller oid, name text, max_running int) RETURNS void
+-- _sas.queue_limits(q): as history shows them; null: no queue.
+CREATE FUNCTION _sas.queue_limits(q _sas.queue) RETURNS jsonb
+LANGUAGE sql IMMUTABLE AS $$
+    SELECT jsonb_strip_nulls(jsonb_build_object('max_running', q.max_running, 'key', q.key,
+                                                'per_key', q.per_key))
+    WHERE q.queue_id IS NOT NULL
+$$;
+
+CREATE FUNCTION _sas.create_queue_as(caller oid, name text, max_running int, key text, per_key int)
+RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_column
 DECLARE
     p _sas.problem;
-    old int;
+    old _sas.queue;
+    new _sas.queue;
 BEGIN
     FOR p IN SELECT * FROM _sas.check_name($2, '/name') LOOP
         PERFORM _sas.raise(p);
     END LOOP;
     PERFORM _sas.check_max_running($3);
-    SELECT q.max_running INTO old FROM _sas.queue q WHERE q.name = $2 AND q.dropped_at IS NULL
-    FOR NO KEY UPDATE;
-    INSERT INTO _sas.queue (name, max_running, created_at) VALUES ($2, $3, sas.now())
-    ON CONFLICT (name) WHERE dropped_at IS NULL DO UPDATE SET max_running = EXCLUDED.max_running;
+    PERFORM _sas.check_queue_key($4, $5);
+    SELECT q.* INTO old FROM _sas.queue q WHERE q.name = $2 AND q.dropped_at IS NULL FOR NO KEY UPDATE;
+    INSERT INTO _sas.queue AS q (name, max_running, key, per_key, created_at)
+    VALUES ($2, $3, $4, CASE WHEN $4 IS NOT NULL THEN coalesce($5, 1) END, sas.now())
+    ON CONFLICT (name) WHERE dropped_at IS NULL DO UPDATE
+        SET max_running = EXCLUDED.max_running, key = EXCLUDED.key, per_key = EXCLUDED.per_key
+    RETURNING q.* INTO new;
+    IF (old.key, old.per_key) IS DISTINCT FROM (new.key, new.per_key) THEN
+        -- what is parked gets its key anew, also what a scheduler parks at this moment
+        INSERT INTO _sas.freed_key (queue_id) VALUES (new.queue_id);
+    END IF;
     PERFORM _sas.wake('{}', true, false, '{}');
-    PERFORM _sas.record_queue(caller, 'create_queue', $2, old, $3);
+    PERFORM _sas.record_queue(caller, 'create_queue', old, new);
 END $$;
 
 CREATE FUNCTION _sas.alter_queue_as(caller oid, name text, max_running int) RETURNS void
@@ -81,11 +127,12 @@ LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_column
 DECLARE
     u _sas.queue := _sas.live_queue(name);
+    changed _sas.queue;
 BEGIN
     PERFORM _sas.check_max_running($3);
-    UPDATE _sas.queue q SET max_running = $3 WHERE q.queue_id = u.queue_id;
+    UPDATE _sas.queue q SET max_running = $3 WHERE q.queue_id = u.queue_id RETURNING q.* INTO changed;
     PERFORM _sas.wake('{}', true, false, '{}');
-    PERFORM _sas.record_queue(caller, 'alter_queue', u.name, u.max_running, $3);
+    PERFORM _sas.record_queue(caller, 'alter_queue', u, changed);
 END $$;
 
 CREATE FUNCTION _sas.pause_queue_as(caller oid, name text) RETURNS boolean
@@ -146,5 +193,6 @@ BEGIN
                 HINT = 'Change or drop the workflow first, and let its runs end.';
     END IF;
     UPDATE _sas.queue q SET dropped_at = sas.now() WHERE q.queue_id = u.queue_id;
-    PERFORM _sas.record_queue(caller, 'drop_queue', u.name, u.max_running, NULL);
+    DELETE FROM _sas.parked_step k WHERE k.queue_id = u.queue_id;
+    PERFORM _sas.record_queue(caller, 'drop_queue', u, NULL);
 END $$;

@@ -48,19 +48,57 @@ END $$;
 
 -- _sas.free_slots(run_ids): deletes the queue slots of those steps of these runs that are neither let out
 -- nor claimed any more.
--- Caller: after it has moved the steps. Writes: queue_slot. Wakes: the scheduler.
+-- Caller: after it has moved the steps. Writes: queue_slot, freed_key. Wakes: the scheduler.
 CREATE FUNCTION _sas.free_slots(run_ids bigint[]) RETURNS void
 LANGUAGE plpgsql AS $$
+DECLARE
+    freed int;
 BEGIN
-    DELETE FROM _sas.queue_slot p
-    WHERE p.run_id = ANY (run_ids)
-      AND NOT EXISTS (SELECT FROM _sas.ready q WHERE q.run_id = p.run_id AND q.step_no = p.step_no
-                      AND q.element = p.element AND q.lane >= 0)
-      AND NOT EXISTS (SELECT FROM _sas.step s WHERE s.run_id = p.run_id AND s.step_no = p.step_no
-                      AND s.element = p.element AND s.request_id IS NOT NULL);
-    IF FOUND THEN
+    WITH gone AS (
+        DELETE FROM _sas.queue_slot p
+        WHERE p.run_id = ANY (run_ids)
+          AND NOT EXISTS (SELECT FROM _sas.ready q WHERE q.run_id = p.run_id AND q.step_no = p.step_no
+                          AND q.element = p.element AND q.lane >= 0)
+          AND NOT EXISTS (SELECT FROM _sas.step s WHERE s.run_id = p.run_id AND s.step_no = p.step_no
+                          AND s.element = p.element AND s.request_id IS NOT NULL)
+        RETURNING p.queue_id, p.key),
+    told AS (
+        INSERT INTO _sas.freed_key (queue_id, key)
+        SELECT DISTINCT g.queue_id, g.key FROM gone g WHERE g.key IS NOT NULL)
+    SELECT count(*) INTO freed FROM gone;
+    IF freed > 0 THEN
         PERFORM _sas.wake('{}', true, false, '{}');
     END IF;
+END $$;
+
+-- _sas.take_back_slots(): steps of paused queues that no worker has claimed give their slots back and wait in
+-- their queue again. Returns how many.
+-- Writes: ready, queue_slot, freed_key.
+CREATE FUNCTION _sas.take_back_slots() RETURNS int
+LANGUAGE plpgsql AS $$
+DECLARE
+    back_now int;
+BEGIN
+    WITH back AS (
+        SELECT q.run_id, q.step_no, q.element, p.queue_id
+        FROM _sas.queue u
+        JOIN _sas.queue_slot p ON p.queue_id = u.queue_id
+        CROSS JOIN LATERAL (SELECT x.run_id, x.step_no, x.element FROM _sas.ready x
+                            WHERE x.run_id = p.run_id AND x.step_no = p.step_no AND x.element = p.element
+                                AND x.lane >= 0 FOR UPDATE SKIP LOCKED) q
+        WHERE u.paused_at IS NOT NULL),
+    moved AS (
+        UPDATE _sas.ready q SET lane = -b.queue_id FROM back b
+        WHERE q.run_id = b.run_id AND q.step_no = b.step_no AND q.element = b.element),
+    gone AS (
+        DELETE FROM _sas.queue_slot p USING back b WHERE p.run_id = b.run_id AND p.step_no = b.step_no
+            AND p.element = b.element
+        RETURNING p.queue_id, p.key),
+    told AS (
+        INSERT INTO _sas.freed_key (queue_id, key)
+        SELECT DISTINCT g.queue_id, g.key FROM gone g WHERE g.key IS NOT NULL)
+    SELECT count(*) INTO back_now FROM gone;
+    RETURN back_now;
 END $$;
 
 -- _sas.give_queue_slots(quantity): lets steps out of queues that have free slots, at most quantity of each
@@ -87,23 +125,10 @@ BEGIN
         RETURN NULL;
     END IF;
 
-    WITH back AS (
-        SELECT q.run_id, q.step_no, q.element, p.queue_id
-        FROM _sas.queue u
-        JOIN _sas.queue_slot p ON p.queue_id = u.queue_id
-        CROSS JOIN LATERAL (SELECT x.run_id, x.step_no, x.element FROM _sas.ready x
-                            WHERE x.run_id = p.run_id AND x.step_no = p.step_no AND x.element = p.element
-                                AND x.lane >= 0 FOR UPDATE SKIP LOCKED) q
-        WHERE u.paused_at IS NOT NULL),
-    moved AS (
-        UPDATE _sas.ready q SET lane = -b.queue_id FROM back b
-        WHERE q.run_id = b.run_id AND q.step_no = b.step_no AND q.element = b.element)
-    DELETE FROM _sas.queue_slot p USING back b WHERE p.run_id = b.run_id AND p.step_no = b.step_no
-        AND p.element = b.element;
-    GET DIAGNOSTICS back_now = ROW_COUNT;
-
+    back_now := _sas.take_back_slots() + _sas.return_parked($1);
     SELECT coalesce(array_agg(-u.queue_id), '{}'),
-        coalesce(array_agg(least($1, u.max_running - taken.n)), '{}')
+        -- of a queue with a key, what has no room under it is passed by
+        coalesce(array_agg(CASE WHEN u.key IS NULL THEN least($1, u.max_running - taken.n) ELSE $1 END), '{}')
     INTO lanes, rooms
     FROM _sas.queue u
     CROSS JOIN LATERAL (SELECT count(*)::int AS n FROM _sas.queue_slot p
@@ -134,9 +159,10 @@ BEGIN
 END $$;
 
 -- _sas.let_out(free): moves these steps of queues to the lane of their agent, or of functions, and stores
--- their slots. Returns how many.
--- Caller: holds the locks of these rows. Writes: ready, queue_slot. Wakes: workers that can claim the
--- steps.
+-- their slots; those for whose key there is no room wait in the key lane of their queue. Returns how many it
+-- moved.
+-- Caller: holds the locks of these rows. Writes: ready, queue_slot, parked_step. Wakes: workers that can
+-- claim the steps.
 CREATE FUNCTION _sas.let_out(free _sas.ready[]) RETURNS int
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -144,17 +170,22 @@ DECLARE
     out_now int;
 BEGIN
     WITH moved AS (
-        UPDATE _sas.ready q SET lane = _sas.lane_now(o.run_id, o.step_no, o.element, o.undo, w.lane)
-        FROM unnest(free) o
-        JOIN _sas.run r ON r.run_id = o.run_id
-        JOIN _sas.workflow_step w ON w.version_id = r.version_id AND w.step_no = o.step_no AND w.undo = o.undo
+        UPDATE _sas.ready q
+        SET lane = CASE WHEN o.parks THEN _sas.key_lane(o.queue_id)
+                        ELSE _sas.lane_now(o.run_id, o.step_no, o.element, o.undo, o.lane) END
+        FROM _sas.under_keys(free) o
         WHERE q.run_id = o.run_id AND q.step_no = o.step_no AND q.element = o.element
-          AND q.lane = o.lane
-        RETURNING q.lane, q.run_id, q.step_no, q.element, -o.lane AS queue_id),
+          AND q.lane = -o.queue_id
+        RETURNING q.lane, q.run_id, q.step_no, q.element, q.rank, o.queue_id, o.key, o.parks),
     placed AS (
-        INSERT INTO _sas.queue_slot (run_id, step_no, element, queue_id)
-        SELECT m.run_id, m.step_no, m.element, m.queue_id FROM moved m)
-    SELECT array_agg(DISTINCT m.lane), count(*) INTO lanes, out_now FROM moved m;
+        INSERT INTO _sas.queue_slot (run_id, step_no, element, queue_id, key)
+        SELECT m.run_id, m.step_no, m.element, m.queue_id, m.key FROM moved m WHERE NOT m.parks),
+    parked AS (
+        INSERT INTO _sas.parked_step AS p (run_id, step_no, element, queue_id, key, rank)
+        SELECT m.run_id, m.step_no, m.element, m.queue_id, m.key, m.rank FROM moved m WHERE m.parks
+        ON CONFLICT (run_id, step_no, element) DO UPDATE
+            SET queue_id = EXCLUDED.queue_id, key = EXCLUDED.key, rank = EXCLUDED.rank)
+    SELECT array_agg(DISTINCT m.lane) FILTER (WHERE NOT m.parks), count(*) INTO lanes, out_now FROM moved m;
     PERFORM _sas.wake(_sas.notify_outside(lanes), false, false, '{}') WHERE lanes IS NOT NULL;
     RETURN out_now;
 END $$;

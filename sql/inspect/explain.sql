@@ -133,6 +133,10 @@ BEGIN ATOMIC
             SELECT a.in_flight || ' of ' || a.max_in_flight FROM sas.agents a WHERE a.name = what))
         WHEN 'queue' THEN format('all places of queue "%s" are taken: %s', what, (
             SELECT q.running || ' of ' || q.max_running FROM sas.queues q WHERE q.name = what))
+        WHEN 'queue_key' THEN (
+            SELECT format('queue "%s" runs at most %s of its steps with the same key (%s) at once', what,
+                          q.per_key, q.key)
+            FROM sas.queues q WHERE q.name = what)
         ELSE format('functions of role "%s" run on as many workers as may: %s (limit function_workers)',
                     what, (SELECT l.used || ' of ' || l.value FROM sas.limits l
                            WHERE l.role = what AND l.name = 'function_workers')) END;
@@ -175,13 +179,13 @@ END;
 CREATE FUNCTION _sas.cause(kind text, what text, until timestamptz, now timestamptz) RETURNS text
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp
 BEGIN ATOMIC
-    SELECT CASE kind
+    SELECT CASE WHEN kind IN ('slot', 'function_workers', 'queue', 'queue_key')
+        THEN _sas.all_taken(kind, what) ELSE CASE kind
         WHEN 'steps' THEN coalesce('other steps come before it: ' || what, 'all other steps come before it')
         WHEN 'breaker' THEN format(
             'the breaker of agent "%s" is %s; sas.reset_agent(%L) lets a call through now', what,
             coalesce('open until ' || _sas.instant(until, now),
                      'half-open, until the next call has shown whether the service is back'), what)
-        WHEN 'slot' THEN _sas.all_taken(kind, what)
         WHEN 'rate' THEN format('the rate limit of agent "%s" (%s) lets none through just now', what, (
             SELECT a.rate_limit FROM sas.agents a WHERE a.name = what))
         WHEN 'agent_disabled' THEN format(
@@ -197,8 +201,6 @@ BEGIN ATOMIC
             WHEN EXISTS (SELECT FROM sas.workers w WHERE w.actor = 'function')
             THEN 'function workers take what is ready as soon as they are free'
             ELSE _sas.no_worker('no function worker runs', 'sas.function_workers') END
-        WHEN 'function_workers' THEN _sas.all_taken(kind, what)
-        WHEN 'queue' THEN _sas.all_taken(kind, what)
         WHEN 'queue_paused' THEN format(
             'queue "%s" is paused; sas.resume_queue(%L) releases its steps', what, what)
         WHEN 'workflow_paused' THEN format(
@@ -234,7 +236,7 @@ BEGIN ATOMIC
         WHEN 'fallback' THEN format('fallback "%s" runs instead of the step', what)
         WHEN 'undo' THEN 'others are undone before it'
         WHEN 'resume' THEN format('the run was paused by %s', what)
-        ELSE kind END;
+        ELSE kind END END;
 END;
 
 -- _sas.open_run_ids(): the runs that have not stopped and that the current user may see. Its condition uses
@@ -336,14 +338,14 @@ LANGUAGE sql STABLE
 BEGIN ATOMIC
     WITH step AS MATERIALIZED (
         SELECT s.step, s.position, s.element, s.state, s.run_state, s.waiting_kind, s.waiting_on,
-               s.waiting_until, s.waiting_since, s.locked_by, s.failure_count, s.asks, s.error
+               s.waiting_until, s.waiting_since, s.locked_by, s.failure_count, s.asks, s.error, s.in_doubt
         FROM sas.steps s WHERE s.run_id = $1),
     part AS (
         SELECT s.step, s.waiting_kind, s.waiting_on, s.state = 'compensating' AS undo,
                min(s.position) AS position, min(s.waiting_until) AS until, min(s.waiting_since) AS since,
-               coalesce(array_agg(s.element ORDER BY s.element) FILTER (WHERE s.element IS NOT NULL),
-                        '{}') AS elements,
+               array_remove(array_agg(s.element ORDER BY s.element), NULL) AS elements,
                min(s.locked_by) AS locked_by, max(s.failure_count) AS failures, max(s.asks) AS asks,
+               min(CASE WHEN s.in_doubt THEN _sas.doubt_told($1, s.step, s.element) END) AS doubt,
                (array_agg(s.error ORDER BY s.element) FILTER (WHERE s.error IS NOT NULL))[1] AS error
         FROM step s
         WHERE s.waiting_kind IS NOT NULL
@@ -376,8 +378,8 @@ BEGIN ATOMIC
                                           _sas.instant(p.until, n.now))
               WHEN 'supervisor' THEN format('it failed (%s); %s', _sas.title(p.error),
                                             split_part(c.cause, ', and ', 2))
-              WHEN 'resume' THEN format('it failed (%s), and is retried when the run is resumed',
-                                        _sas.title(p.error))
+              WHEN 'resume' THEN format('it failed (%s), and is retried when the run is resumed%s',
+                                        _sas.title(p.error), p.doubt)
               WHEN 'map_end' THEN format('it failed (%s), and is retried with the others when the map has '
                                          'run through and the run is resumed', _sas.title(p.error))
               WHEN 'elements' THEN format('%s of its %s ended', f.total - f.remaining,

@@ -153,8 +153,9 @@ LANGUAGE sql VOLATILE AS $$
     UNION ALL SELECT 'sas_functions_ready', '{}', coalesce((SELECT q.n FROM q WHERE q.lane = 0), 0)
     UNION ALL SELECT 'sas_functions_oldest_ready_seconds', '{}',
         coalesce((SELECT extract(epoch FROM sas.now() - q.oldest) FROM q WHERE q.lane = 0), 0)
-    UNION ALL SELECT 'sas_queue_waiting', jsonb_build_object('queue', u.name), coalesce(q.n, 0)
-        FROM _sas.queue u LEFT JOIN q ON q.lane = -u.queue_id WHERE u.dropped_at IS NULL
+    UNION ALL SELECT 'sas_queue_waiting', jsonb_build_object('queue', u.name),
+        coalesce((SELECT sum(q.n) FROM q WHERE q.lane IN (-u.queue_id, _sas.key_lane(u.queue_id))), 0)
+        FROM _sas.queue u WHERE u.dropped_at IS NULL
     UNION ALL SELECT 'sas_queue_running', jsonb_build_object('queue', u.name),
         (SELECT count(*) FROM _sas.queue_slot p WHERE p.queue_id = u.queue_id) FROM _sas.queue u
         WHERE u.dropped_at IS NULL

@@ -36,11 +36,13 @@ CREATE VIEW sas.queues WITH (security_barrier) AS
 WITH u AS (SELECT q.* FROM _sas.queue q WHERE q.dropped_at IS NULL)
 SELECT u.name, u.max_running, (SELECT count(*) FROM _sas.queue_slot p
                                WHERE p.queue_id = u.queue_id) AS running,
-       (SELECT count(*) FROM _sas.ready q WHERE q.lane = -u.queue_id) AS waiting, u.paused_at, u.created_at
+       (SELECT count(*) FROM _sas.ready q
+        WHERE q.lane IN (-u.queue_id, _sas.key_lane(u.queue_id))) AS waiting, u.paused_at, u.created_at,
+       u.key, u.per_key
 FROM u;
 COMMENT ON VIEW sas.queues IS
     'Named queues: how many steps may run at the same time, how many have a slot, how many wait, since when '
-    'it is paused.';
+    'it is paused. key, per_key: how many steps with the same key may run at the same time.';
 
 CREATE VIEW sas.workers WITH (security_barrier) AS
 SELECT w.pid, w.actor, w.database, w.leader, w.in_flight, w.memory, w.started_at,

@@ -156,23 +156,50 @@ CREATE TABLE _sas.queue (
     queue_id int GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     name text NOT NULL,
     max_running int NOT NULL,
+    key text,
+    per_key int,
     paused_at timestamptz,
     created_at timestamptz NOT NULL,
     dropped_at timestamptz
 );
 CREATE UNIQUE INDEX queue_name ON _sas.queue (name) WHERE dropped_at IS NULL;
 COMMENT ON TABLE _sas.queue IS
-    'Named queues. Steps that wait in a queue are in _sas.ready with the lane -queue_id.';
+    'Named queues. Steps that wait in a queue are in _sas.ready with the lane -queue_id. key: a template; '
+    'per_key: how many steps with the same key may have a slot.';
 
 CREATE TABLE _sas.queue_slot (
     run_id bigint NOT NULL,
     step_no int NOT NULL,
     element int NOT NULL,
     queue_id int NOT NULL,
+    key text,
     PRIMARY KEY (run_id, step_no, element)
 );
-CREATE INDEX queue_slot_queue ON _sas.queue_slot (queue_id);
-COMMENT ON TABLE _sas.queue_slot IS 'Steps that were let out of their queue and have not ended.';
+CREATE INDEX queue_slot_queue ON _sas.queue_slot (queue_id, key);
+COMMENT ON TABLE _sas.queue_slot IS
+    'Steps that were let out of their queue and have not ended. key: what the key of the queue gave.';
+
+-- A row whose step is not in the key lane of the queue means nothing, and is deleted when it is found.
+CREATE TABLE _sas.parked_step (
+    run_id bigint NOT NULL,
+    step_no int NOT NULL,
+    element int NOT NULL,
+    queue_id int NOT NULL,
+    key text NOT NULL,
+    rank timestamptz NOT NULL,
+    PRIMARY KEY (run_id, step_no, element)
+);
+CREATE INDEX parked_step_key ON _sas.parked_step (queue_id, key, rank);
+COMMENT ON TABLE _sas.parked_step IS 'Steps of a queue that wait until one with the same key has ended. They '
+                                     'are in _sas.ready with the lane _sas.key_lane(queue_id).';
+
+CREATE TABLE _sas.freed_key (
+    queue_id int NOT NULL,
+    key text
+);
+COMMENT ON TABLE _sas.freed_key IS
+    'Keys of queues under which a slot has become free since the scheduler last gave out slots. key null: '
+    'the key of the queue has changed.';
 
 -- Only schedulers lock these rows, each for one short transaction. What is counted under the lock cannot
 -- change meanwhile.

@@ -39,6 +39,9 @@ BEGIN
     UPDATE _sas.ready q SET rank = q.rank - u.delta * _sas.priority_step()
     FROM unnest(run_ids, deltas) AS u (run_id, delta)
     WHERE q.run_id = u.run_id AND u.delta <> 0;
+    UPDATE _sas.parked_step p SET rank = p.rank - u.delta * _sas.priority_step()
+    FROM unnest(run_ids, deltas) AS u (run_id, delta)
+    WHERE p.run_id = u.run_id AND u.delta <> 0;
 END $$;
 
 -- _sas.make_ready(...): puts steps into the hot queue and wakes the workers of their lanes.
@@ -112,6 +115,37 @@ BEGIN
         PERFORM _sas.wake(lanes, thought, false, '{}');
     END IF;
 END $$;
+
+-- _sas.key_lane(queue_id): the lane of steps of a queue that wait until one with the same key has ended.
+CREATE FUNCTION _sas.key_lane(queue_id int) RETURNS int
+LANGUAGE sql IMMUTABLE PARALLEL SAFE
+BEGIN ATOMIC
+    SELECT -1000000000 - queue_id;
+END;
+
+-- _sas.leave_key_lane(run_id, step_no, element, queue_id): this step stands in its queue again.
+-- Caller: holds the lock of its row. Writes: ready.
+CREATE FUNCTION _sas.leave_key_lane(run_id bigint, step_no int, element int, queue_id int) RETURNS void
+LANGUAGE sql AS $$
+    UPDATE _sas.ready q SET lane = -$4 WHERE q.run_id = $1 AND q.step_no = $2 AND q.element = $3
+$$;
+
+-- _sas.empty_key_lane(queue_id, quantity): steps in the key lane of this queue stand in the queue again, at
+-- most quantity. Returns how many. Those that a session holds are passed by.
+-- Caller: a scheduler with the mutex "queues". Writes: ready, parked_step.
+CREATE FUNCTION _sas.empty_key_lane(queue_id int, quantity int) RETURNS int
+LANGUAGE sql AS $$
+    WITH free AS (
+        SELECT q.run_id, q.step_no, q.element FROM _sas.ready q WHERE q.lane = _sas.key_lane($1)
+        LIMIT $2 FOR UPDATE SKIP LOCKED),
+    gone AS (
+        DELETE FROM _sas.parked_step k USING free f
+        WHERE k.run_id = f.run_id AND k.step_no = f.step_no AND k.element = f.element),
+    moved AS (
+        UPDATE _sas.ready q SET lane = -$1 FROM free f
+        WHERE q.run_id = f.run_id AND q.step_no = f.step_no AND q.element = f.element RETURNING 1)
+    SELECT count(*)::int FROM moved
+$$;
 
 -- _sas.late_lane(): the lane of steps that no worker may claim, because start_before of their run has
 -- passed.

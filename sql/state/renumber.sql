@@ -31,6 +31,8 @@ BEGIN
         WHERE t.run_id = u.run_id AND t.step_no = u.o;
         UPDATE _sas.queue_slot t SET step_no = u.n FROM _sas.turn_of(turn, $1, $2, $3) u
         WHERE t.run_id = u.run_id AND t.step_no = u.o;
+        UPDATE _sas.parked_step t SET step_no = u.n FROM _sas.turn_of(turn, $1, $2, $3) u
+        WHERE t.run_id = u.run_id AND t.step_no = u.o;
         UPDATE _sas.message t SET step_no = u.n FROM _sas.turn_of(turn, $1, $2, $3) u
         WHERE t.run_id = u.run_id AND t.step_no = u.o;
         UPDATE _sas.chunk t SET step_no = u.n FROM _sas.turn_of(turn, $1, $2, $3) u

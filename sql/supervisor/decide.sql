@@ -280,6 +280,9 @@ BEGIN
     IF policy = 'pause' THEN
         why := format('%s "%s" failed: %s', CASE WHEN c.undo THEN 'the undo of step' ELSE 'step' END,
                       _sas.shown_name(c.name), c.error ->> 'title');
+        IF c.in_doubt AND NOT c.undo AND NOT c.transient THEN
+            suggested := suggested || _sas.doubt_told(c.run_id, _sas.shown_name(c.name), c.element);
+        END IF;
         PERFORM _sas.raise_alert(CASE WHEN c.undo THEN 'undo-failed' ELSE 'step-failed' END,
                                  format('step %s', c.name),
                                  format('run %s: %s', c.run_id, why) || suggested, nullif(c.lane, 0),

@@ -533,6 +533,7 @@ SELECT throws_ok('SELECT sas.pause_workflow(''nope'')', '42704', NULL, 'a workfl
 SELECT throws_ok('SELECT sas.resume_workflow(''nope'')', '42704', NULL, 'a workflow that is not there cannot be resumed');
 SELECT pg_temp.refused('SELECT sas.create_queue(''Not Plain'', 1)', '42602', '/name', 'a queue whose name is not plain');
 SELECT pg_temp.refused(format('SELECT sas.create_queue(''q'', %s)', n), '22023', '/max_running', format('a queue of %s', n)) FROM unnest('{0,-1,1000001,NULL}'::text[]) n WHERE n IS NOT NULL;
+SELECT pg_temp.refused(format('SELECT sas.create_queue(''q'', 1, %L, %s)', k, n), code, path, format('a queue with key %s, per_key %s', k, n)) FROM (VALUES (NULL, '1', '22023', '/per_key'), ('x', '0', '22023', '/per_key'), ('{{run.foo}}', 'NULL', '42P10', '/key'), ('{{steps.a.output}}', 'NULL', '42P10', '/key'), ('{{input..}}', 'NULL', '42601', '/key')) AS v (k, n, code, path);
 SELECT pg_temp.refused(format('SELECT sas.%s_queue(''nope'')', v), '42704', '/name', format('%s of a queue that is not there', v)) FROM unnest('{drop,pause,resume}'::text[]) v;
 SELECT pg_temp.refused('SELECT sas.alter_queue(''nope'', 1)', '42704', '/name', 'alter of a queue that is not there');
 SELECT pg_temp.refused('SELECT sas.drop_workflow(''nope'')', '42704', '/name', 'a workflow that is not there cannot be dropped');

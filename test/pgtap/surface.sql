@@ -46,7 +46,7 @@ INSERT INTO wanted VALUES
 ('acknowledge_alerts', 'alert_ids bigint[]', 'TABLE(run_id bigint, step text, changed boolean, state text, result text, refused text)'),
 ('pause_workflow', 'name text', 'boolean'),
 ('resume_workflow', 'name text', 'boolean'),
-('create_queue', 'name text, max_running integer', 'void'),
+('create_queue', 'name text, max_running integer, key text DEFAULT NULL::text, per_key integer DEFAULT NULL::integer', 'void'),
 ('alter_queue', 'name text, max_running integer', 'void'),
 ('drop_queue', 'name text', 'void'),
 ('pause_queue', 'name text', 'boolean'),

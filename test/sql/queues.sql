@@ -170,3 +170,85 @@ SELECT t.answer('m', output => '{}');
 SELECT t.work();
 SELECT t.brief(1);
 SELECT * FROM t.left_over();
+
+-- at most so many with the same key: here one of each role
+SELECT t.clean() \g /dev/null
+CREATE ROLE sas_test_first;
+CREATE ROLE sas_test_second;
+SELECT sas.grant_usage(r, 'user'), sas.grant_agent('inventory', r) FROM unnest('{sas_test_first,sas_test_second}'::regrole[]) r \g /dev/null
+SELECT sas.create_queue('keyed', 3, key => '{{run.owner}}', per_key => 1);
+SELECT name, max_running, key, per_key FROM sas.queues WHERE name = 'keyed';
+SELECT t.workflow('short', '{"a": {"agent": "inventory", "call": {}, "queue": "keyed"}}') \g /dev/null
+SELECT sas.grant_workflow('short', r) FROM unnest('{sas_test_first,sas_test_second}'::regrole[]) r \g /dev/null
+SET ROLE sas_test_first;
+SELECT count(*) FROM generate_series(1, 4) n, LATERAL sas.submit('short', jsonb_build_object('n', n));
+SET ROLE sas_test_second;
+SELECT count(*) FROM generate_series(1, 2) n, LATERAL sas.submit('short', jsonb_build_object('n', n));
+RESET ROLE;
+SELECT t.settle();
+SELECT t.claim();
+SELECT run_id, submitted_by FROM t.held JOIN sas.runs USING (run_id) ORDER BY 1;
+SELECT running, waiting FROM sas.queues WHERE name = 'keyed';
+SELECT run_id, waiting_kind, waiting_on FROM sas.steps WHERE waiting_kind LIKE 'queue%' ORDER BY 1;
+SELECT text FROM sas.explain(2) WHERE step = 'a';
+-- the next one of that role, in its order; the other role is not held up
+SELECT t.answer('a', for_run => 1);
+SELECT t.settle();
+SELECT t.claim();
+SELECT run_id FROM t.held ORDER BY 1;
+-- one that rests gives its place back; what is paused, too
+SELECT t.answer('a', 'transient 503', for_run => 5);
+SELECT t.settle();
+SELECT t.claim();
+SELECT run_id FROM t.held ORDER BY 1;
+SELECT changed FROM sas.halt_runs('{3}');
+SELECT t.answer('a', for_run => 2);
+SELECT t.settle();
+SELECT t.claim();
+SELECT run_id FROM t.held ORDER BY 1;
+SELECT t.answer('a', for_run => 4), t.answer('a', for_run => 6);
+SELECT t.later('1 min');
+SELECT t.work();
+SELECT run_id, state, result FROM sas.runs ORDER BY 1;
+SELECT count(*) FROM _sas.parked_step;
+SELECT * FROM t.left_over();
+
+-- the queue has fewer places than keys: who stands behind one that has none is not parked, and begins when that one is cancelled
+SELECT t.clean() \g /dev/null
+SELECT sas.create_queue('keyed', 1, key => '{{input.c}}', per_key => 1);
+SELECT count(*) FROM sas.submit_batch('short', '{"{\"c\": 1}","{\"c\": 2}","{\"c\": 2}"}');
+SELECT t.settle();
+SELECT t.claim();
+SELECT state FROM sas.cancel(2);
+SELECT t.answer('a', for_run => 1);
+SELECT t.settle();
+SELECT t.claim();
+SELECT run_id FROM t.held;
+SELECT t.answer('a', for_run => 3);
+SELECT t.settle();
+SELECT * FROM t.left_over();
+
+-- by a value of the input, elements of a map by their item; another priority reaches what is parked; null is no key
+SELECT t.clean() \g /dev/null
+SELECT sas.create_queue('keyed', 10, key => '{{item.c?}}', per_key => 2);
+SELECT t.workflow('map', '{"m": {"agent": "inventory", "call": {"body": "{{item.n}}"}, "each": "{{input.l}}", "queue": "keyed"}}') \g /dev/null
+SELECT run_id FROM sas.submit('map', '{"l": [{"c": "x", "n": 1}, {"c": "x", "n": 2}, {"c": "x", "n": 3}, {"c": "y", "n": 4}, {"n": 5}, {"n": 6}, {"n": 7}, {"c": 7, "n": 8}, {"c": "7", "n": 9}]}');
+SELECT t.settle();
+SELECT t.claim();
+SELECT array_agg(asked -> 'body' ORDER BY element) FROM t.held;
+SELECT run_id FROM sas.submit('map', '{"l": [{"c": "x", "n": 10}]}');
+SELECT t.settle();
+SELECT changed FROM sas.set_priority(2, 5);
+SELECT t.answer('m', for_element => 1) FROM t.settle();
+SELECT t.settle();
+SELECT t.claim();
+SELECT array_agg(asked -> 'body' ORDER BY run_id, element) FROM t.held;
+-- the key of a queue is taken away: what was parked goes on
+SELECT sas.create_queue('keyed', 10);
+SELECT t.settle();
+SELECT t.claim();
+SELECT array_agg(asked -> 'body' ORDER BY run_id, element) FROM t.held;
+SELECT act, detail FROM sas.history WHERE act = 'create_queue' ORDER BY at;
+DELETE FROM t.held;
+DROP OWNED BY sas_test_first, sas_test_second;
+DROP ROLE sas_test_first, sas_test_second;

@@ -47,7 +47,7 @@ CREATE FUNCTION t.allow(role regrole) RETURNS void LANGUAGE sql AS $$ SELECT sas
 
 CREATE FUNCTION t.clean() RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
-    TRUNCATE _sas.chunk, _sas.run, _sas.run_key, _sas.run_label, _sas.run_dependency, _sas.concurrency_slot, _sas.concurrency_key, _sas.deferred_run, _sas.queue_slot, _sas.step, _sas.override, _sas.ready, _sas.lease, _sas.answer, _sas.message, _sas.deadline_sweep, _sas.deferred_work, _sas.item, _sas.map_progress, _sas.phase, _sas.undo_order, _sas.abandoned_run, _sas.signal, _sas.attempt, _sas.task, _sas.operator_action, _sas.alert, _sas.alert_run, _sas.finished_run, _sas.boot, _sas.idle_version, _sas.reply, _sas.schedule, _sas.schedule_plan, t.worker, t.held RESTART IDENTITY;
+    TRUNCATE _sas.chunk, _sas.run, _sas.run_key, _sas.run_label, _sas.run_dependency, _sas.concurrency_slot, _sas.concurrency_key, _sas.deferred_run, _sas.queue_slot, _sas.parked_step, _sas.freed_key, _sas.step, _sas.override, _sas.ready, _sas.lease, _sas.answer, _sas.message, _sas.deadline_sweep, _sas.deferred_work, _sas.item, _sas.map_progress, _sas.phase, _sas.undo_order, _sas.abandoned_run, _sas.signal, _sas.attempt, _sas.task, _sas.operator_action, _sas.alert, _sas.alert_run, _sas.finished_run, _sas.boot, _sas.idle_version, _sas.reply, _sas.schedule, _sas.schedule_plan, t.worker, t.held RESTART IDENTITY;
     TRUNCATE _sas.watch, _sas.watch_ended, _sas.watch_flow, _sas.watch_done, _sas.watch_batch, _sas.watch_work, _sas.watch_wait, _sas.watch_held, _sas.watch_note, _sas.watch_check, _sas.node RESTART IDENTITY;
     TRUNCATE _sas.stub, _sas.stub_signal, _sas.stubbed_call, _sas.stub_flight RESTART IDENTITY;
     UPDATE _sas.external_slot SET request_id = NULL, lease_id = NULL;

@@ -232,3 +232,17 @@ SELECT t.work('{"c": "permanent 402", "c.fallback": "permanent 402"}') \g /dev/n
 SELECT sas.graph(:id);
 SELECT _sas.mermaid_text(E'a "b" <c> #d; `e` & \n'), _sas.dot_text(E'a "b" \\ \n');
 SELECT t.clean() \g /dev/null
+
+-- in doubt, and then refused: what was tried first may have been carried out; explain and the alert say how that is settled
+SELECT t.clean() \g /dev/null
+SELECT t.workflow('doubted', '{"a": {"agent": "payments", "call": {"method": "POST"}, "on_failure": "pause"}}') \g /dev/null
+SELECT run_id FROM sas.submit('doubted');
+SELECT t.work('{"a": "doubt"}');
+SELECT t.later('1 h');
+SELECT t.work('{"a": "permanent 422"}');
+SELECT text FROM sas.explain(1) WHERE step = 'a';
+SELECT message FROM sas.alerts;
+SELECT changed FROM sas.retry(1, 'a', new_key => true);
+SELECT t.work('{"a": "permanent 422"}');
+SELECT text FROM sas.explain(1) WHERE step = 'a';
+SELECT message FROM sas.alerts WHERE closed_at IS NULL;

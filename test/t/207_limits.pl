@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: PostgreSQL
 #
-# Limits hold over all workers and through kill -9: the places of a queue, and
-# the places under a key. A run that follows another begins at once. No worker
+# Limits hold over all workers and through kill -9: the places of a queue, those
+# of a queue under a key, and the places under a key. A run that follows another begins at once. No worker
 # keeps to itself what others could do meanwhile.
 use strict;
 use warnings;
@@ -29,6 +29,9 @@ $node->safe_psql('postgres', q{
 	SELECT sas.create_queue('narrow', 2);
 	SELECT sas.create_workflow('queued', '{"steps": {
 		"a": {"function": "public.dwell", "queue": "narrow", "input": {"n": "{{input.n}}", "step": "queued"}}}, "recovery": {"initial": "100 ms"}}');
+	SELECT sas.create_queue('shared', 3, key => '{{input.tenant}}', per_key => 1);
+	SELECT sas.create_workflow('shared', '{"steps": {
+		"a": {"function": "public.dwell", "queue": "shared", "input": {"n": "{{input.n}}", "step": "shared"}}}, "recovery": {"initial": "100 ms"}}');
 	SELECT sas.create_workflow('keyed', '{"steps": {
 		"a": {"function": "public.dwell", "input": {"n": "{{input.n}}", "step": "keyed"}},
 		"b": {"function": "public.dwell", "input": {"n": "{{input.n}}", "step": "keyed"}, "after": ["a"]}},
@@ -38,6 +41,7 @@ wait_for($node, q{SELECT count(*) FROM sas.workers WHERE actor = 'function'}, '4
 
 $node->safe_psql('postgres', q{
 	SELECT count(*) FROM sas.submit_batch('queued', ARRAY(SELECT jsonb_build_object('n', i) FROM generate_series(1, 120) i));
+	SELECT count(*) FROM sas.submit_batch('shared', ARRAY(SELECT jsonb_build_object('n', i, 'tenant', i % 5) FROM generate_series(1, 100) i));
 	SELECT count(*) FROM sas.submit_batch('keyed', ARRAY(SELECT jsonb_build_object('n', i, 'account', i % 3) FROM generate_series(1, 60) i))});
 foreach my $actor (qw(function scheduler function))
 {
@@ -47,19 +51,25 @@ foreach my $actor (qw(function scheduler function))
 	kill_worker($node, $actor, 'KILL');
 	ok(wait_for($node, "SELECT _sas.current_boot() <> $boot"), "the server restarts after kill -9 of a $actor worker");
 }
-all_ended($node, 'four function workers, a queue of two places and a place per key: every run ends, whoever is killed');
+all_ended($node, 'four function workers, queues of two places and of one per tenant, and a place per key: every run ends, whoever is killed');
 is($node->safe_psql('postgres', q{SELECT string_agg(result || ' ' || n, ', ') FROM (SELECT result, count(*) AS n FROM sas.runs GROUP BY 1) r}),
-	'success 180', 'with success');
+	'success 280', 'with success');
 is($node->safe_psql('postgres', q{SELECT count(*) || ' ' || count(DISTINCT (run, step)) FROM spell WHERE step = 'queued'}), '120 120', 'each queued step was done once');
+is($node->safe_psql('postgres', q{SELECT count(*) || ' ' || count(DISTINCT run) FROM spell WHERE step = 'shared'}), '100 100', 'each step of the queue with a key was done once');
 
 # at the beginning of each: how many are there
 my $most = $node->safe_psql('postgres', q{
 	SELECT max(n) FROM (SELECT (SELECT count(*) FROM spell o WHERE o.step = 'queued' AND o.began <= s.began AND o.ended > s.began) AS n FROM spell s WHERE s.step = 'queued') x});
 is($most, 2, 'two steps of the queue ran at once, and never more');
 is($node->safe_psql('postgres', q{
+	SELECT max(all_now) || ' ' || max(same_now) FROM (
+		SELECT count(*) AS all_now, count(*) FILTER (WHERE o.run % 5 = s.run % 5) AS same_now
+		FROM spell s JOIN spell o ON o.step = 'shared' AND o.began <= s.began AND o.ended > s.began
+		WHERE s.step = 'shared' GROUP BY s.run) x}), '3 1', 'three steps of the queue with a key ran at once, of one tenant never more than one');
+is($node->safe_psql('postgres', q{
 		SELECT count(*) FROM sas.runs r JOIN sas.runs o ON o.workflow = 'keyed' AND o.input->'account' = r.input->'account' AND o.run_id > r.run_id AND o.started_at < r.finished_at
 		WHERE r.workflow = 'keyed'}), '0', 'no two runs of one key were open at once, and they came in the order of their submits');
-is($node->safe_psql('postgres', 'SELECT (SELECT count(*) FROM _sas.concurrency_slot) + (SELECT count(*) FROM _sas.queue_slot)'), '0', 'all places were given back');
+is($node->safe_psql('postgres', 'SELECT (SELECT count(*) FROM _sas.concurrency_slot) + (SELECT count(*) FROM _sas.queue_slot) + (SELECT count(*) FROM _sas.parked_step)'), '0', 'all places were given back');
 
 # -- how soon a run begins that follows another ------------------------------------
 
