@@ -353,7 +353,8 @@ BEGIN
              OR _sas.has_level(caller, 'admin'));
     IF NOT FOUND THEN
         RAISE EXCEPTION 'workflow "%" does not exist, or is not yours', workflow_name
-            USING ERRCODE = 'undefined_object', HINT = 'See sas.workflows for existing workflows.';
+            USING ERRCODE = 'undefined_object', DETAIL = 'At /workflow.',
+            HINT = 'See sas.workflows for existing workflows.';
     END IF;
     RETURN f.workflow_id;
 END $$;

@@ -18,13 +18,14 @@ BEGIN
     SELECT * INTO r FROM _sas.run x WHERE x.run_id = $2 AND x.hook_of IS NULL;
     IF NOT FOUND OR NOT _sas.may_see(caller, r.owner) THEN
         PERFORM _sas.refuse('42704', format('run %s does not exist, or is not yours',
-                                            coalesce($2::text, 'null')), NULL, 'See sas.runs for your runs.');
+                                            coalesce($2::text, 'null')), 'At /run_id.',
+                            'See sas.runs for your runs.');
     END IF;
     SELECT w.step_no, v.mask INTO no, mask
     FROM _sas.workflow_step w JOIN _sas.workflow_version v USING (version_id)
     WHERE w.version_id = r.version_id AND NOT w.undo AND NOT w.hidden AND w.name = parts[1];
     IF NOT FOUND THEN
-        PERFORM _sas.refuse('42704', format('run %s has no step "%s"', $2, $3), NULL,
+        PERFORM _sas.refuse('42704', format('run %s has no step "%s"', $2, $3), 'At /step.',
                             'See sas.steps for the steps of the run.');
     END IF;
     RETURN QUERY

@@ -68,7 +68,7 @@ CREATE FUNCTION _sas.visible_run(run_id bigint) RETURNS void
 LANGUAGE sql STABLE
 BEGIN ATOMIC
     SELECT _sas.refuse('42704', format('run %s does not exist, or is not yours', coalesce($1::text, 'null')),
-                       NULL, 'See sas.runs for your runs.')
+                       'At /run_id.', 'See sas.runs for your runs.')
     WHERE NOT _sas.sees_run($1);
 END;
 

@@ -225,7 +225,7 @@ LANGUAGE sql STABLE SET jit = off
 BEGIN ATOMIC
     SELECT _sas.check_format($2);
     SELECT _sas.refuse('42704', format('workflow "%s" does not exist, or is not yours', coalesce($1, 'null')),
-                       NULL, 'See sas.workflows for your workflows.')
+                       'At /workflow.', 'See sas.workflows for your workflows.')
     WHERE NOT EXISTS (SELECT FROM sas.workflows w WHERE w.workflow = $1);
     SELECT _sas.draw((SELECT jsonb_agg(to_jsonb(n) ORDER BY n.no) FROM _sas.workflow_graph($1) n
                       WHERE NOT n.stands_in), $2);

@@ -398,7 +398,8 @@ BEGIN
     SELECT * INTO r FROM _sas.run x WHERE x.run_id = $2 AND pg_has_role(caller, x.owner, 'MEMBER');
     IF NOT FOUND THEN
         RAISE EXCEPTION 'run % does not exist, or is not yours', $2
-            USING ERRCODE = 'undefined_object', HINT = 'Name a run that was submitted in this transaction.';
+            USING ERRCODE = 'undefined_object', DETAIL = 'At /run_id.',
+                HINT = 'Name a run that was submitted in this transaction.';
     END IF;
     -- no other session knows such a run
     IF r.state <> 'stopped' AND NOT _sas.submitted_here(r.run_id) THEN

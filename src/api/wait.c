@@ -100,6 +100,7 @@ wait_check_run(int64 run_id, SasWaitRow *row)
 		ereport(ERROR,
 				(errcode(ERRCODE_UNDEFINED_OBJECT),
 				 errmsg("run %lld does not exist", (long long) run_id),
+				 errdetail("At /run_id."),
 				 errhint("See sas.runs for the runs that you may see.")));
 	state = TextDatumGetCString(row->values[0]);
 	over = strcmp(state, "stopped") == 0 || strcmp(state, "paused") == 0;
