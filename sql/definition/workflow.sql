@@ -288,6 +288,11 @@ DECLARE
     p _sas.problem;
     found_version int;
 BEGIN
+    IF workflow_name IS NULL THEN
+        RAISE EXCEPTION 'the workflow must not be null'
+            USING ERRCODE = 'null_value_not_allowed', DETAIL = 'At /workflow.',
+                HINT = 'Name a workflow; see sas.workflows for existing workflows.';
+    END IF;
     SELECT * INTO f FROM _sas.workflow w WHERE w.name = workflow_name AND w.dropped_at IS NULL;
     IF NOT FOUND THEN
         RAISE EXCEPTION 'workflow "%" does not exist', workflow_name

@@ -6,6 +6,7 @@ CREATE FUNCTION _sas.read_replies_as(caller oid, queue text, quantity int)
 RETURNS TABLE (event text, run_id bigint, workflow text, key text, result text, output jsonb, error jsonb,
                created_at timestamptz)
 LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+    SELECT _sas.raise(p) FROM _sas.check_name($2, '/queue') p;
     WITH taken AS (
         DELETE FROM _sas.reply d
         WHERE d.reply_id = ANY (ARRAY(

@@ -513,7 +513,8 @@ SELECT pg_temp.refused('SELECT sas.set_secret_file(''in_file'', ''x'')', '55000'
 -- submit -------------------------------------------------------------------------------------
 
 SELECT pg_temp.refused('SELECT * FROM sas.submit(''nope'')', '42704', '/workflow', 'an unknown workflow');
-SELECT pg_temp.refused('SELECT * FROM sas.submit(NULL)', '42704', '/workflow', 'no workflow');
+SELECT pg_temp.refused('SELECT * FROM sas.submit(NULL)', '22004', '/workflow', 'no workflow');
+SELECT pg_temp.refused(format('SELECT * FROM sas.read_replies(%L)', n), '42602', '/queue', format('replies of queue %s', coalesce(left(n, 20), 'null'))) FROM unnest(ARRAY['', 'Not Plain', repeat('x', 64), NULL]) n;
 SELECT pg_temp.refused(format('SELECT * FROM sas.submit(''good'', %L)', i), '22023', '/input', format('input %s, which is not an object', i)) FROM unnest('{[1],7,"\"x\"",null}'::text[]) i;
 SELECT pg_temp.refused('SELECT * FROM sas.submit(''good'', NULL)', '22023', '/input', 'an input that is null');
 SELECT pg_temp.refused(format('SELECT * FROM sas.submit(''good'', jsonb_build_object(''x'', repeat(''x'', 1048577)))'), '54000', '/input', 'an input over the size cap');
