@@ -79,67 +79,99 @@ BEGIN
     RETURN decided;
 END $$;
 
+-- _sas.decide_all(instants, outcome, error): these instants with this outcome.
+CREATE FUNCTION _sas.decide_all(instants _sas.schedule_instant[], outcome text, error jsonb)
+RETURNS _sas.schedule_instant[]
+LANGUAGE sql IMMUTABLE AS $$
+    SELECT ARRAY(SELECT ROW(i.schedule_id, i.scheduled_at, i.missed, $2, i.run_id, i.after_run,
+                            $3)::_sas.schedule_instant FROM unnest(instants) i)
+$$;
+
 -- _sas.submit_group(owner, workflow, workflow_owner, priority, labels, after_run, instants, inputs, keys,
--- schedules): one submit for many instants. Returns them with the outcome of each. If the group fails, its
--- instants are submitted one by one, so that a refused one does not affect others. Waits only shortly for
--- locks of sessions (such as a key that is just being submitted).
+-- schedules, waits): one submit for many instants. done: all with their outcome. If the group fails, its
+-- instants are submitted one by one, so that a refused one does not affect others.
+--
+-- A session may hold a lock that many instants of one owner need (such as a key that is just being
+-- submitted). Each waits shortly for it. After three waits in vain (waits: those of this owner in this tick)
+-- the others are submitted later, in another order, so that other owners need not wait for them.
 CREATE FUNCTION _sas.submit_group(owner oid, workflow text, workflow_owner oid, priority int, labels jsonb,
                                   after_run bigint, instants _sas.schedule_instant[], inputs jsonb[],
-                                  keys text[], schedules text[]) RETURNS SETOF _sas.schedule_instant
+                                  keys text[], schedules text[], INOUT waits int,
+                                  OUT done _sas.schedule_instant[])
 LANGUAGE plpgsql SET lock_timeout = '100ms' AS $$
 DECLARE
     place text;
-    i _sas.schedule_instant := instants[1];
+    became text := 'later';
+    error jsonb := _sas.problem_object('schedule', 'other instants wait for locks', NULL, NULL, NULL, NULL);
+    part record;
+    n int;
 BEGIN
-    PERFORM _sas.check_schedulable(owner, workflow, workflow_owner);
-    RETURN QUERY
-    SELECT t.schedule_id, t.scheduled_at, t.missed, CASE WHEN b.created THEN 'run' ELSE 'skipped' END,
-        b.run_id, t.after_run, NULL::jsonb
-    FROM _sas.submit_runs(owner, workflow, inputs, keys, priority, NULL, NULL, NULL,
-                          CASE WHEN after_run IS NOT NULL THEN ARRAY[after_run] END, NULL, labels,
-                          after_result => '{success,warning,error,compensated,cancelled}',
-                          schedules => schedules,
-                          scheduled_ats => ARRAY(SELECT x.scheduled_at FROM unnest(instants) x))
-        WITH ORDINALITY AS b (run_id, created, n)
-    CROSS JOIN LATERAL (SELECT (instants[b.n]).*) t;
-EXCEPTION WHEN OTHERS THEN
-    GET STACKED DIAGNOSTICS place = PG_EXCEPTION_DETAIL;
-    IF cardinality(keys) > 1 THEN
-        RETURN QUERY SELECT g.* FROM generate_subscripts(keys, 1) n
-            CROSS JOIN LATERAL _sas.submit_group(owner, workflow, workflow_owner, priority, labels, after_run,
-                                                 instants[n:n], inputs[n:n], keys[n:n], schedules[n:n]) g;
+    IF waits < 3 THEN
+        PERFORM _sas.check_schedulable(owner, workflow, workflow_owner);
+        done := ARRAY(
+            SELECT ROW(t.schedule_id, t.scheduled_at, t.missed,
+                       CASE WHEN b.created THEN 'run' ELSE 'skipped' END, b.run_id, t.after_run,
+                       NULL)::_sas.schedule_instant
+            FROM _sas.submit_runs(owner, workflow, inputs, keys, priority, NULL, NULL, NULL,
+                                  CASE WHEN after_run IS NOT NULL THEN ARRAY[after_run] END, NULL, labels,
+                                  after_result => '{success,warning,error,compensated,cancelled}',
+                                  schedules => schedules,
+                                  scheduled_ats => ARRAY(SELECT x.scheduled_at FROM unnest(instants) x))
+                WITH ORDINALITY AS b (run_id, created, n)
+            CROSS JOIN LATERAL (SELECT (instants[b.n]).*) t);
         RETURN;
     END IF;
-    -- its key is taken: the instant has had its run, with another input; or a run is open, and the workflow
-    -- refuses another one
-    i.outcome := CASE WHEN SQLSTATE IN ('23505', '55006') THEN 'skipped'
-        WHEN left(SQLSTATE, 2) = '40' OR SQLSTATE = '55P03' THEN 'later' ELSE 'failed' END;
-    i.error := _sas.problem_object('schedule', SQLERRM, nullif(place, ''), NULL, NULL, NULL);
-    RETURN NEXT i;
+    done := _sas.decide_all(instants, became, error);
+EXCEPTION WHEN OTHERS THEN
+    GET STACKED DIAGNOSTICS place = PG_EXCEPTION_DETAIL;
+    waits := waits + (SQLSTATE = '55P03')::int;
+    IF cardinality(keys) = 1 THEN
+        -- its key is taken: the instant has had its run, with another input; or a run is open, and the
+        -- workflow refuses another one
+        became := CASE WHEN SQLSTATE IN ('23505', '55006') THEN 'skipped'
+            WHEN left(SQLSTATE, 2) = '40' OR SQLSTATE = '55P03' THEN 'later' ELSE 'failed' END;
+        error := _sas.problem_object('schedule', SQLERRM, nullif(place, ''), NULL, NULL, NULL);
+        done := _sas.decide_all(instants, became, error);
+        RETURN;
+    END IF;
+    done := '{}';
+    FOR n IN SELECT x FROM generate_subscripts(keys, 1) x ORDER BY CASE waits WHEN 0 THEN x ELSE random() END
+    LOOP
+        part := _sas.submit_group(owner, workflow, workflow_owner, priority, labels, after_run,
+                                  instants[n:n], inputs[n:n], keys[n:n], schedules[n:n], waits);
+        waits := part.waits;
+        done := done || part.done;
+    END LOOP;
 END $$;
 
 -- _sas.submit_decided(instants): submits the instants that are not skipped, in groups that differ only in
 -- input and key. Returns all with their outcome.
 CREATE FUNCTION _sas.submit_decided(instants _sas.schedule_instant[]) RETURNS _sas.schedule_instant[]
-LANGUAGE sql AS $$
-    WITH asked AS (
-        SELECT i, s.owner, s.workflow, s.workflow_owner, s.priority, s.labels, s.name, s.input,
-            _sas.instant_key(s.name, i.scheduled_at) AS key
-        FROM unnest(instants) i JOIN _sas.schedule s ON s.schedule_id = i.schedule_id
-        WHERE i.outcome IS NULL OFFSET 0),
-    alike AS (
-        SELECT a.owner, a.workflow, a.workflow_owner, a.priority, a.labels, (a.i).after_run,
-            array_agg(a.i ORDER BY a.key) AS instants, array_agg(a.input ORDER BY a.key) AS inputs,
-            array_agg(a.key ORDER BY a.key) AS keys, array_agg(a.name ORDER BY a.key) AS names
-        FROM asked a GROUP BY 1, 2, 3, 4, 5, 6 ORDER BY min(a.key)),
-    done AS (
-        SELECT m AS instant FROM alike g
-        CROSS JOIN LATERAL _sas.submit_group(g.owner, g.workflow, g.workflow_owner, g.priority, g.labels,
-                                             g.after_run, g.instants, g.inputs, g.keys, g.names) m
-        UNION ALL
-        SELECT i FROM unnest(instants) i WHERE i.outcome IS NOT NULL)
-    SELECT array_agg(d.instant) FROM done d
-$$;
+LANGUAGE plpgsql AS $$
+DECLARE
+    done _sas.schedule_instant[] := ARRAY(SELECT i FROM unnest(instants) i WHERE i.outcome IS NOT NULL);
+    waits jsonb := '{}';
+    g record;
+    part record;
+BEGIN
+    FOR g IN
+        SELECT a.owner::oid::text AS owner, a.workflow, a.workflow_owner, a.priority, a.labels,
+            (a.i).after_run, array_agg(a.i ORDER BY a.key) AS instants,
+            array_agg(a.input ORDER BY a.key) AS inputs, array_agg(a.key ORDER BY a.key) AS keys,
+            array_agg(a.name ORDER BY a.key) AS names
+        FROM (SELECT i, s.owner, s.workflow, s.workflow_owner, s.priority, s.labels, s.name, s.input,
+                  _sas.instant_key(s.name, i.scheduled_at) AS key
+              FROM unnest(instants) i JOIN _sas.schedule s ON s.schedule_id = i.schedule_id
+              WHERE i.outcome IS NULL OFFSET 0) a
+        GROUP BY 1, 2, 3, 4, 5, 6 ORDER BY min(a.key) LOOP
+        part := _sas.submit_group(g.owner::oid, g.workflow, g.workflow_owner, g.priority, g.labels,
+                                  g.after_run, g.instants, g.inputs, g.keys, g.names,
+                                  coalesce((waits ->> g.owner)::int, 0));
+        waits := waits || jsonb_build_object(g.owner, part.waits);
+        done := done || part.done;
+    END LOOP;
+    RETURN done;
+END $$;
 
 -- _sas.note_instants(instants, by_hand): stores the outcome of these instants, at most one for each
 -- schedule, in the commit that submits. by_hand: none of them comes from the clock.

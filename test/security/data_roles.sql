@@ -66,6 +66,31 @@ FROM pg_class c WHERE c.relnamespace = 'sas'::regnamespace AND c.relkind = 'v' A
 SELECT unalike(pg_temp.says('ro_writes', 'SELECT count(*) FROM sas.' || quote_ident(c.relname) || ' x WHERE x::text LIKE ''%4711%'''), '[1-9]%', 'nor shows it the data of others: sas.' || c.relname)
 FROM pg_class c WHERE c.relnamespace = 'sas'::regnamespace AND c.relkind = 'v';
 
+-- Who has a level besides reaches no more than the level shows: neither by the table nor by a view that somebody else
+-- has made over it.
+CREATE ROLE ro_mon IN ROLE pg_read_all_data; CREATE ROLE ro_op IN ROLE pg_read_all_data; CREATE ROLE ro_mon_writes IN ROLE pg_write_all_data;
+CREATE ROLE ro_only_mon; CREATE ROLE ro_only_op; CREATE ROLE ro_member IN ROLE ro_ann, pg_read_all_data;
+SELECT sas.grant_usage(role::regrole, level) FROM (VALUES ('ro_mon', 'monitor'), ('ro_op', 'operator'), ('ro_mon_writes', 'monitor'), ('ro_only_mon', 'monitor'),
+    ('ro_only_op', 'operator'), ('ro_member', 'user'), ('ro_reads', 'user')) l (role, level) \g /dev/null
+SET ROLE ro_ann;
+SELECT sas.create_workflow('ro_masked', '{"mask": ["input.card"], "steps": {"w": {"wait": {"signal": "go"}}}}') \g /dev/null
+SELECT run_id AS masked FROM sas.submit('ro_masked', '{"card": "4711"}') \gset
+RESET ROLE;
+CREATE SCHEMA ro_seen; GRANT USAGE ON SCHEMA ro_seen TO PUBLIC; GRANT CREATE ON SCHEMA ro_seen TO ro_reads;
+SET ROLE ro_reads;
+CREATE VIEW ro_seen.whole AS SELECT * FROM _sas.run;
+GRANT SELECT ON ro_seen.whole TO PUBLIC;
+RESET ROLE;
+SELECT is(string_agg(format('%s by %s: %s', source, who, said), E'\n'), NULL, 'a level beside such a role, or beside a view of such a role, shows no payload more')
+FROM unnest('{_sas.run,ro_seen.whole}'::text[]) source,
+     (VALUES ('ro_mon', :run), ('ro_mon', :masked), ('ro_mon_writes', :run), ('ro_only_mon', :run), ('ro_only_mon', :masked),
+             ('ro_op', :masked), ('ro_only_op', :masked), ('ro_reads', :run)) w (who, id),
+     pg_temp.says(who, format('SELECT count(*) FROM %s x WHERE x.run_id = %s AND x.input::text LIKE ''%%4711%%''', source, id)) said
+WHERE said NOT IN ('0 rows', '42501');
+SELECT is(pg_temp.says(who, format('SELECT count(*) FROM sas.runs WHERE run_id = %s AND input::text LIKE ''%%4711%%''', id)), n || ' rows', 'sas.runs shows: ' || what)
+FROM (VALUES ('ro_op', :run, 1, 'an operator who may read all data the input'), ('ro_only_op', :run, 1, 'an operator the input'),
+             ('ro_only_op', :masked, 0, 'an operator no masked one'), ('ro_member', :run, 1, 'a member of the owner the input')) w (who, id, n, what);
+
 -- as a class: row security everywhere, and no policy but for reading
 SELECT is(string_agg(c.relname, ' '), NULL, 'every table of sas has row security')
 FROM pg_class c WHERE c.relnamespace = '_sas'::regnamespace AND c.relkind IN ('r', 'p') AND NOT c.relrowsecurity;
