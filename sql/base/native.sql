@@ -232,12 +232,14 @@ AS 'MODULE_PATHNAME', 'sas_api_template_predicate_references';
 --   worker_id  counts from 1 since _sas.current_boot()
 --   turn_for   how long its tick has been running, or how long ago code of a user returned in it
 --   calls      whose code it waits for
---   stalled    its tick has been running for ten seconds, and waits for nobody's code
+--   woken_for  how long ago it was woken, if it has not begun a tick since; else null
+--   failed_ticks  how many ticks have failed in a row; has_worked: one has ended well
 -- Reads shared memory only; no rows if the library is not preloaded.
 CREATE FUNCTION _sas.all_workers(
     OUT pid int, OUT actor text, OUT database text, OUT leader boolean, OUT in_flight int,
     OUT started_at timestamptz, OUT last_activity_at timestamptz, OUT worker_id bigint,
-    OUT turn_for interval, OUT calls text, OUT stalled boolean, OUT memory bigint)
+    OUT turn_for interval, OUT calls text, OUT memory bigint, OUT woken_for interval,
+    OUT failed_ticks int, OUT has_worked boolean)
 RETURNS SETOF record
 LANGUAGE c VOLATILE STRICT PARALLEL SAFE
 AS 'MODULE_PATHNAME', 'sas_api_workers';

@@ -229,13 +229,14 @@ COMMENT ON COLUMN sas.run_details.command IS 'The workflow';
 COMMENT ON COLUMN sas.run_details.jobname IS 'The schedule; null: the run was submitted by hand';
 
 -- _sas.held_by(): in words, the sessions that keep workers waiting: by a lock on a table of sas that
--- conflicts with theirs, or because they restore a dump; null: there is none.
+-- conflicts with theirs, which they have or wait for, or because they restore a dump; null: there is none.
 CREATE FUNCTION _sas.held_by() RETURNS text
 LANGUAGE sql VOLATILE AS $$
     SELECT string_agg(h.what, '; ' ORDER BY h.what)
-    FROM (SELECT format('table %s is locked by process %s (%s)', c.relname, l.pid, l.mode) AS what
+    FROM (SELECT format('table %s is %s by process %s (%s)', c.relname,
+                        CASE WHEN l.granted THEN 'locked' ELSE 'to be locked' END, l.pid, l.mode) AS what
           FROM pg_locks l JOIN pg_class c ON c.oid = l.relation AND c.relnamespace = '_sas'::regnamespace
-          WHERE l.locktype = 'relation' AND l.granted AND c.relkind = 'r'
+          WHERE l.locktype = 'relation' AND c.relkind = 'r'
             AND l.database = (SELECT d.oid FROM pg_database d WHERE d.datname = current_database())
             AND l.mode IN ('ShareLock', 'ShareRowExclusiveLock', 'ExclusiveLock', 'AccessExclusiveLock')
           UNION ALL
@@ -243,13 +244,60 @@ LANGUAGE sql VOLATILE AS $$
           FROM _sas.launcher_state() s WHERE s.excluded_by IS NOT NULL) h
 $$;
 
+-- _sas.problems(): in words, what stops work in this database now. Nothing is read from alerts: a stopped
+-- supervisor raises none, and they stay open for a while. A stopped process reports nothing itself; the
+-- others note when they wake it.
+CREATE FUNCTION _sas.problems() RETURNS text[]
+LANGUAGE sql VOLATILE AS $$
+    WITH worker AS (SELECT w.* FROM _sas.all_workers() w WHERE w.database = current_database()),
+    wanted AS (
+        SELECT v.actor
+        FROM (VALUES ('scheduler', true), ('supervisor', true),
+                     ('function', current_setting('sas.function_workers') <> '0'
+                                  OR EXISTS (SELECT FROM _sas.ready q WHERE q.lane = 0)),
+                     ('agent', current_setting('sas.agents') <> '0'
+                               OR EXISTS (SELECT FROM _sas.ready q
+                                          JOIN _sas.agent a ON a.agent_id = q.lane AND a.kind = 'http'))
+             ) AS v (actor, wanted)
+        WHERE v.wanted),
+    problem (what) AS (
+        SELECT format('no %s worker runs', a.actor)
+        FROM wanted a WHERE NOT EXISTS (SELECT FROM worker w WHERE w.actor = a.actor AND w.has_worked)
+        UNION ALL
+        SELECT 'no supervisor leads'
+        FROM worker w WHERE w.actor = 'supervisor' HAVING count(*) > 0 AND NOT bool_or(w.leader)
+        UNION ALL
+        SELECT format('%s worker %s was woken %s ago and does nothing', w.actor, w.pid,
+                      date_trunc('second', w.woken_for))
+        FROM worker w WHERE w.woken_for > '5 s'
+        UNION ALL
+        SELECT format('%s ticks in a row of %s worker %s have failed; see the server log', w.failed_ticks,
+                      w.actor, w.pid)
+        FROM worker w WHERE w.failed_ticks >= 3
+        UNION ALL
+        SELECT format('the supervisor has left due work lying for %s', date_trunc('second', v.late))
+        FROM _sas.lateness('v') AS v (late) WHERE v.late > '5 s'
+        UNION ALL
+        SELECT c.message
+        FROM _sas.conditions('5 s', '5 s', '5 s') c
+        WHERE (c.raise OR c.kind = 'breaker-open') AND c.cause NOT LIKE 'crash loop of % workers'
+          -- work goes on, and a person has seen it
+          AND NOT (c.kind IN ('shared-memory', 'crash-loop')
+                   AND EXISTS (SELECT FROM _sas.alert l WHERE l.cause = c.cause AND l.closed_at IS NULL
+                                                          AND l.acknowledged_at IS NOT NULL)))
+    SELECT coalesce(array_agg(p.what ORDER BY p.what), '{}') FROM problem p
+$$;
+
 CREATE FUNCTION sas.health(OUT workers_loaded boolean, OUT launcher_pid int, OUT workers int,
                            OUT slots_missing int, OUT leader_pid int, OUT held_by text, OUT runs_open bigint,
                            OUT runs_paused bigint, OUT steps_ready bigint, OUT oldest_ready_at timestamptz,
                            OUT breakers_open bigint, OUT alerts_open bigint, OUT found_late bigint,
-                           OUT in_recovery boolean, OUT quarantined boolean, OUT version text, OUT ok boolean)
+                           OUT in_recovery boolean, OUT quarantined boolean, OUT version text,
+                           OUT problems text[], OUT ok boolean)
 LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
     SET lock_timeout = '500ms' AS $$
+DECLARE
+    alerts_left bigint;  -- that _sas.problems() does not know better
 BEGIN
     SELECT l.loaded, l.launcher_pid, l.slots_missing INTO workers_loaded, launcher_pid, slots_missing
     FROM _sas.launcher_state() l;
@@ -261,17 +309,30 @@ BEGIN
         FROM _sas.open_runs() o;
         SELECT count(*), min(q.ready_at) INTO steps_ready, oldest_ready_at FROM _sas.ready q;
         SELECT count(*) INTO breakers_open FROM sas.agents a WHERE a.breaker <> 'closed';
-        SELECT count(*) INTO alerts_open FROM _sas.alert a WHERE a.closed_at IS NULL
-            AND a.acknowledged_at IS NULL;
+        SELECT count(*), count(*) FILTER (WHERE a.kind <> ALL (
+                   '{worker-slots,shared-memory,crash-loop,stalled,late,breaker-open,quarantine}'))
+            INTO alerts_open, alerts_left
+        FROM _sas.alert a WHERE a.closed_at IS NULL AND a.acknowledged_at IS NULL;
         quarantined := _sas.quarantined_for() IS NOT NULL;
+        IF launcher_pid IS NOT NULL AND NOT quarantined THEN
+            problems := _sas.problems();
+        END IF;
     EXCEPTION WHEN lock_not_available THEN
         NULL;  -- held_by says who
     END;
     SELECT coalesce(sum(s.n), 0) INTO found_late FROM _sas.series() s WHERE s.metric = 'found_late';
     in_recovery := pg_is_in_recovery();
     SELECT e.extversion INTO version FROM pg_extension e WHERE e.extname = 'sas';
-    ok := workers_loaded AND launcher_pid IS NOT NULL AND workers > 0 AND slots_missing = 0
-        AND held_by IS NULL AND coalesce(breakers_open = 0 AND alerts_open = 0 AND NOT quarantined, false);
+    problems := array_remove(ARRAY[
+        CASE WHEN NOT workers_loaded THEN 'shared_preload_libraries does not contain sas'
+             WHEN launcher_pid IS NULL AND in_recovery THEN 'this server is a standby'
+             WHEN launcher_pid IS NULL THEN 'the launcher does not run' END,
+        held_by,
+        CASE WHEN quarantined IS NULL AND held_by IS NULL THEN 'tables cannot be read: see pg_locks' END,
+        CASE WHEN quarantined THEN 'this is a copy in quarantine: see sas.release()' END,
+        CASE WHEN alerts_left > 0 THEN format('%s alerts are open: see sas.alerts', alerts_left) END], NULL)
+        || coalesce(problems, '{}');
+    ok := problems = '{}';
 END $$;
 COMMENT ON FUNCTION sas.health IS
-    'One row for a monitor: do the workers run, what is open, what waits, what should an operator check.';
+    'One row for a monitor: do the workers run, what is open, what waits. problems: why ok is false.';

@@ -67,9 +67,11 @@ BEGIN
                               'computes') END;
 END $$;
 
--- _sas.conditions(): the current conditions, of the kinds whose alerts this room closes. raise false: an
--- open alert stays open, but no new one is raised.
-CREATE FUNCTION _sas.conditions()
+-- _sas.conditions(stalled_for, late_for, full_for): the current conditions, of the kinds whose alerts this
+-- room closes. raise false: an open alert stays open, but no new one is raised. A tick that takes
+-- stalled_for is stalled, a scheduler that leaves due work lying for late_for is late, a table in shared
+-- memory that has refused somebody within full_for is full.
+CREATE FUNCTION _sas.conditions(stalled_for interval, late_for interval, full_for interval)
 RETURNS TABLE (kind text, cause text, message text, agent_id int, raise boolean)
 LANGUAGE plpgsql AS $$
 #variable_conflict use_column
@@ -102,9 +104,7 @@ BEGIN
         (' fill', t.taken * 10 >= t.capacity * 7, t.taken * 5 >= t.capacity * 4,
          format('%s of %s %s in shared memory are taken, in all databases; see %s', t.taken, t.capacity,
                 t.name, t.setting)),
-        -- long enough for at least one check to see it
-        (' full',
-         t.refused_ms_ago * interval '1 ms' < 2 * current_setting('sas.supervisor_interval')::interval, true,
+        (' full', t.refused_ms_ago * interval '1 ms' < full_for, true,
          format('all %s %s in shared memory are taken, in all databases: what finds none is slower or less '
                 'exact; see %s', t.capacity, t.name, t.setting))
     ) AS c (cause, lasts, raise, message)
@@ -113,7 +113,8 @@ BEGIN
     SELECT 'stalled', format('%s worker %s stalled', w.actor, w.pid),
         format('%s worker %s has been in one turn for %s; it %s', w.actor, w.pid,
                date_trunc('second', w.turn_for), _sas.activity_of(w.pid)), NULL, true
-    FROM _sas.all_workers() w WHERE w.database = current_database() AND w.stalled
+    FROM _sas.all_workers() w WHERE w.database = current_database() AND w.turn_for >= stalled_for
+        AND w.calls IS NULL
     UNION ALL
     SELECT 'crash-loop', format('crash loop of %s workers', c.actor),
            format('a worker of actor "%s" has failed %s times in a row; it is restarted with growing '
@@ -127,7 +128,7 @@ BEGIN
     SELECT 'late', 'scheduler late',
         'the scheduler does not process due work; see sas.workers and the server log', NULL,
         true
-    WHERE _sas.lateness('s') > _sas.late_after()
+    WHERE _sas.lateness('s') > late_for
         AND EXISTS (SELECT FROM _sas.all_workers() w WHERE w.database = current_database());
 END $$;
 
@@ -148,9 +149,12 @@ CREATE FUNCTION _sas.raise_conditions() RETURNS int
 LANGUAGE plpgsql AS $$
 DECLARE
     causes text[];
+    -- long enough for at least one check to see that a table is full
+    full_for interval := 2 * current_setting('sas.supervisor_interval')::interval;
 BEGIN
-    SELECT array_agg(c.cause) INTO causes FROM _sas.conditions() c;
-    PERFORM _sas.raise_alert(c.kind, c.cause, c.message, c.agent_id) FROM _sas.conditions() c
+    SELECT array_agg(c.cause) INTO causes FROM _sas.conditions('10 s', _sas.late_after(), full_for) c;
+    PERFORM _sas.raise_alert(c.kind, c.cause, c.message, c.agent_id)
+    FROM _sas.conditions('10 s', _sas.late_after(), full_for) c
     WHERE c.raise AND NOT EXISTS (SELECT FROM _sas.alert l WHERE l.cause = c.cause AND l.closed_at IS NULL);
     PERFORM _sas.close_alerts(array_agg(l.cause)) FROM _sas.alert l
     WHERE l.closed_at IS NULL

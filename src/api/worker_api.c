@@ -26,7 +26,6 @@
 #include "worker/exclusion.h"
 #include "worker/lifecycle.h"
 #include "worker/registry.h"
-#include "worker/turn.h"
 
 /* more than a server has background workers for one database */
 #define SAS_API_MAX_WORKERS 1024
@@ -65,9 +64,10 @@ static void
 worker_api_put_worker(ReturnSetInfo *rsinfo, const SasSlot *slot)
 {
 	char	   *database = get_database_name(slot->dboid);
+	int64		woken_us = sas_wake_unanswered_us(slot->dboid, slot->pid);
 	int64		now_us = sas_base_clock_monotonic_us();
-	Datum		values[12];
-	bool		nulls[12] = {false};
+	Datum		values[14];
+	bool		nulls[14] = {false};
 
 	values[0] = Int32GetDatum(slot->pid);
 	values[1] = CStringGetTextDatum(sas_base_actor_name(slot->actor));
@@ -82,8 +82,12 @@ worker_api_put_worker(ReturnSetInfo *rsinfo, const SasSlot *slot)
 	values[8] = worker_api_interval((now_us - slot->turn_since_us) / 1000);
 	nulls[9] = slot->user_code[0] == '\0';
 	values[9] = CStringGetTextDatum(slot->user_code);
-	values[10] = BoolGetDatum(sas_worker_turn_stalled(slot, now_us));
-	values[11] = Int64GetDatum(slot->memory);
+	values[10] = Int64GetDatum(slot->memory);
+	/* its tick answers what came before, and what comes meanwhile has its turn then */
+	nulls[11] = woken_us == 0 || slot->turn_since_us != 0;
+	values[11] = worker_api_interval((now_us - Max(woken_us, slot->turn_ended_us)) / 1000);
+	values[12] = Int32GetDatum(slot->failed_ticks);
+	values[13] = BoolGetDatum(slot->has_worked);
 	tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, values, nulls);
 }
 

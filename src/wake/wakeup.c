@@ -22,6 +22,7 @@
 #include "storage/ipc.h"
 #include "storage/shmem.h"
 
+#include "base/clock.h"
 #include "wake/low_water.h"
 #include "wake/wakeup_shmem.h"
 
@@ -98,7 +99,10 @@ sas_wake_shmem_init(void)
 			pg_atomic_init_u64(&wakeup_databases[i].supervisor_sleeps_until, 0);
 		}
 		for (int i = 0; i < sas_wake_shmem->capacity; i++)
+		{
 			pg_atomic_init_u32(&sas_wake_shmem->listeners[i].wakeups, 0);
+			pg_atomic_init_u64(&sas_wake_shmem->listeners[i].woken_us, 0);
+		}
 	}
 	LWLockRegisterTranche(sas_wake_shmem->tranche, "sas_bell");
 }
@@ -137,7 +141,11 @@ wakeup_set_latches(Oid dboid, int actors, const SasWakeupListener *but, bool nud
 		if (l->dboid != dboid || (actors & (1 << l->actor)) == 0 || l == but)
 			continue;
 		if (!nudge)
+		{
 			pg_atomic_fetch_add_u32(&l->wakeups, 1);
+			if (pg_atomic_read_u64(&l->woken_us) == 0)
+				pg_atomic_write_u64(&l->woken_us, sas_base_clock_monotonic_us());
+		}
 		SetLatch(l->latch);
 	}
 }
@@ -299,6 +307,7 @@ sas_wake_attach(SasActor actor)
 			break;
 		l->actor = actor;
 		l->latch = MyLatch;
+		pg_atomic_write_u64(&l->woken_us, 0);
 		l->dboid = MyDatabaseId;
 		wakeup_my_listener = l;
 		break;
@@ -316,6 +325,31 @@ uint32
 sas_wake_count(void)
 {
 	return wakeup_my_listener != NULL ? pg_atomic_read_u32(&wakeup_my_listener->wakeups) : 0;
+}
+
+void
+sas_wake_answer(void)
+{
+	if (wakeup_my_listener == NULL)
+		return;
+	pg_atomic_write_u64(&wakeup_my_listener->woken_us, 0);
+	/* what wakes from here on is noted again */
+	pg_memory_barrier();
+}
+
+int64
+sas_wake_unanswered_us(Oid dboid, int pid)
+{
+	int64		since_us = 0;
+
+	if (sas_wake_shmem == NULL)
+		return 0;
+	LWLockAcquire(&sas_wake_shmem->lock, LW_SHARED);
+	for (int i = 0; i < sas_wake_shmem->capacity; i++)
+		if (sas_wake_shmem->listeners[i].dboid == dboid && sas_wake_shmem->listeners[i].latch->owner_pid == pid)
+			since_us = pg_atomic_read_u64(&sas_wake_shmem->listeners[i].woken_us);
+	LWLockRelease(&sas_wake_shmem->lock);
+	return since_us;
 }
 
 static pg_atomic_uint32 *

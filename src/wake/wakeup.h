@@ -107,6 +107,13 @@ extern void sas_wake_attach(SasActor actor);
 extern uint32 sas_wake_count(void);
 
 /*
+ * A worker that begins a tick answers all wake-ups up to now.  Any process:
+ * since when (monotonic) that worker has had one to answer; 0: it has none.
+ */
+extern void sas_wake_answer(void);
+extern int64 sas_wake_unanswered_us(Oid dboid, int pid);
+
+/*
  * How often there was work for a lane, or for the items of infinite tasks, in
  * this database.  Each worker stores the count that it read before it scanned,
  * and scans again when the count has changed.  So no worker can take a wake-up

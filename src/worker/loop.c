@@ -226,7 +226,7 @@ loop_tick(SasTick *tick)
 	if (end == SAS_TICK_DONE)
 		sas_base_last_tick = begun;
 	MemoryContextReset(loop_scratch);
-	sas_worker_turn_end(loop_in_flight(), loop_methods->memory ? loop_methods->memory() : 0);
+	sas_worker_turn_end(end == SAS_TICK_DONE, loop_in_flight(), loop_methods->memory ? loop_methods->memory() : 0);
 	return end;
 }
 
@@ -394,6 +394,7 @@ sas_worker_main(Datum arg)
 		uint32		wake_count;
 
 		ResetLatch(MyLatch);
+		sas_wake_answer();
 		wake_count = sas_wake_count();
 		loop_interrupts();
 		end = loop_tick(&tick);

@@ -68,11 +68,14 @@ sas_worker_turn_begin(void)
 }
 
 void
-sas_worker_turn_end(int in_flight, int64 memory)
+sas_worker_turn_end(bool well, int in_flight, int64 memory)
 {
 	disable_timeout(turn_stall, false);
 	if (sas_worker_my_slot == NULL)
 		return;
+	sas_worker_my_slot->failed_ticks = well ? 0 : sas_worker_my_slot->failed_ticks + 1;
+	sas_worker_my_slot->has_worked |= well;
+	sas_worker_my_slot->turn_ended_us = sas_base_clock_monotonic_us();
 	sas_worker_my_slot->turn_since_us = 0;
 	sas_worker_my_slot->in_flight = in_flight;
 	sas_worker_my_slot->memory = memory;

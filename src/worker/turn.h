@@ -8,7 +8,7 @@
 /* Called by a worker. open: once, before its first tick. */
 extern void sas_worker_turn_open(void);
 extern void sas_worker_turn_begin(void);
-extern void sas_worker_turn_end(int in_flight, int64 memory);
+extern void sas_worker_turn_end(bool well, int in_flight, int64 memory);
 
 /* Called through base/peers.h; NULL: that code has returned. */
 extern void sas_worker_turn_user_code(const char *what);

@@ -128,7 +128,7 @@ SELECT is(ARRAY(SELECT DISTINCT p.proname::text FROM pg_proc p WHERE p.pronamesp
                       WHERE g.part = 'builder' AND g.signature LIKE 'sas.%' ORDER BY 1),
           'these are all public functions');
 SELECT is((SELECT array_agg(a ORDER BY n) FROM pg_proc p, unnest(p.proargnames) WITH ORDINALITY AS x (a, n) WHERE p.oid = 'sas.health()'::regprocedure),
-          '{workers_loaded,launcher_pid,workers,slots_missing,leader_pid,held_by,runs_open,runs_paused,steps_ready,oldest_ready_at,breakers_open,alerts_open,found_late,in_recovery,quarantined,version,ok}',
+          '{workers_loaded,launcher_pid,workers,slots_missing,leader_pid,held_by,runs_open,runs_paused,steps_ready,oldest_ready_at,breakers_open,alerts_open,found_late,in_recovery,quarantined,version,problems,ok}',
           'sas.health() answers in one row with these columns');
 SELECT is((SELECT count(*) FROM sas.health()), 1::bigint, 'sas.health() returns one row');
 SELECT is((SELECT ok FROM sas.health()), false, 'sas.health() is not ok where no worker runs');
