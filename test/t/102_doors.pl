@@ -2,6 +2,7 @@
 #
 # Limits of agents hold for all workers together; waiting before a closed door
 # costs nothing; and what is changed of an agent holds at once.
+# Long: only make check-long runs it.
 use strict;
 use warnings;
 use FindBin;

@@ -2,6 +2,7 @@
 #
 # What a service does wrong costs that attempt only; and calls go nowhere but
 # to the origin that the agent names.
+# Long: only make check-long runs it.
 use strict;
 use warnings;
 use FindBin;

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: PostgreSQL
 #
 # What is sent, and what is kept of what comes back.
+# Long: only make check-long runs it.
 use strict;
 use warnings;
 use FindBin;

@@ -4,6 +4,7 @@
 # else: beside them a stream goes on, calls are made, and the worker stays
 # the same, with its memory bounded.
 
+# Long: only make check-long runs it.
 use strict;
 use warnings;
 

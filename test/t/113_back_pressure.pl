@@ -3,6 +3,7 @@
 # A target that takes nothing closes the window of its stream: the service
 # feels it, neither inbox nor worker grows, and nothing is lost or doubled.
 
+# Long: only make check-long runs it.
 use strict;
 use warnings;
 

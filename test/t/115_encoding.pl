@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: PostgreSQL
 #
 # Services speak UTF-8, whatever the encoding of the database is.
+# Long: only make check-long runs it.
 use strict;
 use warnings;
 use utf8;

@@ -2,6 +2,7 @@
 #
 # A call that is alone in its lane is claimed as one of many is: with the same
 # rows and the same request, past what a session holds.
+# Long: only make check-long runs it.
 use strict;
 use warnings;
 use FindBin;

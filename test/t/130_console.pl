@@ -2,6 +2,7 @@
 #
 # The console in a real browser: pages say what the views say, stand by
 # themselves, and nothing that users put into a run can become markup.
+# Long: only make check-long runs it.
 use strict;
 use warnings;
 use FindBin;

@@ -9,6 +9,7 @@
 # the first pause of the supervisor, 10 s, to 83 ms. Rates, places and the
 # number of runs are as they are.
 # Takes about 40 s.
+# Long: only make check-long runs it.
 use strict;
 use warnings;
 use FindBin;

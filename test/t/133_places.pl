@@ -3,6 +3,7 @@
 # The table of the doors of agents has room for so many, of all databases:
 # what is dropped makes room, what rests makes way, and when there is none
 # agents are called more slowly, within their limits, and an alert says so.
+# Long: only make check-long runs it.
 use strict;
 use warnings;
 use FindBin;

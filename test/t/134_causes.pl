@@ -2,6 +2,7 @@
 #
 # The whole cause of a failure is stored with the step, and is in sas.explain, the alert and the server log:
 # message, DETAIL, HINT and the first lines of CONTEXT. A monitor sees no word of a function, but its SQLSTATE.
+# Long: only make check-long runs it.
 use strict;
 use warnings;
 use FindBin;

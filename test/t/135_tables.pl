@@ -4,6 +4,7 @@
 # agents, low-water marks, metrics, exclusions.  What finds no room is slower or
 # less exact, and none waits for ever; limits hold; an alert names the
 # setting; what is dropped gives its room back.
+# Long: only make check-long runs it.
 use strict;
 use warnings;
 use FindBin;

@@ -3,6 +3,7 @@
 # A server that may open few files: workers make as many calls and host as
 # many streams as there are descriptors for, say so when they start, and leave
 # the server its own; so a worker that is ended can start again.
+# Long: only make check-long runs it.
 use strict;
 use warnings;
 use FindBin;

@@ -2,6 +2,7 @@
 #
 # Rows that arrive by logical replication submit runs, by a trigger of the
 # subscriber: each once, at once, also when the apply worker is killed.
+# Long: only make check-long runs it.
 use strict;
 use warnings;
 use FindBin;

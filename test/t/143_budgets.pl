@@ -5,6 +5,7 @@
 # an agent that holds more than is left is not called, sas.explain says so, and
 # all of it is answered in the end. One call that cannot be started or
 # evaluated costs itself only.
+# Long: only make check-long runs it.
 use strict;
 use warnings;
 use FindBin;

@@ -4,6 +4,7 @@
 # when it is written, so what is held does not grow; small calls are claimed
 # and written between two of them; and one that cannot be written keeps none
 # of the others.
+# Long: only make check-long runs it.
 use strict;
 use warnings;
 use FindBin;

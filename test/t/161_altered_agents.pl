@@ -3,6 +3,7 @@
 # What was altered of an agent holds for the next claim of every worker, what
 # was not committed never does, and a worker reads again only what has
 # changed: with 600 agents, 1 and 2 workers.
+# Long: only make check-long runs it.
 use strict;
 use warnings;
 use FindBin;

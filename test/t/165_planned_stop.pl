@@ -2,6 +2,7 @@
 #
 # Workers that are asked to end hand back what they hold: no attempt and no failure is counted, and nothing is
 # done twice. Takes about 40 s.
+# Long: only make check-long runs it.
 use strict;
 use warnings;
 use FindBin;

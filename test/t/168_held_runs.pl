@@ -2,6 +2,7 @@
 #
 # A session holds a run: the heartbeat of an outside program acts at once and extends its lease; what waits for the run
 # is woken when the session ends its transaction, by commit or by abort, whatever it has called.
+# Long: only make check-long runs it.
 use strict;
 use warnings;
 use FindBin;

@@ -4,6 +4,7 @@
 # no row of sas is locked: verbs, the task's host, other items and the purge
 # act at once.  While a session holds rows of tasks, workers pass by them.
 # What the session lets go goes on, in order, each item once.
+# Long: only make check-long runs it.
 use strict;
 use warnings;
 use FindBin;

@@ -4,6 +4,7 @@
 # entries of the past: a claim reads what its own owners have, and walks over
 # nobody's past.  Each owner has its turn before anybody has a second one; a
 # new run waits for one batch at most.
+# Long: only make check-long runs it.
 use strict;
 use warnings;
 use FindBin;

@@ -5,6 +5,7 @@
 # whatever ends: the worker, the server, the function. Nothing is locked while
 # the function runs.
 # Takes about 35 s.
+# Long: only make check-long runs it.
 use strict;
 use warnings;
 use FindBin;

@@ -4,6 +4,7 @@
 # once, at its instant; what was missed is made once; until the next instant
 # nothing is asked of the service.
 # Takes about 30 s.
+# Long: only make check-long runs it.
 use strict;
 use warnings;
 use FindBin;

@@ -4,6 +4,7 @@
 # the scheduler, once a minute, and nothing is written. One that is due among
 # them runs at once. Jobs of pg_cron run as the how-to says.
 # Takes about 120 s.
+# Long: only make check-long runs it.
 use strict;
 use warnings;
 use FindBin;

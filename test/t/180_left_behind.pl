@@ -2,6 +2,7 @@
 #
 # What the functions of one owner leave in the session of the worker keeps no other owner waiting: it is
 # removed, however much it is.
+# Long: only make check-long runs it.
 use strict;
 use warnings;
 use FindBin;

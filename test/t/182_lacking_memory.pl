@@ -2,6 +2,7 @@
 #
 # Memory, or room in the lock table, that the server lacks for a while fails no step for good, whatever is being
 # made when it is lacking.
+# Long: only make check-long runs it.
 use strict;
 use warnings;
 use FindBin;

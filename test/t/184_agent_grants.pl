@@ -2,6 +2,7 @@
 #
 # What a role may ask of an agent ends with sas.revoke_agent: what has not begun is not sent, and its run ends;
 # what has begun is carried to its end. Tasks of outside agents and infinite tasks, too.
+# Long: only make check-long runs it.
 use strict;
 use warnings;
 use FindBin;

@@ -4,6 +4,7 @@
 # current_user and is_superuser, whatever calls them. Row policies and definer
 # functions that look at session_user see the owner, and nothing gets back to
 # the worker's rights from there.
+# Long: only make check-long runs it.
 use strict;
 use warnings;
 use FindBin;

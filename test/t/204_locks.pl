@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: PostgreSQL
 #
 # A session holds what the workers want, and goes away; nobody else is held up.
+# Long: only make check-long runs it.
 use strict;
 use warnings;
 use FindBin;

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: PostgreSQL
 #
 # Several workers of a kind: each run is handled once, one supervisor leads.
+# Long: only make check-long runs it.
 use strict;
 use warnings;
 use FindBin;

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: PostgreSQL
 #
 # A function step that takes its worker, or the whole server, down.
+# Long: only make check-long runs it.
 use strict;
 use warnings;
 use FindBin;

@@ -3,6 +3,7 @@
 # Limits hold over all workers and through kill -9: the places of a queue, those
 # of a queue under a key, and the places under a key. A run that follows another begins at once. No worker
 # keeps to itself what others could do meanwhile.
+# Long: only make check-long runs it.
 use strict;
 use warnings;
 use FindBin;

@@ -2,6 +2,7 @@
 #
 # Real outside programs work through 50 tasks; one is killed in the middle, the
 # server goes down without a word, and nothing is lost or done twice.
+# Long: only make check-long runs it.
 use strict;
 use warnings;
 use FindBin;

@@ -4,6 +4,7 @@
 # time, from transactions that were open for long, are prepared, roll back in
 # part or as a whole, or die; claims die, too. What is lost behind a mark
 # would be found after minutes only, by the supervisor; here it never is.
+# Long: only make check-long runs it.
 use strict;
 use warnings;
 use FindBin;

@@ -6,6 +6,7 @@
 # infinite tasks. Each submit comes by itself while everything rests, and the
 # supervisor, whose looks wake others, is stopped: nothing else makes a worker look.
 # Takes about 50 s.
+# Long: only make check-long runs it.
 use strict;
 use warnings;
 use FindBin;

@@ -3,6 +3,7 @@
 # pg_cancel_backend() ends what a worker does, not the worker: one that is idle
 # has nothing to cancel, keeps the calls that it holds, and goes on; one whose
 # turns are cancelled again and again is not taken for broken.
+# Long: only make check-long runs it.
 use strict;
 use warnings;
 use FindBin;

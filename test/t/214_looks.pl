@@ -4,6 +4,7 @@
 # it saw: after a transaction that was cancelled, beside a claim of another
 # worker, behind steps that come too late. The supervisor, whose looks wake
 # others, is stopped meanwhile.
+# Long: only make check-long runs it.
 use strict;
 use warnings;
 use FindBin;

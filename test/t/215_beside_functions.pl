@@ -3,6 +3,7 @@
 # A function of a user locks no row of sas while it runs: its run goes on beside
 # it, operators reach it, and what it wrote is there once, whoever is killed.
 # Takes about a minute.
+# Long: only make check-long runs it.
 use strict;
 use warnings;
 use FindBin;

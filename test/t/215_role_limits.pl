@@ -3,6 +3,7 @@
 # Limits of roles, with workers: a workflow that starts itself tenfold comes to its end and stops nobody else; functions
 # do not submit faster than their owner may, and do not take all function workers; what a role has open is counted again
 # after a restart and a crash. Takes about 60 s.
+# Long: only make check-long runs it.
 use strict;
 use warnings;
 use FindBin;

@@ -4,6 +4,7 @@
 # function workers, up to sas.function_workers_max. And a worker that is
 # stuck in a turn is told of.
 # Takes about 50 s.
+# Long: only make check-long runs it.
 use strict;
 use warnings;
 use FindBin;

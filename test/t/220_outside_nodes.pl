@@ -3,6 +3,7 @@
 # Outside programs host infinite tasks: the example as it is told in the
 # documentation, killed, stopped, cut off; each line of each file is taken in
 # once, whatever becomes of the programs and of the server.
+# Long: only make check-long runs it.
 use strict;
 use warnings;
 use FindBin;

@@ -3,6 +3,7 @@
 # Functions that are called for ever, and items that are brought to their
 # targets: once each, as the owner, whatever becomes of workers and server.
 # Takes about 40 s.
+# Long: only make check-long runs it.
 use strict;
 use warnings;
 use FindBin;

@@ -2,6 +2,7 @@
 #
 # Functions that are called for ever and do not come back: each turn has an
 # end, counts as a failure, and holds up no other task for long.
+# Long: only make check-long runs it.
 use strict;
 use warnings;
 use FindBin;

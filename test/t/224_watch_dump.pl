@@ -2,6 +2,7 @@
 #
 # Infinite tasks in a dump: where it is restored they go on at their cursors,
 # whether it comes in one transaction or beside workers that are there already.
+# Long: only make check-long runs it.
 use strict;
 use warnings;
 use FindBin;

@@ -3,6 +3,7 @@
 # One function worker calls the functions of several owners for ever: nothing
 # of one is left for the next; and one that ends its worker again and again is
 # found among the others, which are not blamed.
+# Long: only make check-long runs it.
 use strict;
 use warnings;
 use FindBin;

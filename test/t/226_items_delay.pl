@@ -4,6 +4,7 @@
 # their task wait for no time-out: a burst is delivered at once, not when the
 # time of a claim is over. 200 bursts; SAS_LONG=1: 2,000, as was measured.
 
+# Long: only make check-long runs it.
 use strict;
 use warnings;
 

@@ -5,6 +5,7 @@
 # steps of agents and functions, messages, items and tasks that wait. A
 # transaction that was open for long is announced at its commit, and is not
 # counted; nor is what a worker finds when it starts.
+# Long: only make check-long runs it.
 use strict;
 use warnings;
 use FindBin;

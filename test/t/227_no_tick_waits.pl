@@ -5,6 +5,7 @@
 # SHARE UPDATE EXCLUSIVE. Meanwhile runs that were submitted before it began go
 # through every tick of every actor, and end. The tables are read from the
 # catalogue, so a new one is held, too. Takes about 120 s.
+# Long: only make check-long runs it.
 use strict;
 use warnings;
 use FindBin;

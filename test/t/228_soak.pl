@@ -11,6 +11,7 @@
 #   SAS_SOAK_AGENTS=3000    in each database (100; SAS_LONG=1: 3,000)
 #
 # Takes about 60 s.
+# Long: only make check-long runs it.
 use strict;
 use warnings;
 use FindBin;

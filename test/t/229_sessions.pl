@@ -3,6 +3,7 @@
 # What a session does, and goes on doing, is not felt by others: a wait keeps
 # no snapshot, a COPY of nothing keeps no worker away, and DROP EXTENSION waits
 # for sessions inside sas without holding what they need.
+# Long: only make check-long runs it.
 use strict;
 use warnings;
 use FindBin;

@@ -3,6 +3,7 @@
 # CREATE EXTENSION is enough, in each database; what is done to a database or
 # to the extension finds no worker in the way, with calls on their way and a
 # long function running.
+# Long: only make check-long runs it.
 use strict;
 use warnings;
 use FindBin;

@@ -3,6 +3,7 @@
 # The numbers of workers change on reload; too few process slots; workers that
 # fail again and again; a schema that the library does not know; no preload.
 # Takes about 35 s.
+# Long: only make check-long runs it.
 use strict;
 use warnings;
 use FindBin;

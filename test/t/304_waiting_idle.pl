@@ -3,6 +3,7 @@
 # Waiting costs nothing: 20,000 steps that wait for signals, far timers and
 # children wake nobody and write nothing; one that is signalled goes on at once.
 # Takes about 40 s.
+# Long: only make check-long runs it.
 use strict;
 use warnings;
 use FindBin;

@@ -2,6 +2,7 @@
 #
 # Metrics: what was counted is what happened, nothing that was rolled back, and
 # the text is what scrapers read.
+# Long: only make check-long runs it.
 use strict;
 use warnings;
 use FindBin;

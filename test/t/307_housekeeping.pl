@@ -2,6 +2,7 @@
 #
 # The leading supervisor keeps house: old runs go by themselves as soon as a
 # setting says so, beside work that goes on; an archive is taken first.
+# Long: only make check-long runs it.
 use strict;
 use warnings;
 use FindBin;

@@ -3,6 +3,7 @@
 # Alerts of the server: a supervisor that is late, workers that fail again and
 # again. Each is told once, by NOTIFY and to the hook, and closes itself.
 # Takes about 230 s.
+# Long: only make check-long runs it.
 use strict;
 use warnings;
 use FindBin;

@@ -2,6 +2,7 @@
 #
 # A dump is restored into a server that runs: its workers wait until all of it
 # is there, and then open runs go on.
+# Long: only make check-long runs it.
 use strict;
 use warnings;
 use FindBin;

@@ -2,6 +2,7 @@
 #
 # CREATE EXTENSION makes the schemas sas and _sas itself, in its own transaction. It takes none that exists:
 # somebody may have put into it what the script would then run as a superuser.
+# Long: only make check-long runs it.
 use strict;
 use warnings;
 use FindBin;

@@ -2,6 +2,7 @@
 #
 # A database may read strings, arrays, dates and intervals in another way than by default: the script of the
 # extension makes the same there, and the workers do the same.
+# Long: only make check-long runs it.
 use strict;
 use warnings;
 use FindBin;

@@ -4,6 +4,7 @@
 # work is done in a database as it comes and in one whose settings change what
 # statements mean, what may be written and how values look: nothing that is
 # stored differs. The functions of users see the settings of their database.
+# Long: only make check-long runs it.
 use strict;
 use warnings;
 use FindBin;

@@ -9,6 +9,7 @@
 # with the library preloaded and without. Trigger functions are tried as triggers
 # of a table that is not theirs, too.
 
+# Long: only make check-long runs it.
 use strict;
 use warnings;
 

@@ -3,6 +3,7 @@
 # Workers connect to the addresses that sas.deny_networks and
 # sas.allow_networks leave, whatever name leads to another one.  Connections
 # that were made before are asked about, too.
+# Long: only make check-long runs it.
 use strict;
 use warnings;
 use FindBin;

@@ -2,6 +2,7 @@
 #
 # Secrets that the platform mounts as files below sas.secret_directory: what
 # is taken for one, what reaches the service, and what nobody sees.
+# Long: only make check-long runs it.
 use strict;
 use warnings;
 use FindBin;

@@ -2,6 +2,7 @@
 #
 # Secrets change while calls are open: what a call was sent with is masked in
 # its answer, and in answers to later calls, too.
+# Long: only make check-long runs it.
 use strict;
 use warnings;
 use FindBin;

@@ -2,6 +2,7 @@
 #
 # mask in a workflow: everybody but the owner of a run sees *** in the place of
 # these values, in every view and function, and searches do not find them.
+# Long: only make check-long runs it.
 use strict;
 use warnings;
 use FindBin;

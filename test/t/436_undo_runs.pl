@@ -3,6 +3,7 @@
 # Steps that are undone by runs of their own, while workers and the server are killed: each is undone by one run, one
 # after the other, and nothing is left standing.
 # Takes about 30 s.
+# Long: only make check-long runs it.
 use strict;
 use warnings;
 use FindBin;

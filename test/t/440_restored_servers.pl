@@ -3,6 +3,7 @@
 # A copy of a server calls nobody until it is released: a base backup that is
 # started, a restore to a point in time. A crash, a restart and the promotion of
 # a standby are no copies. Takes about 90 s.
+# Long: only make check-long runs it.
 use strict;
 use warnings;
 use FindBin;

@@ -4,6 +4,7 @@
 # TEMPLATE, or from a dump that has open work, whatever pg_restore is asked for.
 # RENAME, SET TABLESPACE and a dump of definitions make no copy. DROP EXTENSION
 # leaves nothing behind. Takes about 60 s.
+# Long: only make check-long runs it.
 use strict;
 use warnings;
 use FindBin;

@@ -3,6 +3,7 @@
 # pg_upgrade keeps definitions, schedules, watches and runs. The new server is a
 # copy: the old one may be started again, so it calls nobody until it is
 # released. The server is upgraded to its own version.
+# Long: only make check-long runs it.
 use strict;
 use warnings;
 use FindBin;

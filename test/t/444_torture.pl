@@ -8,6 +8,7 @@
 #   STRIKES="jump_clock fill_disk"    these first
 #
 # Takes about 150 s.
+# Long: only make check-long runs it.
 use strict;
 use warnings;
 use FindBin;

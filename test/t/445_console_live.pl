@@ -3,6 +3,7 @@
 # examples/console over real HTTP: who logs in is a role of PostgreSQL; each
 # page, each verb, all runs of a search; a role that may not; forms of other
 # sites refused; a page is told of what changes. Takes about 30 s.
+# Long: only make check-long runs it.
 use strict;
 use warnings;
 use FindBin;

@@ -3,6 +3,7 @@
 # examples/console in a headless Chromium: login, each page in light and dark and as wide as a phone, verbs by
 # mouse and keys, a role that may not, a page that follows. SCREENSHOTS=directory keeps pictures for docs.
 # Takes about 60 s.
+# Long: only make check-long runs it.
 use strict;
 use warnings;
 use FindBin;

@@ -4,6 +4,7 @@
 # border, pings of our own, the end of worker and server, and a service that
 # does not read.
 
+# Long: only make check-long runs it.
 use strict;
 use warnings;
 

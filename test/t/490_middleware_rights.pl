@@ -3,6 +3,7 @@
 # Middleware in function workers runs in a session of the role that created
 # it, also where it is in one transaction with the function of a run. Neither
 # side leaves something in that transaction that the other runs.
+# Long: only make check-long runs it.
 use strict;
 use warnings;
 use FindBin;

@@ -6,6 +6,7 @@
 #   SAS_LONG=1    the larger forms, and every broken rule (about ten minutes)
 #
 # Takes about 30 s.
+# Long: only make check-long runs it.
 use strict;
 use warnings;
 use FindBin;

@@ -9,6 +9,7 @@
 #   POINTS=100      how many (6; SAS_LONG=1: all, in at most 50 minutes)
 #
 # Takes about 60 s.
+# Long: only make check-long runs it.
 use strict;
 use warnings;
 use FindBin;

@@ -2,6 +2,7 @@
 #
 # The worker library for Python: installed from its folder, killed, stopped, cut off; nothing is lost or doubled.
 # Takes about 60 s.
+# Long: only make check-long runs it.
 use strict;
 use warnings;
 use FindBin;

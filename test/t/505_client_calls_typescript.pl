@@ -2,6 +2,7 @@
 #
 # The library for TypeScript submits in the transaction of its caller, waits and signals, by batch and by key; a connection of its own for
 # LISTEN; the example.
+# Long: only make check-long runs it.
 use strict;
 use warnings;
 use FindBin;

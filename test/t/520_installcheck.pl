@@ -2,6 +2,7 @@
 #
 # make installcheck: its test passes on a server that runs, beside a database
 # in which sas is at work.
+# Long: only make check-long runs it.
 use strict;
 use warnings;
 use FindBin;

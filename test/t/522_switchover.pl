@@ -4,6 +4,7 @@
 # in the schema that both know. A standby that has stayed behind runs nothing
 # once the schema has been updated, and goes on with the new library.
 # Takes about 40 s.
+# Long: only make check-long runs it.
 use strict;
 use warnings;
 use FindBin;

@@ -4,6 +4,7 @@
 # more of them than it has connections; it is killed and started again.
 # Nothing is lost or done twice.
 # Takes about 30 s.
+# Long: only make check-long runs it.
 use strict;
 use warnings;
 use FindBin;
