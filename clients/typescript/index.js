@@ -78,6 +78,17 @@ const refused = (error) => /^(0A|22|23|42|54)/.test(error.code); // the same sta
 const meanwhile = ({ verb }) => verb === "heartbeat" || verb === "emit"; // does not end its task
 const now = () => performance.now() / 1000;
 
+/** What was thrown, as text that the server takes. Anything can be thrown, also what is no text. */
+function told(error) {
+  let text = "an error that cannot be shown";
+  try {
+    text = String(error);
+  } catch {
+    // its own toString has failed
+  }
+  return text.replaceAll("\0", " ").slice(0, 2000);
+}
+
 class Task {
   #send;
   #stop = new AbortController();
@@ -116,6 +127,7 @@ class Task {
 
 export class Worker {
   #options;
+  #listens;
   #held = new Map();
   #reports = [];
   #left = 0; // handlers that were given up and still run
@@ -135,6 +147,7 @@ export class Worker {
     const name = `${hostname()}:${process.pid}`;
     const log = (message, error) => console.error(`sas: ${message}`, ...(error ? [error] : []));
     this.#options = { concurrency: 10, lease: 30, grace: 20, poll: 60, name, log, ...options };
+    this.#listens = `LISTEN "sas_agent_${String(this.#options.agent).replaceAll('"', '""')}"`;
   }
 
   async run() {
@@ -190,8 +203,7 @@ export class Worker {
     if (error instanceof HandBack) return { task, verb: "hand back" };
     if (error instanceof InDoubt || error instanceof Lost || task._reason) return null;
     this.#log(`step ${task.step} of run ${task.runId} failed`, error);
-    const text = String(error).replaceAll("\0", " ").slice(0, 2000);
-    return { task, verb: error instanceof Permanent ? "give up" : "fail", error: text };
+    return { task, verb: error instanceof Permanent ? "give up" : "fail", error: told(error) };
   }
 
   #send(task, verb, value, progress = null) {
@@ -297,7 +309,7 @@ export class Worker {
   }
 
   async #listen(client) {
-    await this.#query(client, `LISTEN "sas_agent_${this.#options.agent}"`, []);
+    await this.#query(client, this.#listens, []);
     this.#heard();
     await client.gone;
   }
@@ -309,7 +321,7 @@ export class Worker {
   }
 
   async #work(client) {
-    if (this.#options.listenConnection === undefined) await this.#query(client, `LISTEN "sas_agent_${this.#options.agent}"`, []);
+    if (this.#options.listenConnection === undefined) await this.#query(client, this.#listens, []);
     this.#heard();
     while (!this.#over.signal.aborted) {
       this.#awake = false;

@@ -303,7 +303,7 @@ sub odd_outcomes
 {
 	sql(q{SELECT sas.create_workflow('odd', '{"steps": {"work": {"agent": "work", "task": {}, "recovery": {"max_failures": 1}, "retry": {"max_attempts": 1}}}}')});
 	start_worker('odd');
-	foreach my $do (qw(nan zero fail))
+	foreach my $do (qw(nan zero fail broken mute))
 	{
 		my $run = sql(qq{SELECT run_id FROM sas.submit('odd', '{"do": "$do", "n": 1007}')});
 		ok(wait_for($node, "SELECT state = 'failed' FROM sas.steps WHERE run_id = $run"), "$do: a failure that is told");

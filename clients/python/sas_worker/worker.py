@@ -26,6 +26,7 @@ from typing import Any, Callable, Dict, List, Optional, Set, Tuple, Union
 from uuid import UUID
 
 import psycopg
+from psycopg import sql
 from psycopg.conninfo import conninfo_to_dict
 
 from .task import HandBack, InDoubt, Lost, Permanent, Task
@@ -66,6 +67,15 @@ class Report:
             self.stored.set_exception(error) if error else self.stored.set_result(None)
 
 
+def _told(error: BaseException) -> str:
+    """What the error says, as text that the server takes; it may quote anything, and fail to say it."""
+    try:
+        text = f"{type(error).__name__}: {error}"
+    except Exception:
+        text = type(error).__name__
+    return text[:2000].replace("\0", " ").encode("utf-8", "replace").decode()
+
+
 class Worker:
     """run() works until stop(), SIGTERM or SIGINT.
 
@@ -84,6 +94,7 @@ class Worker:
         self.conninfo, self.listen_conninfo, self.agent, self.handler = conninfo, listen_conninfo, agent, handler
         self.concurrency, self.lease, self.grace, self.poll = concurrency, lease, grace, poll
         self.name = name or f"{socket.gethostname()}:{os.getpid()}"
+        self._listens = sql.SQL("LISTEN {}").format(sql.Identifier(f"sas_agent_{agent}"))
         self.stopping = threading.Event()
         self._held: Dict[UUID, Task] = {}
         self._reports: List[Report] = []
@@ -146,8 +157,7 @@ class Worker:
         if isinstance(error, (InDoubt, Lost)) or task.cancelled.is_set():
             return None
         log.warning("step %s of run %s failed", task.step, task.run_id, exc_info=error)
-        text = f"{type(error).__name__}: {error}".replace("\0", " ")
-        return Report(task, "give up" if isinstance(error, Permanent) else "fail", error=text[:2000])
+        return Report(task, "give up" if isinstance(error, Permanent) else "fail", error=_told(error))
 
     def _later(self, function: Callable[..., None], *values: Any) -> None:
         with suppress(RuntimeError):        # the worker has ended
@@ -241,7 +251,7 @@ class Worker:
             pause = min(2 * pause, 5)
 
     async def _listen(self, conn: psycopg.AsyncConnection[Any]) -> None:
-        await conn.execute(f'LISTEN "sas_agent_{self.agent}"')
+        await conn.execute(self._listens)
         self._heard()
         async for _ in conn.notifies():
             self._heard()
@@ -254,7 +264,7 @@ class Worker:
     async def _work(self, conn: psycopg.AsyncConnection[Any]) -> None:
         if self.listen_conninfo is None:
             conn.add_notify_handler(self._heard)
-            await conn.execute(f'LISTEN "sas_agent_{self.agent}"')
+            await conn.execute(self._listens)
         self._heard()
         while True:
             self._wake.clear()

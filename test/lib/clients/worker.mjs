@@ -79,6 +79,10 @@ async function handler(task) {
     return { text: "a\0b" };
   } else if (what === "fail") {
     throw new Permanent("no\0 way");
+  } else if (what === "broken") {
+    throw new Error("no \udc80 way");
+  } else if (what === "mute") {
+    throw Object.create(null);
   }
   return { n, key: task.idempotencyKey };
 }

@@ -30,6 +30,11 @@ def book(conn, task):
     conn.execute("INSERT INTO book (n, worker) VALUES (%s, %s)", [task.request["n"], name])
 
 
+class Mute(Exception):
+    def __str__(self):
+        raise RuntimeError
+
+
 def handle(task):
     do, n = task.request["do"], task.request["n"]
     say(do, n, "begins", (task.checkpoint or {}).get("page", 0), "undo" if task.undo else "")
@@ -83,6 +88,10 @@ def handle(task):
         return {"text": "a\0b"}
     elif do == "fail":
         raise sas_worker.Permanent("no\0 way")
+    elif do == "broken":        # what a service sent that is no UTF-8, as os.fsdecode and others tell it
+        raise ValueError("no \udc80 way")
+    elif do == "mute":
+        raise Mute
     return {"n": n, "key": task.idempotency_key}
 
 
