@@ -432,6 +432,29 @@ END $$;
 CREATE EVENT TRIGGER sas_tie_owner ON ddl_command_end WHEN TAG IN ('DROP OWNED')
 EXECUTE FUNCTION _sas.drop_owned();
 
+-- _sas.keep_out(): refuses other extensions in the schemas of sas. A role that may create in the database can
+-- put a trusted extension into any schema. Its functions would be in the way of those of sas, and it would
+-- prevent the next update, and DROP EXTENSION sas.
+CREATE FUNCTION _sas.keep_out() RETURNS event_trigger
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    e record;
+BEGIN
+    SELECT x.extname, n.nspname INTO e
+    FROM pg_event_trigger_ddl_commands() c
+    JOIN pg_extension x ON c.classid = 'pg_extension'::regclass AND x.oid = c.objid
+    JOIN pg_namespace n ON n.oid = x.extnamespace
+    WHERE n.nspname IN ('sas', '_sas');
+    IF FOUND THEN
+        RAISE EXCEPTION 'extension "%" cannot be in schema "%"', e.extname, e.nspname
+            USING ERRCODE = 'reserved_name', DETAIL = 'The schema belongs to extension "sas".',
+                HINT = 'Name another schema.';
+    END IF;
+END $$;
+
+CREATE EVENT TRIGGER sas_keep_out ON ddl_command_end WHEN TAG IN ('CREATE EXTENSION')
+EXECUTE FUNCTION _sas.keep_out();
+
 -- Only the owner has any privilege now, whatever default privileges say: those of the installing role could
 -- open secrets and internal functions to other roles. Everything in the schemas must belong to the
 -- extension; another role may have created an object there meanwhile.

@@ -1,0 +1,59 @@
+-- SPDX-License-Identifier: PostgreSQL
+--
+-- The owner of the database, who is no superuser: it may create schemas and trusted extensions, set settings of the
+-- database, and drop it. It changes nothing of sas, reads nothing, and puts nothing where sas looks for its own.
+\set QUIET on
+\pset format unaligned
+\pset tuples_only on
+\pset pager off
+BEGIN;
+SELECT no_plan();
+
+CREATE ROLE dbo_owner; CREATE ROLE dbo_ann;
+SELECT format('ALTER DATABASE %I OWNER TO dbo_owner', current_database()) AS give \gset
+:give;
+SELECT sas.grant_usage('dbo_ann', 'user') \g /dev/null
+-- what it is: ok, or the SQLSTATE
+CREATE FUNCTION pg_temp.says(statement text) RETURNS text LANGUAGE plpgsql AS $$
+BEGIN
+    SET LOCAL ROLE dbo_owner;
+    BEGIN
+        EXECUTE statement;
+        RAISE SQLSTATE 'ZZZZZ';
+    EXCEPTION WHEN SQLSTATE 'ZZZZZ' THEN
+        RESET ROLE;
+        RETURN 'ok';
+    WHEN OTHERS THEN
+        RESET ROLE;
+        RETURN SQLSTATE;
+    END;
+END $$;
+SELECT is(pg_temp.says('CREATE SCHEMA dbo_schema'), 'ok', 'the owner of the database creates a schema');
+
+-- any trusted extension would do
+SELECT coalesce((SELECT v.name FROM pg_available_extension_versions v
+                 WHERE v.trusted AND v.relocatable AND v.schema IS NULL AND cardinality(coalesce(v.requires, '{}')) = 0
+                   AND v.name NOT IN (SELECT e.extname FROM pg_extension e) ORDER BY v.name LIMIT 1), 'none') AS trusted \gset
+SELECT CASE WHEN :'trusted' = 'none' THEN skip('no trusted extension is there', 1)
+    ELSE is(pg_temp.says(format('CREATE EXTENSION %I SCHEMA public', :'trusted')), 'ok', 'and a trusted extension') END;
+SELECT CASE WHEN :'trusted' = 'none' THEN skip('no trusted extension is there', 1)
+    ELSE is(pg_temp.says(format('CREATE EXTENSION %I SCHEMA %I', :'trusted', s)), '42939', 'but none in schema ' || s) END
+FROM unnest('{sas,_sas}'::text[]) s;
+SELECT CASE WHEN :'trusted' = 'none' THEN skip('no trusted extension is there', 1)
+    ELSE is(pg_temp.says(format('CREATE EXTENSION %I SCHEMA public; ALTER EXTENSION %1$I SET SCHEMA _sas', :'trusted')), '42501', 'it moves none there') END;
+
+SELECT is(pg_temp.says(statement), '42501', 'it does not: ' || statement)
+FROM unnest(ARRAY[
+    'DROP EXTENSION sas CASCADE', 'ALTER EXTENSION sas UPDATE', 'ALTER EXTENSION sas SET SCHEMA public', 'ALTER EXTENSION sas DROP FUNCTION sas.now()',
+    'COMMENT ON EXTENSION sas IS ''x''', 'COMMENT ON SCHEMA sas IS ''x''', 'COMMENT ON EVENT TRIGGER sas_keep_out IS ''x''',
+    'ALTER EVENT TRIGGER sas_keep_out DISABLE', 'DROP SCHEMA sas CASCADE', 'ALTER SCHEMA _sas RENAME TO old', 'GRANT USAGE ON SCHEMA _sas TO dbo_owner WITH GRANT OPTION',
+    'CREATE FUNCTION sas.mine() RETURNS int LANGUAGE sql RETURN 1', 'CREATE TABLE _sas.mine ()', 'REINDEX TABLE _sas.run', 'LOCK TABLE _sas.run', 'LOCK TABLE sas.runs',
+    'SELECT FROM sas.runs', 'SELECT sas.now()', 'CREATE PUBLICATION p FOR ALL TABLES', 'CREATE PUBLICATION p FOR TABLES IN SCHEMA _sas',
+    'CREATE EVENT TRIGGER x ON ddl_command_end EXECUTE FUNCTION _sas.keep_out()',
+    'REASSIGN OWNED BY dbo_ann TO dbo_owner', 'DROP OWNED BY dbo_ann', 'SELECT sas.grant_usage(''dbo_owner'', ''admin'')',
+    'ALTER DEFAULT PRIVILEGES FOR ROLE dbo_ann GRANT ALL ON TABLES TO dbo_owner']) statement;
+SELECT is(pg_temp.says(format('ALTER DATABASE %I SET %s', current_database(), s.name || ' = ' || quote_literal(s.setting))), '42501', 'nor does it set ' || s.name)
+FROM pg_settings s WHERE s.name LIKE 'sas.%' AND s.context = 'superuser';
+
+SELECT * FROM finish();
+ROLLBACK;
