@@ -2,17 +2,21 @@
 --
 -- Shares: how much each role has open, in shared memory (src/limits/shares.h), and how much it may have.
 
--- _sas.take_share(owner, runs, children, bytes, most, generation, checks): the owner opens this much more
--- in this transaction. most: its limits from _sas.limits_of(), and the generation for which they were read;
--- null: the limits in memory. over: null if it was taken; "unknown" if the limits must be passed; else the
--- limit that is exceeded, and used is what the owner has.
-CREATE FUNCTION _sas.take_share(owner oid, runs bigint, children bigint, bytes bigint, most bigint[],
-                                generation bigint, checks boolean, OUT over text, OUT used bigint)
-LANGUAGE C VOLATILE AS 'MODULE_PATHNAME', 'sas_api_take_share';
+-- _sas.take_share(owner, more, most, generation, checks): the owner opens this much more in this
+-- transaction: runs, children, bytes, watches. most: its limits from _sas.limits_of(), and the generation
+-- for which they were read; null: the limits in memory. over: null if it was taken; "unknown" if the limits
+-- must be passed; else the limit that is exceeded, and used is what the owner has.
+CREATE FUNCTION _sas.take_share(owner oid, more bigint[], most bigint[], generation bigint, checks boolean,
+                                OUT over text, OUT used bigint)
+LANGUAGE C VOLATILE AS 'MODULE_PATHNAME', 'sas_api_share_take';
 
 -- _sas.give_share(owner, is_child, input): a run with that input has stopped, if this transaction commits.
 CREATE FUNCTION _sas.give_share(owner oid, is_child boolean, input jsonb) RETURNS bigint
 LANGUAGE C VOLATILE STRICT AS 'MODULE_PATHNAME', 'sas_api_give_share';
+
+-- _sas.give_watches(owner, n): so many infinite tasks of the owner are deleted, if this transaction commits.
+CREATE FUNCTION _sas.give_watches(owner oid, n bigint) RETURNS bigint
+LANGUAGE C VOLATILE STRICT AS 'MODULE_PATHNAME', 'sas_api_give_watches';
 
 -- _sas.share_size(input): the bytes of the input: the same number wherever and however it is stored.
 CREATE FUNCTION _sas.share_size(input jsonb) RETURNS bigint
@@ -40,8 +44,8 @@ ALTER TABLE _sas.role_limit ENABLE ALWAYS TRIGGER forget;
 
 -- See _sas.recount_shares().
 CREATE FUNCTION _sas.begin_recount() RETURNS void LANGUAGE C AS 'MODULE_PATHNAME', 'sas_api_begin_recount';
-CREATE FUNCTION _sas.set_share(owner oid, runs bigint, children bigint, bytes bigint) RETURNS bigint
-LANGUAGE C VOLATILE STRICT AS 'MODULE_PATHNAME', 'sas_api_set_share';
+CREATE FUNCTION _sas.set_share(owner oid, counted bigint[]) RETURNS bigint
+LANGUAGE C VOLATILE STRICT AS 'MODULE_PATHNAME', 'sas_api_share_set';
 CREATE FUNCTION _sas.end_recount() RETURNS void LANGUAGE C AS 'MODULE_PATHNAME', 'sas_api_end_recount';
 
 -- _sas.shares_counted_ago(): seconds since the last recount; null: there was none since the server started.
@@ -49,8 +53,8 @@ CREATE FUNCTION _sas.shares_counted_ago() RETURNS float8
 LANGUAGE C VOLATILE AS 'MODULE_PATHNAME', 'sas_api_shares_counted_ago';
 
 -- _sas.shares(): how much the roles of this database have open, including open transactions.
-CREATE FUNCTION _sas.shares(OUT owner oid, OUT open_runs bigint, OUT children bigint, OUT bytes bigint)
-RETURNS SETOF record
+CREATE FUNCTION _sas.shares(OUT owner oid, OUT open_runs bigint, OUT children bigint, OUT bytes bigint,
+                            OUT watches bigint) RETURNS SETOF record
 LANGUAGE C VOLATILE STRICT ROWS 20 AS 'MODULE_PATHNAME', 'sas_api_shares';
 
 -- _sas.limit_names(): the limits, in the order of _sas.limits_of(), with their default values.
@@ -58,7 +62,7 @@ CREATE FUNCTION _sas.limit_names(OUT name text, OUT value bigint) RETURNS SETOF 
 LANGUAGE sql IMMUTABLE PARALLEL SAFE BEGIN ATOMIC
     SELECT l.name, l.value
     FROM (VALUES ('open_runs', 2000000::bigint), ('children', 20000::bigint), ('bytes', 10737418240::bigint),
-                 ('submits_per_s', 100::bigint), ('depth', 100::bigint),
+                 ('watches', 100000::bigint), ('submits_per_s', 100::bigint), ('depth', 100::bigint),
                  ('function_workers', 64::bigint)) AS l (name, value);
 END;
 
@@ -71,12 +75,13 @@ BEGIN
                     (SELECT l.value FROM _sas.limit_names() l WHERE l.name = $2));
 END $$;
 
--- _sas.limits_of(role): the limits open_runs, children, bytes and submits_per_s.
+-- _sas.limits_of(role): the limits open_runs, children, bytes, watches and submits_per_s.
 CREATE FUNCTION _sas.limits_of(role oid) RETURNS bigint[]
 LANGUAGE plpgsql STABLE AS $$
 BEGIN
     RETURN ARRAY[_sas.limit_of(role, 'open_runs'), _sas.limit_of(role, 'children'),
-                 _sas.limit_of(role, 'bytes'), _sas.limit_of(role, 'submits_per_s')];
+                 _sas.limit_of(role, 'bytes'), _sas.limit_of(role, 'watches'),
+                 _sas.limit_of(role, 'submits_per_s')];
 END $$;
 
 -- _sas.function_owners(): the owners whose functions the other workers of this database call now, one row
@@ -120,31 +125,39 @@ BEGIN
     RETURN CASE WHEN full_owners = '{}' THEN full_owners ELSE ARRAY(SELECT _sas.full_owners_as(0)) END;
 END $$;
 
--- _sas.open_share(owner, runs, is_child, bytes): the owner opens this many runs with this many bytes of
--- input in this transaction; raises an error if that exceeds a limit.
-CREATE FUNCTION _sas.open_share(owner oid, runs int, is_child boolean, bytes bigint) RETURNS void
+-- _sas.open_more(owner, more): the owner opens this much more in this transaction: runs, children, bytes,
+-- watches. Raises an error if that exceeds a limit.
+CREATE FUNCTION _sas.open_more(owner oid, more bigint[]) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
-    children int := CASE WHEN is_child THEN runs ELSE 0 END;
     generation bigint;
     answer record;
 BEGIN
-    answer := _sas.take_share(owner, runs, children, bytes, NULL, NULL, true);
+    answer := _sas.take_share(owner, more, NULL, NULL, true);
     FOR n IN 1 .. 3 LOOP
         EXIT WHEN answer.over IS DISTINCT FROM 'unknown';
         generation := _sas.share_generation();
-        answer := _sas.take_share(owner, runs, children, bytes, _sas.limits_of(owner), generation, true);
+        answer := _sas.take_share(owner, more, _sas.limits_of(owner), generation, true);
     END LOOP;
-    IF answer.over IN ('open_runs', 'children', 'bytes') THEN
+    IF answer.over IN ('open_runs', 'children', 'bytes', 'watches') THEN
         RAISE EXCEPTION 'role "%" has too % open', pg_get_userbyid(owner),
             CASE answer.over WHEN 'open_runs' THEN 'many runs' WHEN 'children' THEN 'many child runs'
-            ELSE 'many bytes of input in runs that are' END
+            WHEN 'watches' THEN 'many infinite tasks' ELSE 'many bytes of input in runs that are' END
             USING ERRCODE = 'configuration_limit_exceeded',
                 DETAIL = format('Limit %s is %s. %s are used, and this needs %s more.', answer.over,
                                 _sas.limit_of(owner, answer.over), answer.used,
-                                CASE answer.over WHEN 'bytes' THEN bytes ELSE runs END),
-                HINT = 'Wait until runs have stopped, or ask an admin for sas.set_limit(). See sas.limits.';
+                                more[array_position('{open_runs,children,bytes,watches}', answer.over)]),
+                HINT = CASE answer.over WHEN 'watches' THEN 'End tasks with sas.unwatch()'
+                       ELSE 'Wait until runs have stopped' END
+                       || ', or ask an admin for sas.set_limit(). See sas.limits.';
     END IF;
+END $$;
+
+-- _sas.open_share(owner, runs, is_child, bytes): the same for runs, with so many bytes of input.
+CREATE FUNCTION _sas.open_share(owner oid, runs int, is_child boolean, bytes bigint) RETURNS void
+LANGUAGE plpgsql AS $$
+BEGIN
+    PERFORM _sas.open_more(owner, ARRAY[runs, CASE WHEN is_child THEN runs ELSE 0 END, bytes, 0]);
 END $$;
 
 -- _sas.check_submit_rate(owner, n): raises an error if a running function submits faster than its owner

@@ -36,8 +36,8 @@ BEGIN
     END IF;
     IF reopened IS NOT NULL THEN
         -- an undo goes ahead whatever the limits of the owner are
-        PERFORM _sas.take_share(r.owner::oid, 1, (r.parent_run_id IS NOT NULL)::int, _sas.share_size(r.input),
-                                NULL, NULL, false)
+        PERFORM _sas.take_share(r.owner::oid, ARRAY[1, (r.parent_run_id IS NOT NULL)::int,
+                                                    _sas.share_size(r.input), 0], NULL, NULL, false)
         FROM _sas.run r WHERE r.run_id = ANY (reopened) AND r.hook_of IS NULL;
     END IF;
     IF ended IS NOT NULL THEN

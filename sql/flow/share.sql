@@ -25,17 +25,22 @@ $$;
 -- _sas.recount_shares(): counts what each role has open. It runs after a start, because shared memory
 -- begins empty, and from time to time, because neither the end of a prepared transaction nor a restored
 -- dump changes the counts.
--- Caller: READ COMMITTED, so that the count has a later snapshot than its begin. Reads: run.
+-- Caller: READ COMMITTED, so that the count has a later snapshot than its begin. Reads: run, watch.
 CREATE FUNCTION _sas.recount_shares() RETURNS bigint
 LANGUAGE plpgsql AS $$
 DECLARE
     owners bigint;
 BEGIN
     PERFORM _sas.begin_recount();
-    SELECT count(_sas.set_share(c.owner, c.runs, c.children, c.bytes)) INTO owners
-    FROM (SELECT r.owner::oid AS owner, count(*) AS runs, count(r.parent_run_id) AS children,
-              sum(_sas.share_size(r.input))::bigint AS bytes
-          FROM _sas.open_runs() o JOIN _sas.run r ON r.run_id = o.run_id GROUP BY 1 OFFSET 0) c;
+    SELECT count(_sas.set_share(c.owner, ARRAY[c.runs, c.children, c.bytes, c.watches])) INTO owners
+    FROM (SELECT coalesce(a.owner, b.owner) AS owner, coalesce(a.runs, 0) AS runs,
+              coalesce(a.children, 0) AS children, coalesce(a.bytes, 0) AS bytes,
+              coalesce(b.watches, 0) AS watches
+          FROM (SELECT r.owner::oid AS owner, count(*) AS runs, count(r.parent_run_id) AS children,
+                    sum(_sas.share_size(r.input))::bigint AS bytes
+                FROM _sas.open_runs() o JOIN _sas.run r ON r.run_id = o.run_id GROUP BY 1) a
+          FULL JOIN (SELECT w.owner::oid AS owner, count(*) AS watches FROM _sas.watch w
+                     WHERE w.state <> 'deleted' GROUP BY 1) b ON b.owner = a.owner OFFSET 0) c;
     PERFORM _sas.end_recount();
     RETURN owners;
 END $$;

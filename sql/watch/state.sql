@@ -63,6 +63,12 @@ BEGIN
     END IF;
     INSERT INTO _sas.watch_ended (watch_id, ended_at) SELECT u.id, sas.now()
     FROM unnest(ids, to_states) AS u (id, t) WHERE u.t = 'deleted';
+    IF 'deleted' = ANY (to_states) THEN
+        PERFORM _sas.give_watches(o.owner, o.n)
+        FROM (SELECT w.owner::oid AS owner, count(*) AS n
+              FROM unnest(ids, to_states) AS u (id, t) JOIN _sas.watch w ON w.watch_id = u.id
+              WHERE u.t = 'deleted' GROUP BY 1 OFFSET 0) o;
+    END IF;
     IF 'deleted' = ANY (from_states) THEN
         DELETE FROM _sas.watch_ended e USING unnest(ids, from_states) AS u (id, f) WHERE u.f = 'deleted'
             AND e.watch_id = u.id;

@@ -125,6 +125,7 @@ BEGIN
             last_error = NULL, last_error_at = NULL, given_up_at = NULL WHERE f.watch_id = w.watch_id;
         PERFORM _sas.move_watches(ARRAY[w.watch_id], '{deleted}', '{created}');
     END IF;
+    PERFORM _sas.open_more(caller, '{0,0,0,1}');
     PERFORM _sas.enqueue_watches(ARRAY[watch_id]);
 END $$;
 

@@ -15,40 +15,42 @@
 #include "commands/trigger.h"
 #include "limits/shares.h"
 
-PG_FUNCTION_INFO_V1(sas_api_take_share);
+PG_FUNCTION_INFO_V1(sas_api_share_take);
 PG_FUNCTION_INFO_V1(sas_api_give_share);
+PG_FUNCTION_INFO_V1(sas_api_give_watches);
 PG_FUNCTION_INFO_V1(sas_api_share_size);
 PG_FUNCTION_INFO_V1(sas_api_spend_submits);
 PG_FUNCTION_INFO_V1(sas_api_is_in_run);
 PG_FUNCTION_INFO_V1(sas_api_share_generation);
 PG_FUNCTION_INFO_V1(sas_api_forget_shares);
 PG_FUNCTION_INFO_V1(sas_api_begin_recount);
-PG_FUNCTION_INFO_V1(sas_api_set_share);
+PG_FUNCTION_INFO_V1(sas_api_share_set);
 PG_FUNCTION_INFO_V1(sas_api_end_recount);
 PG_FUNCTION_INFO_V1(sas_api_shares_counted_ago);
 PG_FUNCTION_INFO_V1(sas_api_shares);
 
+/* What an array says of that many kinds, which are in the order of SasShareKind. */
 static void
-share_api_read_limits(ArrayType *array, int64 generation, SasShareLimits *limits)
+share_api_read(ArrayType *array, int expected, int64 *values)
 {
-	Datum	   *most;
+	Datum	   *elements;
+	bool	   *nulls;
 	int			n;
 
-	deconstruct_array(array, INT8OID, sizeof(int64), FLOAT8PASSBYVAL, TYPALIGN_DOUBLE, &most, NULL, &n);
-	if (n != SAS_SHARE_KINDS + 1)
-		elog(ERROR, "expected %d limits, not %d", SAS_SHARE_KINDS + 1, n);
-	limits->generation = generation;
-	for (int k = 0; k < SAS_SHARE_KINDS; k++)
-		limits->most[k] = DatumGetInt64(most[k]);
-	limits->submits_per_s = DatumGetInt64(most[SAS_SHARE_KINDS]);
+	deconstruct_array(array, INT8OID, sizeof(int64), FLOAT8PASSBYVAL, TYPALIGN_DOUBLE, &elements, &nulls, &n);
+	if (n != expected)
+		elog(ERROR, "expected %d numbers, not %d", expected, n);
+	for (int k = 0; k < n; k++)
+		values[k] = nulls[k] ? 0 : DatumGetInt64(elements[k]);
 }
 
-/* _sas.take_share(owner, runs, children, bytes, most, generation, checks): (over, used) */
+/* _sas.take_share(owner, more, most, generation, checks): (over, used) */
 Datum
-sas_api_take_share(PG_FUNCTION_ARGS)
+sas_api_share_take(PG_FUNCTION_ARGS)
 {
-	static const char *const names[] = {"open_runs", "children", "bytes"};
-	int64		more[SAS_SHARE_KINDS] = {PG_GETARG_INT64(1), PG_GETARG_INT64(2), PG_GETARG_INT64(3)};
+	static const char *const names[] = {"open_runs", "children", "bytes", "watches"};
+	int64		more[SAS_SHARE_KINDS];
+	int64		most[SAS_SHARE_KINDS + 1];
 	SasShareLimits limits;
 	SasShareKind over = SAS_SHARE_OPEN_RUNS;
 	int64		used = 0;
@@ -57,9 +59,17 @@ sas_api_take_share(PG_FUNCTION_ARGS)
 	Datum		values[2];
 	bool		nulls[2] = {false};
 
-	if (!PG_ARGISNULL(4))
-		share_api_read_limits(PG_GETARG_ARRAYTYPE_P(4), PG_GETARG_INT64(5), &limits);
-	answer = sas_limits_share_take(PG_GETARG_OID(0), more, PG_ARGISNULL(4) ? NULL : &limits, PG_GETARG_BOOL(6), &over, &used);
+	if (PG_ARGISNULL(1))
+		elog(ERROR, "expected %d numbers", SAS_SHARE_KINDS);
+	share_api_read(PG_GETARG_ARRAYTYPE_P(1), SAS_SHARE_KINDS, more);
+	if (!PG_ARGISNULL(2))
+	{
+		share_api_read(PG_GETARG_ARRAYTYPE_P(2), SAS_SHARE_KINDS + 1, most);
+		memcpy(limits.most, most, sizeof(limits.most));
+		limits.submits_per_s = most[SAS_SHARE_KINDS];
+		limits.generation = PG_GETARG_INT64(3);
+	}
+	answer = sas_limits_share_take(PG_GETARG_OID(0), more, PG_ARGISNULL(2) ? NULL : &limits, PG_GETARG_BOOL(4), &over, &used);
 	if (get_call_result_type(fcinfo, NULL, &row) != TYPEFUNC_COMPOSITE)
 		elog(ERROR, "expected a row");
 	nulls[0] = answer == SAS_SHARE_TAKEN;
@@ -76,6 +86,16 @@ sas_api_give_share(PG_FUNCTION_ARGS)
 
 	sas_limits_share_give(PG_GETARG_OID(0), less);
 	PG_RETURN_INT64(1);
+}
+
+/* _sas.give_watches(owner, n): n */
+Datum
+sas_api_give_watches(PG_FUNCTION_ARGS)
+{
+	int64		less[SAS_SHARE_KINDS] = {[SAS_SHARE_WATCHES] = PG_GETARG_INT64(1)};
+
+	sas_limits_share_give(PG_GETARG_OID(0), less);
+	PG_RETURN_INT64(PG_GETARG_INT64(1));
 }
 
 /* _sas.share_size(input): its bytes, without compression; the same wherever it is stored */
@@ -120,12 +140,13 @@ sas_api_begin_recount(PG_FUNCTION_ARGS)
 	PG_RETURN_VOID();
 }
 
-/* _sas.set_share(owner, runs, children, bytes): 1 */
+/* _sas.set_share(owner, counted): 1 */
 Datum
-sas_api_set_share(PG_FUNCTION_ARGS)
+sas_api_share_set(PG_FUNCTION_ARGS)
 {
-	int64		counted[SAS_SHARE_KINDS] = {PG_GETARG_INT64(1), PG_GETARG_INT64(2), PG_GETARG_INT64(3)};
+	int64		counted[SAS_SHARE_KINDS];
 
+	share_api_read(PG_GETARG_ARRAYTYPE_P(1), SAS_SHARE_KINDS, counted);
 	sas_limits_share_set(PG_GETARG_OID(0), counted);
 	PG_RETURN_INT64(1);
 }

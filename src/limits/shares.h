@@ -2,16 +2,17 @@
 /*
  * shares.h: what each role has open, and how much it may have.
  *
- * Shared memory has an entry for each role that owns open runs: their number,
- * that of the child runs among them, and the bytes of their inputs.  What a
+ * Shared memory has an entry for each role that owns open runs or infinite
+ * tasks: the number of runs, that of the child runs among them, the bytes of
+ * their inputs, and the number of tasks that are not deleted.  What a
  * transaction opens counts at once, so that sessions which submit at the same
  * moment do not pass a limit together; an abort takes it back.  What it ends
  * counts when it has committed.  The supervisor counts the rows after a start
  * and from time to time (sql/flow/share.sql), since nothing here survives a
  * crash, and COMMIT PREPARED and a restored dump are not seen.
  *
- * There is room for sas.max_owners entries of all databases.  The runs of a
- * role without an entry are not limited; an alert says that the table fills.
+ * There is room for sas.max_owners entries of all databases.  A role without
+ * an entry is not limited; an alert says that the table fills.
  */
 #ifndef SAS_LIMITS_SHARES_H
 #define SAS_LIMITS_SHARES_H
@@ -20,10 +21,11 @@ typedef enum SasShareKind
 {
 	SAS_SHARE_OPEN_RUNS,
 	SAS_SHARE_CHILDREN,
-	SAS_SHARE_BYTES
+	SAS_SHARE_BYTES,
+	SAS_SHARE_WATCHES
 } SasShareKind;
 
-#define SAS_SHARE_KINDS (SAS_SHARE_BYTES + 1)
+#define SAS_SHARE_KINDS (SAS_SHARE_WATCHES + 1)
 
 /* The limits of a role, as read from the table of that generation. */
 typedef struct SasShareLimits
@@ -67,7 +69,7 @@ extern void sas_limits_share_forget(void);
 
 /*
  * Recount: begin, then a query with a snapshot of its own, then set for each
- * owner with open runs, then end, which sets all others to nothing.  What
+ * owner of something, then end, which sets all others to nothing.  What
  * commits meanwhile is added; what this transaction has done itself counts
  * when it ends.
  */

@@ -93,8 +93,33 @@ SELECT count(*) FROM sas.submit('bomb', '{"ten": [1]}');
 RESET ROLE;
 SELECT t.work() \g /dev/null
 SELECT count(*) FROM sas.runs WHERE input = '{"ten": [1]}';
+\echo infinite tasks: deleted ones make room; one that is adopted needs none
+CREATE FUNCTION t.turn(input jsonb) RETURNS jsonb LANGUAGE sql AS 'SELECT NULL::jsonb';
+GRANT USAGE ON SCHEMA t TO alice;
+SELECT sas.create_watcher('turns', '{"function": "t.turn", "every": "1 h"}') \g /dev/null
+SELECT sas.set_limit('alice', 'watches', 2) \g /dev/null
+SET ROLE alice;
+SELECT count(*) FROM (VALUES ('a'), ('b')) v (key), sas.watch('turns', key);
+SELECT count(*) FROM sas.watch('turns', 'c');
+\echo :LAST_ERROR_SQLSTATE
+SELECT created FROM sas.watch('turns', 'a', adopt => true);
+BEGIN;
+SELECT * FROM sas.unwatch('turns', '{a}');
+SELECT used FROM t.limits WHERE role = 'alice' AND name = 'watches';
+COMMIT;
+SELECT used FROM t.limits WHERE role = 'alice' AND name = 'watches';
+SELECT created FROM sas.watch('turns', 'a');
+RESET ROLE;
+SELECT _sas.recount_shares();
+SELECT used FROM t.limits WHERE role = 'alice' AND name = 'watches';
+SET ROLE alice;
+SELECT count(*) FROM sas.unwatch('turns', '{a,b}');
+RESET ROLE;
+SELECT used FROM t.limits WHERE role = 'alice' AND name = 'watches';
+SELECT _sas.recount_shares(), sas.drop_watcher('turns');
+DROP FUNCTION t.turn;
 SELECT t.clean() \g /dev/null
-SELECT sas.set_limit('alice', n, NULL) FROM unnest('{children,depth}'::text[]) n \g /dev/null
+SELECT sas.set_limit('alice', n, NULL) FROM unnest('{children,depth,watches}'::text[]) n \g /dev/null
 DROP VIEW t.limits;
 DROP OWNED BY alice;
 DROP ROLE alice;
