@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: PostgreSQL
 #
 # The circuit breaker: closed, open, half-open with one probe.
-# Takes about 50 s.
+# Takes about 140 s.
 use strict;
 use warnings;
 use FindBin;
@@ -45,7 +45,7 @@ $listener->query('LISTEN sas_alert');
 
 # -- closed to open --------------------------------------------------------------------
 
-make_agent($node, 'fuse', $service, max_in_flight => 1, retry => $once, breaker => '{"failures": 5, "window": "1 min", "open_for": "12 s"}');
+make_agent($node, 'fuse', $service, max_in_flight => 1, retry => $once, breaker => '{"failures": 5, "window": "1 min", "open_for": "30 s"}');
 define_call('down', 'fuse');
 $service->script(down => [ ({ status => 500 }) x 5, ({ gate => 1, status => 500 }), { gate => 1 }, {} ]);
 is(breaker('fuse'), 'closed', 'a breaker is closed at first');
@@ -111,7 +111,7 @@ my $dead = SasService->new;
 my $port = $dead->{port};
 $dead->stop;
 make_agent($node, 'nobody', "http://127.0.0.1:$port", max_in_flight => 1, retry => '{"max_attempts": 50, "initial": "10 ms", "max": "10 ms"}',
-	breaker => '{"failures": 4, "open_for": "8 s"}');
+	breaker => '{"failures": 4, "open_for": "30 s"}');
 define_call('gone', 'nobody');
 submit_many('gone', 1);
 ok(wait_for($node, q{SELECT breaker FROM sas.agents WHERE name = 'nobody'}, 'open'), 'no connection opens it, in the middle of a window\'s retries');
@@ -145,7 +145,7 @@ is(breaker('row'), 'closed', 'as sas.agents says');
 
 # -- mended while a probe hangs ------------------------------------------------------
 
-make_agent($node, 'hangs', $service, max_in_flight => 10, request_timeout => '15 s', retry => '{"max_attempts": 2, "initial": "1 ms"}', breaker => '{"failures": 1, "open_for": "100 ms"}');
+make_agent($node, 'hangs', $service, max_in_flight => 10, request_timeout => '40 s', retry => '{"max_attempts": 2, "initial": "1 ms"}', breaker => '{"failures": 1, "open_for": "100 ms"}');
 $service->script(hung => [ { status => 500 }, { how => 'silent' }, {} ]);
 define_call('hung', 'hangs');
 submit_many('hung', 1);

@@ -96,7 +96,8 @@ ok(wait_for($node, q{SELECT count(*) || ' ' || count(DISTINCT worker_id) FROM _s
 ok(wait_for($node, q{SELECT objid FROM pg_locks WHERE locktype = 'advisory' AND NOT granted}, '61'), 'and brings those of the first');
 $host->query("SELECT sas.append_items($task{w_one}, '[11]')");
 # the other worker looks, and finds the claim in its way
-ok(wait_for($node, q{SELECT count(*) FROM pg_stat_activity WHERE application_name = 'sas function' AND wait_event = 'Extension'}, '1'), 'the other worker has nothing to do');
+# (others may have been started beside a function that takes long)
+ok(wait_for($node, q{SELECT count(*) > 0 FROM pg_stat_activity WHERE application_name = 'sas function' AND wait_event = 'Extension'}), 'another worker has nothing to do');
 $gate->query('SELECT pg_advisory_unlock(61)');
 ok(wait_for($node, q{SELECT string_agg(item::text, ' ' ORDER BY item) FROM got}, '[1] [11]', limit => $soon), 'what came meanwhile is brought on by it, while the first is at the items of the second');
 $gate->query('SELECT pg_advisory_unlock(62)');
