@@ -182,7 +182,8 @@ sas_transport_request_note_sent(SasRequest *r)
 	if (r->begun == 0)
 		return;
 	curl_easy_getinfo(r->easy, CURLINFO_REQUEST_SIZE, &bytes);
-	if (bytes > 0 || r->reply->first_byte_us != 0)
+	/* of several frames the first may be sent, and libcurl counts none if another fails */
+	if (bytes > 0 || r->reply->first_byte_us != 0 || r->http2)
 		r->sent = true;
 }
 
@@ -298,7 +299,7 @@ reply_broken_connection_error(const SasRequest *r)
 	long		proxy_status = 0;
 
 	curl_easy_getinfo(r->easy, CURLINFO_HTTP_CONNECTCODE, &proxy_status);
-	if (r->begun == 0)
+	if (!r->sent)
 		return proxy_status >= 300 ? "the proxy refused to connect" :
 			"the connection broke before the request was sent";
 	return r->reply->first_byte_us != 0 ? "the connection broke in the middle of the answer" :
