@@ -20,7 +20,6 @@ LANGUAGE plpgsql AS $$
 DECLARE
     g record;
     why text;
-    changes _sas.step_change[];
 BEGIN
     FOR g IN SELECT u.run_id, u.step_no, coalesce(s.state = 'compensating', false) AS undo,
         array_agg(u.element ORDER BY u.element) AS elements, array_agg(u.input ORDER BY u.element) AS inputs

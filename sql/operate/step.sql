@@ -19,7 +19,6 @@ DECLARE
     targets _sas.target[];
     p record;
     doubtful _sas.target[];
-    left_over bigint[];
 BEGIN
     targets := _sas.targets(named, $3);
     IF $3 ~ E'\\[' THEN

@@ -186,7 +186,6 @@ CREATE FUNCTION _sas.move_to_versions(run_ids bigint[], version_ids int[]) RETUR
 LANGUAGE plpgsql AS $$
 DECLARE
     gone record;
-    moved record;
 BEGIN
     WITH old AS (
         SELECT m.run_id, o.step_no, n.step_no AS new_no, 
