@@ -3,6 +3,7 @@
 # sas.health() says no soon after anything stops work, and what; and says ok soon after that is over, though
 # alerts of it are open for longer. The figures are the seconds that both took.
 # Takes about 150 s.
+# Long: only make check-long runs it.
 use strict;
 use warnings;
 use FindBin;

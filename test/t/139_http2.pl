@@ -3,6 +3,7 @@
 # HTTP/2 (test/lib/http2.py): streams that are reset, GOAWAY, connections that end or are reset in the middle of an answer,
 # TLS that is cut in its handshake.  Whatever happens, no request is sent but by an attempt that is counted, nothing
 # passes for an answer but a whole one, and an outcome is in doubt exactly when the request may have been sent.
+# Takes about 45 s.
 use strict;
 use warnings;
 use FindBin;
