@@ -2,25 +2,24 @@
 --
 -- Reply: the results of workers become state, in batches, under the fence.
 
--- _sas.write_replies(replies, done_leases, strict): writes replies and what follows from them, with one
+-- _sas.write_replies(replies, done_leases, locks_leases): writes replies and what follows from them, with one
 -- statement per table. Returns the positions of the replies that do not count.
 --
 -- A reply counts if it has the current request_id and arrived before complete_by. Other replies are stale:
 -- they are counted per agent and change nothing. A reply to a run that another session has locked becomes a
--- row of _sas.answer. strict: the writes of a function commit together with its reply. Therefore its lease
--- is locked first; only ticks lock leases, and only for a moment. From then on the claim holds to the end
--- of this transaction. If a reply "done" does not count, strict raises an error, so that the function is
--- rolled back with it.
+-- row of _sas.answer. locks_leases: the writes of a function commit together with its reply. Therefore its
+-- lease is locked first; only ticks lock leases, and only for a moment. From then on the claim holds to the
+-- end of this transaction. If a reply "done" does not count, the caller rolls all of it back.
 --
 -- Most replies are "done" for a step that asks nothing more; these are written at once. All others are
 -- evaluated (sql/agent/evaluate.sql).
---   locks   strict: the leases; then the runs that no other transaction holds
+--   locks   locks_leases: the leases; then the runs that no other transaction holds
 --   reads   phase, run, step, workflow_step
 --   writes  step, run, attempt, ready, message, lease, agent_health; answer
 --   wakes   workers that can do the next steps, and the supervisor for failed steps
 --   next    _sas.write_locked; _sas.answer_tick, for replies that became answers
 CREATE FUNCTION _sas.write_replies(replies _sas.call_reply[], done_leases bigint[],
-                                   strict boolean DEFAULT false) RETURNS int[]
+                                   locks_leases boolean DEFAULT false) RETURNS int[]
 LANGUAGE plpgsql AS $$
 DECLARE
     now timestamptz := sas.now();
@@ -31,7 +30,7 @@ DECLARE
     written record;
     lost uuid[] := '{}';
 BEGIN
-    IF strict THEN
+    IF locks_leases THEN
         PERFORM _sas.lock_leases(replies);
     END IF;
     locked := _sas.lock_replied_runs(replies);
@@ -51,11 +50,6 @@ BEGIN
                                  locked.queued);
     lost := lost || written.lost;
     IF lost <> '{}' THEN
-        IF strict AND EXISTS (SELECT FROM unnest(all_replies) p
-                              WHERE p.verdict = 'done' AND p.request_id = ANY (lost)) THEN
-            RAISE EXCEPTION 'a claim was lost before its function committed'
-                USING ERRCODE = 'lock_not_available';
-        END IF;
         PERFORM _sas.count_stale(all_replies, lost);
     END IF;
     IF cardinality(done_leases) > 0 THEN
@@ -68,6 +62,32 @@ BEGIN
     END IF;
     RETURN ARRAY(SELECT g FROM generate_subscripts(all_replies, 1) g
                  WHERE (all_replies[g]).request_id = ANY (lost));
+END $$;
+
+-- _sas.relieve_claims(boot, workers, owners): these workers are in a call that takes long: function steps
+-- that they have claimed beside it are given back, and count nothing, but for those of the owner that is
+-- called for, which the call may share a transaction with. Returns how many.
+--   locks   the runs that no other transaction holds
+--   wakes   other function workers
+--   next    _sas.claim_functions
+CREATE FUNCTION _sas.relieve_claims(boot bigint, workers bigint[], owners oid[]) RETURNS int
+LANGUAGE plpgsql AS $$
+DECLARE
+    replies _sas.call_reply[];
+BEGIN
+    SELECT array_agg(_sas.make_call_reply(run_id => s.run_id, step_no => s.step_no, element => s.element,
+                                          request_id => s.request_id, verdict => 'hand_back', attempt => 0,
+                                          arrived_at => sas.now())) INTO replies
+    FROM unnest(workers, owners) AS u (worker, owner)
+    JOIN _sas.lease l ON l.worker_id = u.worker AND l.boot = $1
+    CROSS JOIN LATERAL unnest(l.run_ids, l.step_nos, l.elements) AS h (run_id, step_no, element)
+    JOIN _sas.step s ON s.run_id = h.run_id AND s.step_no = h.step_no AND s.element = h.element
+        AND s.lease_id = l.lease_id AND s.request_id IS NOT NULL
+    JOIN _sas.run r ON r.run_id = s.run_id AND r.owner::oid <> u.owner;
+    IF replies IS NULL THEN
+        RETURN 0;
+    END IF;
+    RETURN cardinality(replies) - cardinality(_sas.write_replies(replies, '{}'));
 END $$;
 
 -- _sas.lock_leases(replies): locks the leases under which these steps are claimed; waits for a tick that

@@ -98,7 +98,8 @@ BEGIN
 END $$;
 
 -- _sas.claim_plan(boot, worker_id): an instant for a function worker to submit; no row: there is none.
--- Owners served by few workers come first, then those who were served the longest ago.
+-- Owners served by few workers come first, then those who were served the longest ago. Owners whose
+-- functions run on as many workers as they may are left out.
 -- Writes: schedule_plan. Next: _sas.submit_planned.
 CREATE FUNCTION _sas.claim_plan(boot bigint, worker_id bigint)
 RETURNS TABLE (schedule_id int, name text, request_id uuid, owner oid, window_ms float8)
@@ -108,14 +109,17 @@ DECLARE
     turns record;
     turn record;
     chosen int;
+    full_owners oid[];
 BEGIN
     IF NOT EXISTS (SELECT FROM _sas.schedule_plan p WHERE p.offered AND p.worker_id IS NULL) THEN
         RETURN;
     END IF;
+    full_owners := _sas.unclaimable_owners();
     turns := _sas.share_due(ascii('p'), 'infinity', 16);
     FOR turn IN
         SELECT o.owner, o.mark
         FROM unnest(turns.owners, turns.marks) WITH ORDINALITY AS o (owner, mark, place)
+        WHERE NOT o.owner = ANY (full_owners)
         ORDER BY (SELECT count(*) FROM _sas.schedule_plan x
                   WHERE x.owner = o.owner AND x.worker_id IS NOT NULL), o.place LOOP
         SELECT p.schedule_id INTO chosen FROM _sas.schedule_plan p
@@ -131,6 +135,13 @@ BEGIN
     WHERE p.schedule_id = chosen AND s.schedule_id = chosen
     RETURNING p.schedule_id, s.name, p.request_id, p.owner::oid,
         extract(epoch FROM _sas.complete_in())::float8 * 1000;
+END $$;
+
+-- _sas.is_plan_claimed(schedule_id, request_id): is this claim valid? Nothing is locked.
+CREATE FUNCTION _sas.is_plan_claimed(of_schedule int, request_id uuid) RETURNS boolean
+LANGUAGE plpgsql STABLE AS $$
+BEGIN
+    RETURN EXISTS (SELECT FROM _sas.schedule_plan p WHERE p.schedule_id = of_schedule AND p.request_id = $2);
 END $$;
 
 -- _sas.submit_planned(of_schedule, request_id): submits the run of a claimed instant, in a function worker;
@@ -169,11 +180,11 @@ END $$;
 
 -- _sas.end_planned(of_schedule, request_id, done, sqlstate, error): stores the outcome of the instant, in
 -- the transaction of its submit. done: the result of _sas.submit_planned; else sqlstate and error, and the
--- submit is rolled back already. Raises an error if the claim does not hold any more, or if another session
--- has submitted runs of the schedule meanwhile, so that the run is rolled back, too.
+-- submit is rolled back already. False: the claim does not hold any more, or another session holds the
+-- schedule or has submitted runs of it meanwhile: nothing is written, and the caller rolls the run back.
 -- Locks: schedule_plan and schedule, without waiting. Writes: both, alert. Wakes: the scheduler.
 CREATE FUNCTION _sas.end_planned(of_schedule int, request_id uuid, done jsonb, sqlstate text, error jsonb)
-RETURNS void
+RETURNS boolean
 LANGUAGE plpgsql AS $$
 #variable_conflict use_variable
 DECLARE
@@ -185,15 +196,14 @@ BEGIN
     SELECT x.* INTO p FROM _sas.schedule_plan x WHERE x.schedule_id = s.schedule_id
         AND x.request_id = end_planned.request_id FOR UPDATE SKIP LOCKED;
     IF p.schedule_id IS NULL OR done -> 'open' <> to_jsonb(s.open_run_ids) THEN
-        RAISE EXCEPTION 'the schedule has changed while its run was planned'
-            USING ERRCODE = 'serialization_failure';
+        RETURN false;
     END IF;
     i := p.instant;
     i.outcome := CASE WHEN done IS NOT NULL THEN done ->> 'outcome' WHEN sqlstate = '23505' THEN 'skipped'
         WHEN left(sqlstate, 2) = '40' OR sqlstate = '55P03' THEN 'later' ELSE 'failed' END;
     IF i.outcome = 'later' THEN
         PERFORM _sas.put_back_plan(of_schedule, request_id);
-        RETURN;
+        RETURN true;
     END IF;
     i.run_id := (done ->> 'run_id')::bigint;
     i.error := error;
@@ -202,6 +212,7 @@ BEGIN
     PERFORM _sas.count_instants(ARRAY[i]);
     PERFORM _sas.set_due(ARRAY[of_schedule], '{}');
     PERFORM _sas.wake('{}', true, false, '{}');
+    RETURN true;
 END $$;
 
 -- _sas.put_back_plan(of_schedule, request_id): the instant is offered again after a growing pause.

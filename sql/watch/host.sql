@@ -471,14 +471,17 @@ END $$;
 -- _sas.make_way(node_id, watch_id): the function of this task took long. If another function worker has
 -- room, all other tasks of this worker go there, except those whose row another transaction has locked; and
 -- for a minute this worker takes only tasks that no other node takes. Returns the tasks that went.
-CREATE FUNCTION _sas.make_way(node_id bigint, watch_id bigint) RETURNS bigint[]
+--   busy  workers without time, as the caller knows; null: those that took long lately
+CREATE FUNCTION _sas.make_way(node_id bigint, watch_id bigint, busy bigint[] DEFAULT NULL) RETURNS bigint[]
 LANGUAGE plpgsql AS $$
 #variable_conflict use_column
 DECLARE
     ids bigint[];
 BEGIN
     IF NOT EXISTS (SELECT FROM _sas.node n WHERE n.kind = 'function' AND n.ended_at IS NULL
-                   AND n.node_id <> $1 AND (n.busy_until IS NULL OR n.busy_until <= sas.now())
+                   AND n.node_id <> $1
+                   AND CASE WHEN busy IS NULL THEN n.busy_until IS NULL OR n.busy_until <= sas.now()
+                       ELSE NOT n.worker_id = ANY (busy) END
                    AND n.capacity > (SELECT count(*) FROM _sas.watch_held h WHERE h.node_id = n.node_id)) THEN
         RETURN '{}';
     END IF;

@@ -86,9 +86,9 @@ BEGIN
               GROUP BY x.watch_id) k) t;
 END $$;
 
--- _sas.due_inboxes(quantity, now): tasks whose inbox is due and free, with their rows locked, at most
--- quantity. A task that must run alone is returned alone.
-CREATE FUNCTION _sas.due_inboxes(quantity int, now timestamptz) RETURNS bigint[]
+-- _sas.due_inboxes(quantity, now, but_of): tasks whose inbox is due and free, with their rows locked, at most
+-- quantity, except those of the owners but_of. A task that must run alone is returned alone.
+CREATE FUNCTION _sas.due_inboxes(quantity int, now timestamptz, but_of oid[]) RETURNS bigint[]
 LANGUAGE plpgsql AS $$
 BEGIN
     RETURN (
@@ -101,7 +101,7 @@ BEGIN
                         ORDER BY t.place OFFSET 0) k
                   CROSS JOIN LATERAL (SELECT d.watch_id, d.alone
                                       FROM _sas.watch_done d JOIN _sas.watch w USING (watch_id)
-                                      WHERE d.watch_id = k.watch_id
+                                      WHERE d.watch_id = k.watch_id AND NOT w.owner::oid = ANY (but_of)
                                         AND _sas.items_after(d, w, now) IS NULL
                                       FOR UPDATE OF d SKIP LOCKED) x
                   LIMIT quantity) g
@@ -110,7 +110,8 @@ BEGIN
 END $$;
 
 -- _sas.claim_items(quantity, boot, worker_id): claims tasks whose inbox is due, for one worker. Each claim
--- lasts for sas.complete_in. A task that must run alone ends the batch before it.
+-- lasts for sas.complete_in. A task that must run alone ends the batch before it. Owners whose functions run
+-- on as many workers as they may are left out.
 --   items        items of the oldest batches: a thousand, or the first batch; item templates are filled in
 --   up_to        the last of these batches
 --   target_kind  function: called with the array; table: inserted into; workflow: submitted with these inputs
@@ -125,18 +126,20 @@ DECLARE
     now timestamptz := sas.now();
     ids bigint[];
     found int;
+    full_owners oid[];
 BEGIN
     IF NOT EXISTS (SELECT FROM _sas.watch_work k WHERE k.due_at <= now) THEN
         RETURN;
     END IF;
-    ids := _sas.due_inboxes(quantity, now);
+    full_owners := _sas.unclaimable_owners();
+    ids := _sas.due_inboxes(quantity, now, full_owners);
     -- not together with a claim: its locks would stay while the items are read
     IF ids IS NULL THEN
         -- It scans again in any case. A task that became free during the first scan was passed by because
         -- this scan had its row locked, and the worker that made it free was refused by that lock; nothing
         -- else would come to it.
         PERFORM _sas.defer_work(now);
-        ids := _sas.due_inboxes(quantity, now);
+        ids := _sas.due_inboxes(quantity, now, full_owners);
     END IF;
     IF ids IS NULL THEN
         RETURN;
@@ -158,7 +161,7 @@ BEGIN
                      OFFSET 0) due
         JOIN _sas.watch w ON w.watch_id = due.watch_id
         JOIN _sas.watch_done d ON d.watch_id = due.watch_id
-        WHERE _sas.items_after(d, w, now) IS NULL) THEN
+        WHERE _sas.items_after(d, w, now) IS NULL AND NOT w.owner::oid = ANY (full_owners)) THEN
         PERFORM _sas.wake_items();
     END IF;
     RETURN QUERY SELECT * FROM _sas.inbox(ids);
@@ -390,16 +393,6 @@ BEGIN
         PERFORM _sas.wake_items();
     END IF;
     RETURN n_found;
-END $$;
-
--- _sas.stuck_with_items(boot, live): the workers that have been working on the items of a task for too
--- long.
-CREATE FUNCTION _sas.stuck_with_items(boot bigint, live bigint[]) RETURNS bigint[]
-LANGUAGE plpgsql STABLE AS $$
-BEGIN
-    RETURN (SELECT array_agg(DISTINCT k.worker_id)
-            FROM _sas.watch_work k WHERE k.worker_id = ANY (live) AND k.boot = $1
-                AND k.due_at + interval '500 ms' <= sas.now());
 END $$;
 
 -- _sas.begin_invocation(node_id, watch_id, epoch): the input of a function, for the worker that hosts the

@@ -10,7 +10,7 @@
 --   writes  node, watch, watch_held, watch_flow, watch_done, watch_note
 --   wakes   hosts that have room or have news, workers of inboxes that are due
 CREATE FUNCTION _sas.supervise_watches(boot bigint, live bigint[], newest bigint, OUT worked int,
-                                       OUT next_due timestamptz, OUT stuck bigint[])
+                                       OUT next_due timestamptz)
 LANGUAGE plpgsql AS $$
 BEGIN
     worked := coalesce(_sas.part('end nodes',
@@ -27,7 +27,6 @@ BEGIN
         + coalesce(_sas.part('check infinite tasks', '_sas.check_requested(1000)'), 0)
         + coalesce(_sas.part('ask hosts', '_sas.ask_again()'), 0);
     PERFORM _sas.part('wake hosts', 'NULL::int FROM _sas.wake_hosts()');
-    stuck := _sas.stuck_with_items(boot, live);
     next_due := least(_sas.next_lease(), _sas.next_watch_due());
 END $$;
 
@@ -155,6 +154,40 @@ BEGIN
     FROM _sas.watch_held h WHERE h.watch_id = $3 AND h.node_id = n.node_id;
     PERFORM _sas.give_back(n.node_id, ARRAY[$3]);
     PERFORM _sas.end_node(n, 'a function did not end in time');
+END $$;
+
+-- _sas.relieve_hosts(boot, workers, tasks, owners): these workers are in a call that takes long: their other
+-- tasks go to workers that have time, and so do the items that they have claimed, but for those of the owner
+-- that is called for, which the call may share a transaction with. Returns whether a task is left that waits
+-- for a worker with time.
+--   locks   what no other transaction holds
+--   writes  node, watch_held, watch_done, watch_work
+--   wakes   other function workers
+CREATE FUNCTION _sas.relieve_hosts(boot bigint, workers bigint[], tasks bigint[], owners oid[])
+RETURNS boolean
+LANGUAGE plpgsql AS $$
+DECLARE
+    inboxes bigint[];
+BEGIN
+    PERFORM _sas.make_way(n.node_id, u.task, workers)
+    FROM unnest(workers, tasks) AS u (worker, task)
+    JOIN _sas.node n ON n.worker_id = u.worker AND n.boot = $1 AND n.ended_at IS NULL
+    WHERE EXISTS (SELECT FROM _sas.watch_held h WHERE h.node_id = n.node_id AND h.watch_id <> u.task);
+
+    SELECT array_agg(l.watch_id) INTO inboxes
+    FROM (SELECT d.watch_id FROM unnest(workers, owners) AS u (worker, owner)
+          JOIN _sas.watch_work k ON k.worker_id = u.worker AND k.boot = $1 AND k.owner::oid <> u.owner
+          JOIN _sas.watch_done d ON d.watch_id = k.watch_id
+          ORDER BY d.watch_id FOR UPDATE OF k, d SKIP LOCKED) l;
+    IF inboxes IS NOT NULL THEN
+        PERFORM _sas.finish_items(inboxes, array_fill(NULL::bigint, ARRAY[cardinality(inboxes)]),
+                                  array_fill(NULL::jsonb, ARRAY[cardinality(inboxes)]),
+                                  array_fill(true, ARRAY[cardinality(inboxes)]));
+        PERFORM _sas.wake_items();
+    END IF;
+    RETURN EXISTS (SELECT FROM unnest(workers, tasks) AS u (worker, task)
+                   JOIN _sas.node n ON n.worker_id = u.worker AND n.boot = $1 AND n.ended_at IS NULL
+                   JOIN _sas.watch_held h ON h.node_id = n.node_id AND h.watch_id <> u.task);
 END $$;
 
 -- _sas.check_requested(quantity): checks tasks for which a check was requested. Those that a session has

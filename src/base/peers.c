@@ -186,6 +186,12 @@ sas_base_peers_end_user_code(void)
 }
 
 int
+sas_base_peers_long_calls(SasPeerCall *calls, int max)
+{
+	return peers_methods ? peers_methods->long_calls(calls, max) : 0;
+}
+
+int
 sas_base_peers_stalled(void)
 {
 	return peers_methods ? peers_methods->stalled() : 0;

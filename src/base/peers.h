@@ -42,6 +42,14 @@ typedef struct SasPeerInvocation
 	int64		task;
 } SasPeerInvocation;
 
+/* A local call that takes more than a second. */
+typedef struct SasPeerCall
+{
+	int64		worker_id;
+	int64		task;
+	Oid			owner;			/* for whom it is */
+} SasPeerCall;
+
 /* The task of a step, for the calls below: made from the request_id of its claim. */
 extern int64 sas_base_peers_step(const unsigned char request_id[16]);
 
@@ -113,6 +121,9 @@ extern int	sas_base_peers_overdue(SasPeerInvocation *invocations, int max, int64
 extern void sas_base_peers_begin_user_code(const char *what);
 extern void sas_base_peers_end_user_code(void);
 
+/* Fills calls with the calls of this database's workers that take long, at most max. */
+extern int	sas_base_peers_long_calls(SasPeerCall *calls, int max);
+
 /*
  * How many workers of this database have been in one tick for ten seconds
  * without waiting for code of users.
@@ -137,6 +148,7 @@ typedef struct SasPeersMethods
 	int			(*unwritten) (int64 *ids, int max);
 	int			(*overdue) (SasPeerInvocation *invocations, int max, int64 *next_us);
 	void		(*user_code) (const char *what);	/* NULL: that code has returned */
+	int			(*long_calls) (SasPeerCall *calls, int max);
 	int			(*stalled) (void);
 } SasPeersMethods;
 

@@ -27,14 +27,18 @@ typedef struct SasClaimedPlan
 	double		window_ms;
 } SasClaimedPlan;
 
-/* Claims the next instant; NULL: there is none. */
-extern SasClaimedPlan *sas_store_claim_plan(void);
+/* Claims the next instant; the claim is in that context. NULL: there is none. */
+extern SasClaimedPlan *sas_store_claim_plan(MemoryContext context);
+
+/* Is this claim valid?  It locks nothing. */
+extern bool sas_store_valid_plan(const SasClaimedPlan *plan);
 
 /*
- * Ends the claim. done: what the submit returned; NULL: see error. Raises when
- * the claim is no longer valid.
+ * Ends the claim. done: what the submit returned; NULL: see error. Returns
+ * false when the claim is no longer valid, or the schedule has changed: the
+ * caller rolls back what it submitted.
  */
-extern void sas_store_end_plan(const SasClaimedPlan *plan, Jsonb *done, int sqlstate, Jsonb *error);
+extern bool sas_store_end_plan(const SasClaimedPlan *plan, Jsonb *done, int sqlstate, Jsonb *error);
 extern void sas_store_put_back_plan(const SasClaimedPlan *plan);
 
 #endif							/* SAS_STORE_SCHEDULES_H */

@@ -228,11 +228,11 @@ steps_reply_array(const SasStoredReply *replies, int n, Oid type)
 }
 
 void
-sas_store_write_replies(const SasStoredReply *replies, int n, const int64 *done_leases, int n_leases, bool strict, bool *lost)
+sas_store_write_replies(const SasStoredReply *replies, int n, const int64 *done_leases, int n_leases, bool local, bool *lost)
 {
 	static SasPlan plan = {"SELECT unnest(_sas.write_replies($1, $2, $3))", 3, {InvalidOid, INT8ARRAYOID, BOOLOID}};
 	Oid			type = GetSysCacheOid2(TYPENAMENSP, Anum_pg_type_oid, CStringGetDatum("call_reply"), ObjectIdGetDatum(get_namespace_oid("_sas", false)));
-	Datum		args[3] = {steps_reply_array(replies, n, type), steps_int8_array(done_leases, n_leases), BoolGetDatum(strict)};
+	Datum		args[3] = {steps_reply_array(replies, n, type), steps_int8_array(done_leases, n_leases), BoolGetDatum(local)};
 
 	/* the extension was dropped and created again */
 	if (plan.plan != NULL && plan.types[0] != get_array_type(type))
@@ -371,35 +371,15 @@ sas_store_supervisor_tick(const int64 *live, int n_live, int64 newest, int quant
 	return sas_store_cell_int(0, 1);
 }
 
-/* The workers that are stuck, in the third column of the result. */
-static int64 *
-steps_read_stuck(int *n)
-{
-	bool		isnull;
-	Datum		ids = SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 3, &isnull);
-	Datum	   *values;
-	int64	   *stuck;
-
-	*n = 0;
-	if (isnull)
-		return NULL;
-	deconstruct_array(DatumGetArrayTypeP(ids), INT8OID, 8, FLOAT8PASSBYVAL, TYPALIGN_DOUBLE, &values, NULL, n);
-	stuck = MemoryContextAlloc(sas_store_results, sizeof(int64) * (*n));
-	for (int i = 0; i < *n; i++)
-		stuck[i] = DatumGetInt64(values[i]);
-	return stuck;
-}
-
 int
-sas_store_supervise_watches(const int64 *live, int n_live, int64 newest, int64 *next_ms, int64 **stuck, int *n_stuck)
+sas_store_supervise_watches(const int64 *live, int n_live, int64 newest, int64 *next_ms)
 {
-	static SasPlan plan = {"SELECT worked, next_due, stuck FROM _sas.supervise_watches($1, $2, $3)",
+	static SasPlan plan = {"SELECT worked, next_due FROM _sas.supervise_watches($1, $2, $3)",
 	3, {INT8OID, INT8ARRAYOID, INT8OID}};
 	Datum		args[3] = {Int64GetDatum(sas_base_self.boot), steps_int8_array(live, n_live), Int64GetDatum(newest)};
 
 	sas_store_plan_run(&plan, args, NULL);
 	*next_ms = sas_store_ms_until(sas_store_cell_time(0, 2));
-	*stuck = steps_read_stuck(n_stuck);
 	return sas_store_cell_int(0, 1);
 }
 

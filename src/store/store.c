@@ -55,23 +55,10 @@ sas_store_commit(void)
 }
 
 void
-sas_store_begin_part(SasPart *part)
+sas_store_rollback(void)
 {
-	part->context = CurrentMemoryContext;
-	part->owner = CurrentResourceOwner;
-	BeginInternalSubTransaction(NULL);
-	MemoryContextSwitchTo(part->context);
-}
-
-void
-sas_store_end_part(const SasPart *part, bool keep)
-{
-	if (keep)
-		ReleaseCurrentSubTransaction();
-	else
-		RollbackAndReleaseCurrentSubTransaction();
-	MemoryContextSwitchTo(part->context);
-	CurrentResourceOwner = part->owner;
+	AbortCurrentTransaction();
+	MemoryContextSwitchTo(sas_store_results);
 }
 
 int64

@@ -19,7 +19,6 @@
 #include "base/peers.h"
 #include "nodes/pg_list.h"
 #include "utils/jsonb.h"
-#include "utils/resowner.h"
 #include "utils/timestamp.h"
 #include "utils/uuid.h"
 
@@ -27,18 +26,11 @@
 extern bool sas_store_begin(void);
 extern void sas_store_commit(void);
 
+/* Instead of the commit: nothing of it counts. */
+extern void sas_store_rollback(void);
+
 /* In a transaction of its own: the extension is there, and this is no copy in quarantine. Says in the database what it found. */
 extern bool sas_store_at_home(void);
-
-/* A part of a transaction that can be undone by itself. */
-typedef struct SasPart
-{
-	MemoryContext context;
-	ResourceOwner owner;
-} SasPart;
-
-extern void sas_store_begin_part(SasPart *part);
-extern void sas_store_end_part(const SasPart *part, bool keep);
 
 /* The context that was current at sas_store_begin: results go there. */
 extern MemoryContext sas_store_results;
@@ -180,10 +172,10 @@ typedef struct SasStoredReply
 /*
  * Writes replies.  A reply to a run that another transaction holds is stored,
  * too, and applied later.  Sets lost[i] for replies that do not count.
- * strict: raises when such a reply says done, so that what its function wrote
- * is rolled back.
+ * local: the replies are of functions; where one that does not count says done,
+ * the caller rolls back what its function wrote.
  */
-extern void sas_store_write_replies(const SasStoredReply *replies, int n, const int64 *done_leases, int n_leases, bool strict, bool *lost);
+extern void sas_store_write_replies(const SasStoredReply *replies, int n, const int64 *done_leases, int n_leases, bool local, bool *lost);
 
 /* What the step has against this output of its function (expect, output): a problem object, or NULL. */
 extern Jsonb *sas_store_evaluate_output(const SasClaimedFunction *step, Jsonb *output);
@@ -231,13 +223,15 @@ extern int	sas_store_purge(int quantity, int64 *next_ms);
 /* Functions of infinite tasks that do not return: their tasks go to other workers. */
 extern void sas_store_give_up_invocations(const SasPeerInvocation *invocations, int n);
 
+/* What the workers of these calls hold beside them goes to others. True: something waits for a worker that has time. */
+extern bool sas_store_relieve(const SasPeerCall *calls, int n);
+
 /*
  * The two ticks of the supervisor: of runs, and of infinite tasks.  live, newest:
- * the workers that live, as sas_base_peers_live() returns them.  *stuck: the workers
- * to be ended once the tick is committed.
+ * the workers that live, as sas_base_peers_live() returns them.
  */
 extern int	sas_store_supervisor_tick(const int64 *live, int n_live, int64 newest, int quantity, int64 *next_ms);
-extern int	sas_store_supervise_watches(const int64 *live, int n_live, int64 newest, int64 *next_ms, int64 **stuck, int *n_stuck);
+extern int	sas_store_supervise_watches(const int64 *live, int n_live, int64 newest, int64 *next_ms);
 
 /*
  * The run as its caller may see it, for sas.wait; in the caller's

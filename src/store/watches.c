@@ -151,6 +151,30 @@ sas_store_give_up_invocations(const SasPeerInvocation *invocations, int n)
 	sas_store_plan_run(&plan, args, NULL);
 }
 
+bool
+sas_store_relieve(const SasPeerCall *calls, int n)
+{
+	static SasPlan steps = {"SELECT _sas.relieve_claims($1, $2, $3)", 3, {INT8OID, INT8ARRAYOID, OIDARRAYOID}};
+	static SasPlan hosts = {"SELECT _sas.relieve_hosts($1, $2, $4, $3)", 4, {INT8OID, INT8ARRAYOID, OIDARRAYOID, INT8ARRAYOID}};
+	SasColumn	c[3];
+	Datum		args[4] = {Int64GetDatum(sas_base_self.boot)};
+
+	sas_store_column_open(&c[0], INT8OID, n);
+	sas_store_column_open(&c[1], OIDOID, n);
+	sas_store_column_open(&c[2], INT8OID, n);
+	for (int i = 0; i < n; i++)
+	{
+		sas_store_column_add(&c[0], Int64GetDatum(calls[i].worker_id), false);
+		sas_store_column_add(&c[1], ObjectIdGetDatum(calls[i].owner), false);
+		sas_store_column_add(&c[2], Int64GetDatum(calls[i].task), false);
+	}
+	for (int i = 0; i < lengthof(c); i++)
+		args[i + 1] = sas_store_column_array(&c[i]);
+	sas_store_plan_run(&steps, args, NULL);
+	sas_store_plan_run(&hosts, args, NULL);
+	return sas_store_cell_bool(0, 1);
+}
+
 /* A text as a jsonb string. */
 static Jsonb *
 watches_json_string(const char *text)

@@ -44,6 +44,9 @@
 #define SAS_CHECKS_PER_INTERVAL 6
 #define SAS_CHECK_MS 1000
 
+/* what waits for a long call, and no other worker had time for, is looked at again */
+#define SAS_RELIEVE_MS 500
+
 /* a session that ends is visible for a moment longer: how often, and for how long, to check for it */
 #define SAS_DEPARTURE_CHECK_MS 20
 #define SAS_DEPARTURE_FOR_MS 1000
@@ -243,22 +246,37 @@ supervisor_tick_watches(const int64 *live, int n_live, int64 newest, int64 *next
 	int64		overdue_us;
 	int			n_overdue = sas_base_peers_overdue(overdue, SAS_MAX_PEERS, &overdue_us);
 	int			worked;
-	int64	   *stuck;
-	int			n_stuck;
 
 	if (!sas_store_begin())
 		return -1;
 	if (n_overdue > 0)
 		sas_store_give_up_invocations(overdue, n_overdue);
-	worked = sas_store_supervise_watches(live, n_live, newest, next_ms, &stuck, &n_stuck);
+	worked = sas_store_supervise_watches(live, n_live, newest, next_ms);
 	sas_store_commit();
-	for (int i = 0; i < n_stuck; i++)
-		sas_base_peers_terminate(stuck[i]);
 	for (int i = 0; i < n_overdue; i++)
 		sas_base_peers_terminate(overdue[i].worker_id);
 	if (overdue_us != 0)
 		*next_ms = supervisor_sooner_ms(*next_ms, Max(SAS_SHORTEST_SLEEP_MS, (overdue_us - sas_base_clock_monotonic_us()) / 1000 + 1));
 	return worked;
+}
+
+/*
+ * What waits for a call that takes long goes to other workers, in a
+ * transaction of its own.  Returns in how many ms to call again; -1: when the
+ * launcher tells of another one.
+ */
+static int64
+supervisor_relieve(void)
+{
+	SasPeerCall calls[SAS_MAX_PEERS];
+	int			n = sas_base_peers_long_calls(calls, SAS_MAX_PEERS);
+	bool		left;
+
+	if (n == 0 || !sas_store_begin())
+		return -1;
+	left = sas_store_relieve(calls, n);
+	sas_store_commit();
+	return left ? SAS_RELIEVE_MS : -1;
 }
 
 static SasTick
@@ -309,6 +327,7 @@ supervisor_tick(void)
 	next.wake_in_ms = supervisor_sooner_ms(next.wake_in_ms, supervisor_longest_sleep_ms());
 	next.wake_in_ms = supervisor_sooner_ms(next.wake_in_ms, timers_ms);
 	next.wake_in_ms = supervisor_sooner_ms(next.wake_in_ms, departing);
+	next.wake_in_ms = supervisor_sooner_ms(next.wake_in_ms, supervisor_relieve());
 	sas_wake_supervisor_sleeps_until(sas_base_clock_now() + next.wake_in_ms * 1000);
 	return next;
 }

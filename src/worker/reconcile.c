@@ -255,6 +255,17 @@ reconcile_note_stall(SasWorkerSlot *slot)
 	sas_wake_actor(worker->dboid, SAS_SUPERVISOR);
 }
 
+/* A call that takes long: the supervisors of its database give what else the worker holds to others. */
+static void
+reconcile_note_long_call(SasWorkerSlot *slot)
+{
+	const SasSlot *worker = slot->registered;
+
+	if (worker->long_call && !slot->long_call)
+		sas_wake_actor(worker->dboid, SAS_SUPERVISOR);
+	slot->long_call = worker->long_call;
+}
+
 /* Pairs the launcher's slots with the registry; a running worker proves that the extension is there. */
 static void
 reconcile_read_registry(void)
@@ -275,6 +286,7 @@ reconcile_read_registry(void)
 
 		sas_worker_databases_slot(database, slots[i].actor, slots[i].index)->registered = &slots[i];
 		reconcile_note_stall(sas_worker_databases_slot(database, slots[i].actor, slots[i].index));
+		reconcile_note_long_call(sas_worker_databases_slot(database, slots[i].actor, slots[i].index));
 		if (slots[i].actor != SAS_PROBE && slots[i].state == SAS_SLOT_RUNNING &&
 			database->presence == SAS_PRESENCE_UNKNOWN)
 		{

@@ -196,6 +196,7 @@ slot_peers_leave_owner(void)
 	if (!any)
 		return;
 	sas_wake_count_lane(0);
+	sas_wake_count_items();
 	sas_wake_actor(MyDatabaseId, SAS_FUNCTION);
 }
 
@@ -302,6 +303,23 @@ slot_peers_overdue(SasPeerInvocation *invocations, int max, int64 *next_us)
 }
 
 static int
+slot_peers_long_calls(SasPeerCall *calls, int max)
+{
+	int			n = 0;
+
+	LWLockAcquire(&sas_worker_shmem->lock, LW_SHARED);
+	for (int i = 0; i < sas_worker_shmem->capacity && n < max; i++)
+	{
+		const SasSlot *slot = &sas_worker_shmem->slots[i];
+
+		if (slot->long_call && slot->invocation != 0 && sas_worker_registry_is_alive(slot, MyDatabaseId))
+			calls[n++] = (SasPeerCall) {slot->worker_id, slot->invocation, slot->function_owner};
+	}
+	LWLockRelease(&sas_worker_shmem->lock);
+	return n;
+}
+
+static int
 slot_peers_stalled(void)
 {
 	int64		now_us = sas_base_clock_monotonic_us();
@@ -330,5 +348,6 @@ const SasPeersMethods sas_worker_peers = {
 	.unwritten = slot_peers_unwritten,
 	.overdue = slot_peers_overdue,
 	.user_code = sas_worker_turn_user_code,
+	.long_calls = slot_peers_long_calls,
 	.stalled = slot_peers_stalled,
 };

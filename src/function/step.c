@@ -1,0 +1,313 @@
+/* SPDX-License-Identifier: PostgreSQL */
+/*
+ * step.c: function steps, each exactly once.
+ *
+ * Their leases, which only ticks lock, are locked when the functions are
+ * done.  What the functions wrote commits together with the states of their
+ * steps, or, where somebody holds a run, together with a row that says what
+ * its step has come to (_sas.answer).
+ */
+#include "postgres.h"
+
+#include "base/clock.h"
+#include "base/peers.h"
+#include "function/batch_size.h"
+#include "function/work.h"
+#include "metrics/metrics.h"
+#include "utils/memutils.h"
+#include "wake/wakeup.h"
+#include "work/failure.h"
+#include "work/invoke.h"
+#include "work/json.h"
+#include "work/late.h"
+#include "work/verdict.h"
+
+typedef struct Step
+{
+	SasFunctionWork work;
+	SasClaimedFunction *claimed;
+
+	/* of the transaction that is open */
+	const char *verdict;		/* NULL: none yet */
+	const char *attempt_status; /* status of the attempt's row; NULL: none */
+	double		again_in_ms;
+} Step;
+
+static uint32 step_wake_count; /* count of wake-ups for functions at the last look */
+static bool step_found_none;	/* and it left nothing behind */
+
+/* ---------------------------------------------------------------- claims */
+
+/* A function step is looked for whenever the worker is awake. */
+static bool
+step_looks(void)
+{
+	return true;
+}
+
+static List *
+step_claim(void)
+{
+	SasFunctionBatch *batch = sas_function_batch_open();
+	int64		claimed_us = sas_base_clock_monotonic_us();
+	List	   *claimed;
+	List	   *works = NIL;
+	ListCell   *lc;
+	uint32		wake_count = sas_wake_lane_count(0);
+
+	/* read before the look, which then sees the work that was counted */
+	if (step_found_none && wake_count == step_wake_count)
+		sas_work_late_look(SAS_LATE_STEP, 0, sas_wake_lane_count, wake_count, DT_NOEND);
+	claimed = sas_store_claim_functions(batch->context, sas_function_batch_size(), sas_function_batch_is_short());
+	step_wake_count = wake_count;
+	/* what it leaves since its owner has as many workers as may is left behind */
+	step_found_none = claimed == NIL && !sas_base_peers_waits_for_owner();
+	sas_function_batch_claimed(list_length(claimed));
+	if (claimed == NIL)
+	{
+		MemoryContextDelete(batch->context);
+		return NIL;
+	}
+	foreach(lc, claimed)
+	{
+		SasClaimedFunction *c = lfirst(lc);
+		MemoryContext old = MemoryContextSwitchTo(batch->context);
+		Step	   *s = sas_function_work_new(&sas_function_steps, batch, sizeof(Step), c->owner, c->window_ms);
+
+		s->claimed = c;
+		s->work.task = sas_base_peers_step(c->id.request_id.data);
+		s->work.instance = psprintf("/runs/" INT64_FORMAT "/steps/%s", c->id.run_id, c->step);
+		s->work.function = c->function;
+		s->work.deadline_us = claimed_us + (int64) (c->window_ms * 1000);
+		s->work.solo = c->isolated;
+		if (c->problem != NULL)
+			s->work.problem = sas_work_verdict_no_input(c);
+		works = lappend(works, s);
+		MemoryContextSwitchTo(old);
+	}
+	return works;
+}
+
+static bool
+step_claimed(int n)
+{
+	return n > 0;
+}
+
+/* A run that is to be submitted comes before the next batch: none waits for a function that plans it. */
+static bool
+step_claims_along(void)
+{
+	return !sas_function_plan_waits();
+}
+
+/* It may have claimed along, in vain, and nothing has come since. */
+static bool
+step_more(void)
+{
+	return !step_found_none || step_wake_count != sas_wake_lane_count(0);
+}
+
+/* ---------------------------------------------------------------- calls */
+
+static void
+step_check(SasFunctionWork **group, int n)
+{
+	SasStepId  *ids = palloc(sizeof(SasStepId) * n);
+	bool	   *valid;
+
+	for (int i = 0; i < n; i++)
+		ids[i] = ((Step *) group[i])->claimed->id;
+	valid = sas_store_valid_claims(ids, n);
+	for (int i = 0; i < n; i++)
+		if (!valid[i])
+			group[i]->fate = SAS_FATE_LOST;
+}
+
+static void
+step_call(SasFunctionWork *w, int64 timeout_ms)
+{
+	sas_work_invoke_step(((Step *) w)->claimed, timeout_ms, &w->invoked);
+}
+
+static void
+step_called(SasFunctionWork *w, int64 spent_us)
+{
+	Step	   *s = (Step *) w;
+
+	if (w->problem != NULL && w->aborts.problem == NULL)
+		w->invoked.transient = sas_work_json_bool(s->claimed->problem, "transient", false);
+	sas_metrics_add(SAS_METRIC_CALL, 0, s->claimed->workflow_id, w->invoked.ok ? "succeeded" : "failed", 1, spent_us / 1e6);
+}
+
+/* ---------------------------------------------------------------- replies */
+
+static void
+step_judge(Step *s)
+{
+	SasVerdict	verdict;
+
+	s->verdict = NULL;
+	s->attempt_status = NULL;
+	s->again_in_ms = 0;
+	if (s->work.fate == SAS_FATE_BACK)
+		s->verdict = "hand_back";
+	if (s->work.fate != SAS_FATE_DONE)
+		return;
+	sas_work_verdict_of_function(&verdict, s->claimed, &s->work.invoked, s->work.late);
+	s->verdict = verdict.reply;
+	s->attempt_status = verdict.attempt_status;
+	s->again_in_ms = verdict.pause_ms;
+}
+
+/* The leases of which nothing is left after this group, also when its claims were lost; returns how many. */
+static int
+step_ended_leases(SasFunctionWork **group, int n_group, int64 *leases)
+{
+	int			n = 0;
+
+	for (int i = 0; i < n_group; i++)
+	{
+		int64		lease_id = ((Step *) group[i])->claimed->lease_id;
+		int			left = group[i]->batch->left;
+
+		for (int k = 0; k < n_group; k++)
+			left -= group[k]->batch == group[i]->batch && group[k]->fate != SAS_FATE_OPEN;
+		if (left == 0 && (n == 0 || leases[n - 1] != lease_id))
+			leases[n++] = lease_id;
+	}
+	return n;
+}
+
+static void
+step_fill_reply(const Step *s, SasStoredReply *r)
+{
+	const SasFunctionWork *w = &s->work;
+
+	r->id = s->claimed->id;
+	r->verdict = s->verdict;
+	r->attempts = w->started_at != 0 ? 1 : 0;
+	r->output = w->invoked.ok ? w->invoked.output : NULL;
+	r->error = w->invoked.ok ? NULL : w->invoked.error;
+	r->again_in_ms = s->again_in_ms;
+	r->arrived_at = w->started_at != 0 ? w->arrived_at : sas_base_clock_now();
+}
+
+/* The attempts that have a row of their own; not those of claims that were lost meanwhile. */
+static void
+step_write_attempts(SasFunctionWork **group, int n_group)
+{
+	SasStoredAttempt *attempts = palloc0(sizeof(SasStoredAttempt) * n_group);
+	int			n = 0;
+
+	for (int i = 0; i < n_group; i++)
+	{
+		const SasFunctionWork *w = group[i];
+		const Step *s = (const Step *) w;
+		SasStoredAttempt *a;
+
+		if (s->verdict == NULL || w->started_at == 0 || s->attempt_status == NULL)
+			continue;
+		a = &attempts[n++];
+		a->id = s->claimed->id;
+		a->attempt = s->claimed->attempt + 1;
+		a->undo = s->claimed->undo;
+		a->status = s->attempt_status;
+		a->error = w->invoked.ok ? NULL : w->invoked.error;
+		a->started_at = w->started_at;
+		a->finished_at = w->arrived_at;
+	}
+	sas_store_write_attempts(attempts, n);
+}
+
+static void
+step_log_failures(SasFunctionWork **group, int n_group)
+{
+	for (int i = 0; i < n_group; i++)
+	{
+		const SasFunctionWork *w = group[i];
+		const Step *s = (const Step *) w;
+
+		if (s->verdict != NULL && w->started_at != 0 && sas_work_failure_is_final(s->verdict))
+			sas_work_failure_log_step(&s->claimed->id, s->claimed->step, s->claimed->undo, s->claimed->attempt + 1, w->invoked.error);
+	}
+}
+
+/* Replies of those whose claim is over do not count; where the function of one has done its work, that is undone. */
+static bool
+step_take_lost(Step **replied, const bool *lost, int n)
+{
+	bool		kept = true;
+
+	for (int i = 0; i < n; i++)
+	{
+		if (!lost[i])
+			continue;
+		kept &= strcmp(replied[i]->verdict, "done") != 0;
+		replied[i]->work.fate = SAS_FATE_LOST;
+		replied[i]->verdict = NULL;
+	}
+	return kept;
+}
+
+static bool
+step_write(SasFunctionWork **group, int n_group)
+{
+	SasStoredReply *replies = palloc0(sizeof(SasStoredReply) * n_group);
+	int64	   *leases = palloc(sizeof(int64) * n_group);
+	bool	   *lost = palloc0(n_group);
+	Step	  **replied = palloc(sizeof(Step *) * n_group);
+	int			n_leases = step_ended_leases(group, n_group, leases);
+	int			n = 0;
+
+	for (int i = 0; i < n_group; i++)
+	{
+		Step	   *s = (Step *) group[i];
+
+		step_judge(s);
+		if (s->verdict == NULL)
+			continue;
+		replied[n] = s;
+		step_fill_reply(s, &replies[n++]);
+	}
+	if (n == 0 && n_leases == 0)
+		return true;
+	sas_store_write_replies(replies, n, leases, n_leases, true, lost);
+	if (!step_take_lost(replied, lost, n))
+		return false;
+	step_write_attempts(group, n_group);
+	step_log_failures(group, n_group);
+	return true;
+}
+
+static void
+step_leave(SasFunctionWork *w)
+{
+	const Step *s = (const Step *) w;
+
+	if (w->fate != SAS_FATE_LOST)
+		sas_metrics_add(SAS_METRIC_STEP, 0, s->claimed->workflow_id, s->verdict, 1,
+						(sas_base_clock_monotonic_us() - w->deadline_us) / 1e6 + w->window_ms / 1e3);
+}
+
+static void
+step_written(int64 spent_us, int n, bool was_slow)
+{
+	if (n > 0)
+		sas_function_batch_done(spent_us, n, was_slow);
+}
+
+SasFunctionKind sas_function_steps = {
+	.most = SAS_FUNCTION_BATCH,
+	.looks = step_looks,
+	.claim = step_claim,
+	.claimed = step_claimed,
+	.claims_along = step_claims_along,
+	.check = step_check,
+	.call = step_call,
+	.called = step_called,
+	.write = step_write,
+	.leave = step_leave,
+	.written = step_written,
+	.more = step_more,
+};
