@@ -283,6 +283,7 @@ tasks_add_due(void)
 	task->due = true;
 	task->work.solo = task->slow;
 	task->work.not_before_us = task->work.pause_us = 0;
+	task->again_in_ms = 0;		/* if it is given back before it is checked */
 	sas_function_add(&task->work);
 }
 

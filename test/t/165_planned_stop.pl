@@ -39,17 +39,17 @@ sub prepare
 		END $$;
 		CREATE FUNCTION brief(input jsonb) RETURNS jsonb LANGUAGE sql AS $$
 			INSERT INTO public.ledger VALUES ((input->>'n')::int) RETURNING '{}'::jsonb $$;});
-	make_agent($node, 'remote', $service, retry => '{"initial": "40 s", "max": "40 s", "max_attempts": 3}');
-	make_agent($node, 'deaf', 'https://127.0.0.1:' . $deaf->sockport, retry => '{"max_attempts": 1}', request_timeout => '50 s', options => '{"connect_timeout": "50 s"}');
+	make_agent($node, 'remote', $service, retry => '{"initial": "20 min", "max": "20 min", "max_attempts": 3}');
+	make_agent($node, 'deaf', 'https://127.0.0.1:' . $deaf->sockport, retry => '{"max_attempts": 1}', request_timeout => '20 min', options => '{"connect_timeout": "20 min"}');
 	define($node, 'work', {
 			recovery => { max_failures => 1 },
 			steps => {
-				asleep => { function => 'public.sleepy', complete_in => '5 min', input => { n => '{{input.n}}' } },
+				asleep => { function => 'public.sleepy', complete_in => '30 min', input => { n => '{{input.n}}' } },
 				# some of a batch, which the one function worker claims together
-				(map { ("brief$_" => { function => 'public.brief', complete_in => '5 min', input => { n => '{{input.n}}' } }) } 1 .. 5),
-				answered => { agent => 'remote', complete_in => '2 min', call => { method => 'POST', path => '/answered' } },
-				rests => { agent => 'remote', complete_in => '2 min', call => { method => 'POST', path => '/rests' } },
-				unsent => { agent => 'deaf', complete_in => '2 min', call => { method => 'POST', path => '/unsent' } } } });
+				(map { ("brief$_" => { function => 'public.brief', complete_in => '30 min', input => { n => '{{input.n}}' } }) } 1 .. 5),
+				answered => { agent => 'remote', complete_in => '30 min', call => { method => 'POST', path => '/answered' } },
+				rests => { agent => 'remote', complete_in => '30 min', call => { method => 'POST', path => '/rests' } },
+				unsent => { agent => 'deaf', complete_in => '30 min', call => { method => 'POST', path => '/unsent' } } } });
 	return;
 }
 
@@ -80,9 +80,9 @@ sub stopped_by
 	is(sql("SELECT count(*) FROM sas.attempts WHERE run_id IN ($run, $other) AND status <> 'succeeded'"), '1', "$name: nor an attempt");
 	sql('INSERT INTO gate VALUES (true)');
 	ok(wait_for($node, "SELECT string_agg(step || ' ' || state, ', ' ORDER BY step) FROM sas.steps WHERE run_id = $run AND step NOT IN ('unsent', 'rests')",
-			'answered succeeded, asleep succeeded, ' . join(', ', map { "brief$_ succeeded" } 1 .. 5), limit => 30), "$name: the run goes on");
+			'answered succeeded, asleep succeeded, ' . join(', ', map { "brief$_ succeeded" } 1 .. 5), limit => 180), "$name: the run goes on");
 	note(sprintf "%s: the run has gone on after %.2f s", $name, time() - $begun);
-	ok(wait_for($node, "SELECT state || ' ' || result FROM sas.runs WHERE run_id = $other", 'stopped success', limit => 30), "$name: a call that was under way has ended");
+	ok(wait_for($node, "SELECT state || ' ' || result FROM sas.runs WHERE run_id = $other", 'stopped success', limit => 180), "$name: a call that was under way has ended");
 	is(scalar($service->requests('answered')), $before->{answered} + 2, "$name: no call was made twice");
 	is(sql("SELECT count(*) FROM ledger WHERE n = $n"), '6', "$name: and each function counts once");
 	ok(wait_for($node, state_of($run, 'unsent'), 'running 0 0'), "$name: what was not sent is tried by another worker");
@@ -93,7 +93,7 @@ sub stopped_by
 }
 
 prepare();
-define($node, 'work_call', { steps => { it => { agent => 'remote', complete_in => '2 min', call => { method => 'POST', path => '/answered' } } } });
+define($node, 'work_call', { steps => { it => { agent => 'remote', complete_in => '30 min', call => { method => 'POST', path => '/answered' } } } });
 
 stopped_by('worker_restart', sub { sql('SELECT sas.worker_restart()') });
 stopped_by('SIGTERM', sub { kill('TERM', map { worker_pids($node, $_) } qw(agent function)) });
@@ -131,12 +131,12 @@ sql(q{
 		RETURN '{}';
 	END $$;
 	TRUNCATE gate;});
-define($node, 'stubborn', { recovery => { initial => '100 ms' }, steps => { it => { function => 'public.stubborn', complete_in => '5 min' } } });
+define($node, 'stubborn', { recovery => { initial => '100 ms' }, steps => { it => { function => 'public.stubborn', complete_in => '30 min' } } });
 my $run = submit($node, 'stubborn', {});
 ok(wait_for($node, q{SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'PgSleep' AND backend_type = 'sas function'}, '1'), 'a function that catches its cancellation');
 my ($pid) = worker_pids($node, 'function');
 sql('SELECT sas.worker_restart()');
-ok(wait_for($node, "SELECT count(*) FROM pg_stat_activity WHERE pid = $pid", '0', limit => 30), 'its worker ends all the same');
+ok(wait_for($node, "SELECT count(*) FROM pg_stat_activity WHERE pid = $pid", '0', limit => 180), 'its worker ends all the same');
 sql('INSERT INTO gate VALUES (true)');
 ok(wait_for($node, "SELECT state || ' ' || result FROM sas.runs WHERE run_id = $run", 'stopped success'), 'and its run goes on');
 
