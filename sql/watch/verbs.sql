@@ -135,13 +135,13 @@ CREATE FUNCTION _sas.check_adoption(caller oid, d _sas.watcher, w _sas.watch, in
 RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
-    IF NOT coalesce(adopt, false) THEN
+    IF NOT pg_has_role(caller, w.owner, 'MEMBER') AND NOT _sas.has_level(caller, 'admin') THEN
+        RAISE EXCEPTION 'key "%" of watcher "%" is used by another role', w.key, d.name
+            USING ERRCODE = 'insufficient_privilege', HINT = 'Use another key.';
+    ELSIF NOT coalesce(adopt, false) THEN
         RAISE EXCEPTION 'key "%" of watcher "%" is already used', w.key, d.name
             USING ERRCODE = 'unique_violation', DETAIL = format('The task is %s.', w.state),
                 HINT = 'Pass adopt => true to use the existing task.';
-    ELSIF NOT pg_has_role(caller, w.owner, 'MEMBER') AND NOT _sas.has_level(caller, 'admin') THEN
-        RAISE EXCEPTION 'key "%" of watcher "%" is used by another role', w.key, d.name
-            USING ERRCODE = 'insufficient_privilege', HINT = 'Use another key.';
     ELSIF w.input IS DISTINCT FROM $4 THEN
         RAISE EXCEPTION 'key "%" of watcher "%" is used with another input', w.key, d.name
             USING ERRCODE = 'unique_violation', DETAIL = 'At /input.',

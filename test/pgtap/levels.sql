@@ -291,6 +291,7 @@ SELECT is(pg_temp.as_role('bob', 'SELECT sas.drop_watcher(''anns'')'), '42501', 
 SELECT is(pg_temp.as_role(who, format('SELECT * FROM sas.watch(%L, %L, %L)', name, who, '{"pin": 1}')), code, format('%s watches with %s: %s', who, name, code))
 FROM (VALUES ('ann', 'anns', 'ok'), ('bob', 'anns', '42501'), ('ann', 'for_all', 'ok'), ('bob', 'for_all', '42501'), ('bob', 'ann_calls', '42501'), ('op', 'for_all', '42501')) AS x (who, name, code);
 SELECT is(pg_temp.as_role('bob', $$SELECT * FROM sas.watch('for_all', 'ann', adopt => true)$$), '42501', 'the key of another cannot be adopted');
+SELECT is(pg_temp.as_role('bob', $$SELECT * FROM sas.watch('for_all', 'ann')$$), '42501', 'nor is told what state its task is in');
 SELECT is(pg_temp.sees(who, 'SELECT count(*) FROM sas.watches'), n, format('%s sees %s tasks', who, n)) FROM (VALUES ('ann', '2'), ('bob', '0'), ('op', '2'), ('mon', '2')) AS x (who, n);
 SELECT is(pg_temp.sees(who, 'SELECT count(*) FROM sas.watches WHERE input IS NOT NULL'), n, format('%s sees %s inputs of tasks', who, n)) FROM (VALUES ('ann', '2'), ('op', '2'), ('mon', '0')) AS x (who, n);
 SELECT is(pg_temp.sees('bob', format($$SELECT refused FROM sas.%I('anns', '{ann}')$$, v)), 'task "ann" does not exist, or is not yours', format('bob cannot %s a task of ann', v)) FROM unnest('{unwatch,pause_watch,resume_watch}'::text[]) v;
