@@ -131,10 +131,16 @@ class Console:
     async def log_in(self, request):
         form = await self.form(request, request.cookies.get("sas_login", "") or secrets.token_hex())
         self.failures = {k: v for k, v in self.failures.items() if v[1] > time.monotonic() - 60}
-        tries, since = self.failures.get(form.get("role"), (0, 0))
+        role, password = form.get("role", ""), form.get("password", "")
+        tries, _ = self.failures.get(role, (0, 0))
         if tries >= 5:
             return await self.login(request, "Too many attempts. Wait a minute.", 429)
-        conninfo = psycopg.conninfo.make_conninfo(self.dsn, user=form.get("role", ""), password=form.get("password", ""), application_name="sas console", client_encoding="UTF8", connect_timeout=10)
+        # counted before it is known: attempts may run beside each other
+        self.failures[role] = (tries + 1, time.monotonic())
+        # for an empty one libpq would take the user, or the password, of whoever runs this program
+        if not role or not password:
+            return await self.login(request, "No such role, or another password.", 403)
+        conninfo = psycopg.conninfo.make_conninfo(self.dsn, user=role, password=password, application_name="sas console", client_encoding="UTF8", connect_timeout=10)
         try:
             connection = await connect(conninfo)
             # where pg_hba.conf trusts this program, anybody could be anybody
@@ -142,12 +148,12 @@ class Console:
                 await connection.close()
                 raise psycopg.OperationalError("not asked for a password")
         except psycopg.OperationalError:
-            self.failures[form.get("role")] = (tries + 1, time.monotonic())
             return await self.login(request, "No such role, or another password.", 403)
+        self.failures.pop(role, None)
         for key in [k for k, s in self.sessions.items() if time.monotonic() - s.used > IDLE]:
             await self.sessions.pop(key).connection.close()
         key = secrets.token_urlsafe(32)
-        self.sessions[key] = Session(form["role"], conninfo, connection)
+        self.sessions[key] = Session(role, conninfo, connection)
         answer = web.HTTPSeeOther(self.root + "/")
         answer.set_cookie("sas", key, httponly=True, samesite="Strict", secure=self.secure, path=self.root or "/")
         return answer

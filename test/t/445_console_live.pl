@@ -41,7 +41,11 @@ rename($node->data_dir . '/pg_hba.conf.new', $node->data_dir . '/pg_hba.conf') o
 $node->reload;
 
 my $log = PostgreSQL::Test::Utils::tempdir() . '/console.log';
-my $program = SasTest::start_program($log, '/usr/bin/python3', "$FindBin::RealBin/../../examples/console/console.py", '--dsn', 'dbname=postgres host=' . $node->host . ' port=' . $node->port, '--port', $port);
+# a password that the program has for itself is nobody's
+my $passwords = PostgreSQL::Test::Utils::tempdir() . '/passwords';
+append_to_file($passwords, "*:*:*:ann:ann-secret\n");
+chmod(0600, $passwords) or die $!;
+my $program = do { local $ENV{PGPASSFILE} = $passwords; SasTest::start_program($log, '/usr/bin/python3', "$FindBin::RealBin/../../examples/console/console.py", '--dsn', 'dbname=postgres host=' . $node->host . ' port=' . $node->port, '--port', $port) };
 ok(SasTest::wait_until(sub { -s $log && slurp_file($log) =~ /ready/ }, 60), 'the console runs') or die slurp_file($log);
 
 my $site = "http://127.0.0.1:$port";
@@ -87,12 +91,22 @@ sub becomes { my ($run, $state, $name) = @_; return ok(wait_for($node, "SELECT c
 is(page(undef, $_)->{status}, 303, "without a session $_ leads to the login") foreach qw(/ /runs /runs/1 /events);
 is($plain->post("$site/do/cancel", { content => encode(run_id => 1) })->{status}, 303, 'and no verb is called');
 is(log_in('ann', 'wrong')->{status}, 403, 'a wrong password is refused');
-is(log_in('ann', '')->{status}, 403, 'so is none');
+is(log_in('ann', '')->{status}, 403, 'so is none, also where the program has a file with the password');
 is(log_in('trusted', '')->{status}, 403, 'and a role that the server lets in without one');
 is(log_in('ann@x; DROP', 'x')->{status}, 403, 'and what is no role');
 is($plain->post("$site/login", { content => encode(token => 'x', role => 'ann', password => 'ann-secret'), headers => { 'content-type' => 'application/x-www-form-urlencoded', cookie => 'sas_login=y' } })->{status}, 403, 'a login from a form of somebody else is refused');
 my %me = map { $_ => log_in($_, "$_-secret") } qw(ann bob opa mona nobody);
 like($me{ann}{set_cookie}, qr/HttpOnly.*SameSite=Strict/i, 'the cookie of a session is for this site alone, and no script');
+
+# beside each other, as one who guesses would do it
+my ($login, $token) = do { my $form = $plain->get("$site/login"); ($form->{headers}{'set-cookie'} =~ /^(sas_login=[^;]+)/, $form->{content} =~ /name="token" value="([^"]+)"/) };
+my @guesses = map { IO::Socket::INET->new(PeerAddr => '127.0.0.1', PeerPort => $port) or die } 1 .. 15;
+foreach my $guess (@guesses)
+{
+	my $content = encode(token => $token, role => 'mona', password => "guess");
+	print $guess "POST /login HTTP/1.1\r\nHost: 127.0.0.1:$port\r\nConnection: close\r\nCookie: $login\r\nContent-Type: application/x-www-form-urlencoded\r\nContent-Length: " . length($content) . "\r\n\r\n$content";
+}
+is(scalar(grep { my $answer = do { local $/; <$_> }; $answer =~ m{^HTTP/1.1 429 } } @guesses), 10, 'of fifteen guesses at the same time five are tried');
 
 # -- each page ----------------------------------------------------------------------
 
@@ -224,7 +238,7 @@ close $events;
 is($plain->post("$site/logout", { content => encode(token => 'x'), headers => { 'content-type' => 'application/x-www-form-urlencoded', cookie => $me{bob}{cookie} } })->{status}, 403, 'nobody else ends a session');
 is($plain->post("$site/logout", { content => encode(token => $me{bob}{token}), headers => { 'content-type' => 'application/x-www-form-urlencoded', cookie => $me{bob}{cookie} } })->{status}, 303, 'logging out');
 is(page($me{bob}, '/runs')->{status}, 303, 'ends it');
-log_in('ann', 'wrong') foreach 1 .. 4;
+log_in('ann', 'wrong') foreach 1 .. 5;
 is(log_in('ann', 'ann-secret')->{status}, 429, 'after five wrong passwords a role has to wait');
 unlike(slurp_file($log), qr/Traceback|secret/, 'the program has met no error of its own, and printed no password') or diag(slurp_file($log));
 SasTest::stop_program($program);
