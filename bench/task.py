@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: PostgreSQL
-"""Tasks by the worker libraries of sas (clients/), beside graphile-worker with as many jobs at once."""
+"""Tasks by the worker libraries of sas (clients/), beside graphile-worker and DBOS with as many at once."""
 
 import json
 import shutil
@@ -48,11 +48,11 @@ class Task:
         return per(n, answer["seconds"]), used / n * 1e6
 
     def task(self):
-        n, few = self.size("task"), self.size("latency")
+        n, few, fewer = self.size("task"), self.size("latency"), self.size("steps_peers")
         if self.db.value("SELECT count(*) FROM sas.agents WHERE name = 'tasks'") == "0":
             self.db.query(TASK)
         programs = ("typescript", "python") if self.peers else ("python",)
-        rates, cpu, peers = {name: [] for name in programs}, {name: [] for name in programs}, []
+        rates, cpu, peers = {name: [] for name in programs}, {name: [] for name in programs}, {"graphile": [], "dbos": []}
         for _ in range(self.repeats):
             for name in programs:
                 rate, used = self.task_rate(name, n)
@@ -60,12 +60,14 @@ class Task:
                 cpu[name].append(used)
             if self.peers:
                 with self.nothing_else():
-                    peers.append(per(n, self.peer("graphile", "workers", n)["seconds"]))
+                    peers["graphile"].append(per(n, self.peer("graphile", "workers", n)["seconds"]))
+                    peers["dbos"].append(per(fewer, self.peer("dbos", "tasks", fewer)["seconds"]))
         for name in programs:
             self.row(f"{n:,} tasks, worker in {name}, 24 at once", spread(rates[name]) + " tasks/s", "", f"{n:,} of {n:,} tasks",
                      f"{statistics.median(cpu[name]):,.0f} us of CPU each")
             if self.peers:
-                self.ratio("  against graphile-worker, 24 workers", rates[name], peers, "", f"{n:,} of {n:,} jobs", f"{spread(peers)}/s")
+                self.ratio("  against graphile-worker, 24 workers", rates[name], peers["graphile"], "", f"{n:,} of {n:,} jobs", f"{spread(peers['graphile'])}/s")
+                self.ratio("  against DBOS, workflows of one step, 24 at once", rates[name], peers["dbos"], "", f"{fewer:,} of {fewer:,} steps", f"{spread(peers['dbos'])}/s")
         for name in programs:
             took = self.task_worker(name, "latency", few)[0]["ms"]
             self.row(f"  submit sent -> task begins, {name}", f"p50 {percentile(took, 0.5):.2f}, p99 {percentile(took, 0.99):.2f} ms", "", f"{few} of {few}")

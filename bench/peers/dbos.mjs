@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: PostgreSQL
 //
-// DBOS, workflows of three steps:
+// DBOS, workflows of three steps, or one:
 //
 //   dbos.mjs direct N    started by this program, 50 at once
 //   dbos.mjs queue N     put into a queue before this program begins to work on it, 50 at once
+//   dbos.mjs tasks N     the same of workflows of one step, 24 at once
 
 import { DBOS, DBOSClient } from "@dbos-inc/dbos-sdk";
 import { connection, pool, quiet, seconds, tally, tell } from "./peer.mjs";
@@ -15,19 +16,20 @@ const systemDatabaseUrl = `postgresql://${user}@localhost:${port}/${database}?ho
 
 const done = tally(n);
 const echo = async (input) => input;
+const finish = (output) => (done.add(output.n), output);
 const workflow = DBOS.registerWorkflow(
   async (input) => {
     const one = await DBOS.runStep(() => echo(input), { name: "one" });
+    if (mode === "tasks") return finish(one);
     const two = await DBOS.runStep(() => echo(one), { name: "two" });
     const three = await DBOS.runStep(() => echo(two), { name: "three" });
-    done.add(three.n);
-    return three;
+    return finish(three);
   },
   { name: "steps" },
 );
 
 DBOS.setConfig({ name: "bench", systemDatabaseUrl, systemDatabasePoolSize: 50, logger: quiet, applicationVersion: "1" });
-if (mode === "queue") {
+if (mode !== "direct") {
   // its tables are there once it was launched
   await DBOS.launch();
   await DBOS.shutdown();
@@ -42,7 +44,7 @@ if (mode === "queue") {
 }
 const begun = seconds();
 await DBOS.launch();
-if (mode === "queue") await DBOS.registerQueue("steps", { workerConcurrency: 50, minPollingIntervalMs: 10 });
+if (mode !== "direct") await DBOS.registerQueue("steps", { workerConcurrency: mode === "tasks" ? 24 : 50, minPollingIntervalMs: 10 });
 else {
   let next = 1;
   await Promise.all(
