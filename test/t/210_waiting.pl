@@ -164,7 +164,7 @@ is($node->safe_psql('postgres', q{SELECT count(*) FROM sas.runs WHERE workflow =
 
 $service->reset;
 # every answer takes so long: keys that arrive within that time were on their way together
-my $slow = 0.5;
+my $slow = 1.5;
 $service->faults({ slow => 1, slow_s => $slow });
 $node->safe_psql('postgres', q{
 	SELECT sas.create_workflow('narrow', '{"steps": {
