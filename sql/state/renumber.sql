@@ -10,42 +10,42 @@
 CREATE FUNCTION _sas.renumber_steps(run_ids bigint[], old_nos int[], new_nos int[]) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
-    FOR turn IN 1..2 LOOP
-        UPDATE _sas.step t SET step_no = u.n FROM _sas.turn_of(turn, $1, $2, $3) u
+    FOR round IN 1..2 LOOP
+        UPDATE _sas.step t SET step_no = u.n FROM _sas.round_of(round, $1, $2, $3) u
         WHERE t.run_id = u.run_id AND t.step_no = u.o;
-        UPDATE _sas.ready t SET step_no = u.n FROM _sas.turn_of(turn, $1, $2, $3) u
+        UPDATE _sas.ready t SET step_no = u.n FROM _sas.round_of(round, $1, $2, $3) u
         WHERE t.run_id = u.run_id AND t.step_no = u.o;
-        UPDATE _sas.override t SET step_no = u.n FROM _sas.turn_of(turn, $1, $2, $3) u
+        UPDATE _sas.override t SET step_no = u.n FROM _sas.round_of(round, $1, $2, $3) u
         WHERE t.run_id = u.run_id AND t.step_no = u.o;
-        UPDATE _sas.item t SET step_no = u.n FROM _sas.turn_of(turn, $1, $2, $3) u
+        UPDATE _sas.item t SET step_no = u.n FROM _sas.round_of(round, $1, $2, $3) u
         WHERE t.run_id = u.run_id AND t.step_no = u.o;
-        UPDATE _sas.map_key t SET step_no = u.n FROM _sas.turn_of(turn, $1, $2, $3) u
+        UPDATE _sas.map_key t SET step_no = u.n FROM _sas.round_of(round, $1, $2, $3) u
         WHERE t.run_id = u.run_id AND t.step_no = u.o;
-        UPDATE _sas.map_progress t SET step_no = u.n FROM _sas.turn_of(turn, $1, $2, $3) u
+        UPDATE _sas.map_progress t SET step_no = u.n FROM _sas.round_of(round, $1, $2, $3) u
         WHERE t.run_id = u.run_id AND t.step_no = u.o;
-        UPDATE _sas.phase t SET step_no = u.n FROM _sas.turn_of(turn, $1, $2, $3) u
+        UPDATE _sas.phase t SET step_no = u.n FROM _sas.round_of(round, $1, $2, $3) u
         WHERE t.run_id = u.run_id AND t.step_no = u.o;
-        UPDATE _sas.signal t SET step_no = u.n FROM _sas.turn_of(turn, $1, $2, $3) u
+        UPDATE _sas.signal t SET step_no = u.n FROM _sas.round_of(round, $1, $2, $3) u
         WHERE t.run_id = u.run_id AND t.step_no = u.o;
-        UPDATE _sas.task t SET step_no = u.n FROM _sas.turn_of(turn, $1, $2, $3) u
+        UPDATE _sas.task t SET step_no = u.n FROM _sas.round_of(round, $1, $2, $3) u
         WHERE t.run_id = u.run_id AND t.step_no = u.o;
-        UPDATE _sas.queue_slot t SET step_no = u.n FROM _sas.turn_of(turn, $1, $2, $3) u
+        UPDATE _sas.queue_slot t SET step_no = u.n FROM _sas.round_of(round, $1, $2, $3) u
         WHERE t.run_id = u.run_id AND t.step_no = u.o;
-        UPDATE _sas.parked_step t SET step_no = u.n FROM _sas.turn_of(turn, $1, $2, $3) u
+        UPDATE _sas.parked_step t SET step_no = u.n FROM _sas.round_of(round, $1, $2, $3) u
         WHERE t.run_id = u.run_id AND t.step_no = u.o;
-        UPDATE _sas.message t SET step_no = u.n FROM _sas.turn_of(turn, $1, $2, $3) u
+        UPDATE _sas.message t SET step_no = u.n FROM _sas.round_of(round, $1, $2, $3) u
         WHERE t.run_id = u.run_id AND t.step_no = u.o;
-        UPDATE _sas.chunk t SET step_no = u.n FROM _sas.turn_of(turn, $1, $2, $3) u
+        UPDATE _sas.chunk t SET step_no = u.n FROM _sas.round_of(round, $1, $2, $3) u
         WHERE t.run_id = u.run_id AND t.step_no = u.o;
-        UPDATE _sas.attempt t SET step_no = u.n FROM _sas.turn_of(turn, $1, $2, $3) u
+        UPDATE _sas.attempt t SET step_no = u.n FROM _sas.round_of(round, $1, $2, $3) u
         WHERE t.run_id = u.run_id AND t.step_no = u.o;
-        UPDATE _sas.alert t SET step_no = u.n FROM _sas.turn_of(turn, $1, $2, $3) u
+        UPDATE _sas.alert t SET step_no = u.n FROM _sas.round_of(round, $1, $2, $3) u
         WHERE t.run_id = u.run_id AND t.step_no = u.o;
         UPDATE _sas.run t SET parent_step_no = u.n
-        FROM _sas.turn_of(turn, $1, $2, $3) u
+        FROM _sas.round_of(round, $1, $2, $3) u
         WHERE t.parent_run_id = u.run_id AND t.parent_step_no = u.o;
         UPDATE _sas.concurrency_slot t SET parent_step_no = u.n
-        FROM _sas.turn_of(turn, $1, $2, $3) u
+        FROM _sas.round_of(round, $1, $2, $3) u
         WHERE t.parent_run_id = u.run_id AND t.parent_step_no = u.o;
     END LOOP;
     UPDATE _sas.abandoned_run a
@@ -59,12 +59,12 @@ BEGIN
     WHERE a.run_id = ANY ($1);
 END $$;
 
--- _sas.turn_of(turn, run_ids, old_nos, new_nos): the changes of one round: first to numbers that no step
+-- _sas.round_of(round, run_ids, old_nos, new_nos): the changes of one round: first to numbers that no step
 -- has, then to the new numbers.
-CREATE FUNCTION _sas.turn_of(turn int, run_ids bigint[], old_nos int[], new_nos int[])
+CREATE FUNCTION _sas.round_of(round int, run_ids bigint[], old_nos int[], new_nos int[])
 RETURNS TABLE (run_id bigint, o int, n int)
 LANGUAGE sql IMMUTABLE AS $$
-    SELECT u.r, CASE turn WHEN 1 THEN u.o ELSE -1 - u.n END, CASE turn WHEN 1 THEN -1 - u.n ELSE u.n END
+    SELECT u.r, CASE round WHEN 1 THEN u.o ELSE -1 - u.n END, CASE round WHEN 1 THEN -1 - u.n ELSE u.n END
     FROM unnest($2, $3, $4) AS u (r, o, n) WHERE u.o <> u.n
 $$;
 

@@ -111,7 +111,7 @@ BEGIN
     WHERE c.lasts
     UNION ALL
     SELECT 'stalled', format('%s worker %s stalled', w.actor, w.pid),
-        format('%s worker %s has been in one turn for %s; it %s', w.actor, w.pid,
+        format('%s worker %s has been in one tick for %s; it %s', w.actor, w.pid,
                date_trunc('second', w.turn_for), _sas.activity_of(w.pid)), NULL, true
     FROM _sas.all_workers() w WHERE w.database = current_database() AND w.turn_for >= stalled_for
         AND w.calls IS NULL

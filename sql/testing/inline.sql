@@ -33,7 +33,7 @@ END $$;
 CREATE FUNCTION _sas.carry_inline(root bigint, until timestamptz) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
-    turns int := 0;
+    ticks int := 0;
     next_at timestamptz;
 BEGIN
     LOOP
@@ -42,8 +42,8 @@ BEGIN
             EXIT WHEN next_at IS NULL OR next_at > until;
             PERFORM _sas.freeze_clock(greatest(next_at, sas.now()));
         END IF;
-        turns := turns + 1;
-        IF turns > 100000 THEN
+        ticks := ticks + 1;
+        IF ticks > 100000 THEN
             RAISE EXCEPTION 'run % did not stop', root
                 USING ERRCODE = 'program_limit_exceeded',
                 DETAIL = format('The clock of the test shows %s.', sas.now()),

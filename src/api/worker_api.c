@@ -78,14 +78,14 @@ worker_api_put_worker(ReturnSetInfo *rsinfo, const SasSlot *slot)
 	values[5] = TimestampTzGetDatum(slot->started_at);
 	values[6] = TimestampTzGetDatum(slot->last_activity_at);
 	values[7] = Int64GetDatum(slot->worker_id);
-	nulls[8] = slot->turn_since_us == 0;
-	values[8] = worker_api_interval((now_us - slot->turn_since_us) / 1000);
+	nulls[8] = slot->tick_since_us == 0;
+	values[8] = worker_api_interval((now_us - slot->tick_since_us) / 1000);
 	nulls[9] = slot->user_code[0] == '\0';
 	values[9] = CStringGetTextDatum(slot->user_code);
 	values[10] = Int64GetDatum(slot->memory);
 	/* its tick answers what came before, and what comes meanwhile has its turn then */
-	nulls[11] = woken_us == 0 || slot->turn_since_us != 0;
-	values[11] = worker_api_interval((now_us - Max(woken_us, slot->turn_ended_us)) / 1000);
+	nulls[11] = woken_us == 0 || slot->tick_since_us != 0;
+	values[11] = worker_api_interval((now_us - Max(woken_us, slot->tick_ended_us)) / 1000);
 	values[12] = Int32GetDatum(slot->failed_ticks);
 	values[13] = BoolGetDatum(slot->has_worked);
 	tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, values, nulls);

@@ -46,7 +46,7 @@
 #include "worker/loop.h"
 #include "worker/registry.h"
 #include "worker/session.h"
-#include "worker/turn.h"
+#include "worker/tick.h"
 
 #define ERRORS_MAX 10
 #define ERROR_PAUSE_MS 100
@@ -205,7 +205,7 @@ loop_tick(SasTick *tick)
 	sas_worker_session_interruptible = true;
 	if (loop_grace_us() == 0)
 		loop_leave(SAS_EXIT_ORDERLY);
-	sas_worker_turn_begin();
+	sas_worker_tick_begin();
 	PG_TRY();
 	{
 		RESUME_CANCEL_INTERRUPTS();
@@ -226,7 +226,7 @@ loop_tick(SasTick *tick)
 	if (end == SAS_TICK_DONE)
 		sas_base_last_tick = begun;
 	MemoryContextReset(loop_scratch);
-	sas_worker_turn_end(end == SAS_TICK_DONE, loop_in_flight(), loop_methods->memory ? loop_methods->memory() : 0);
+	sas_worker_tick_end(end == SAS_TICK_DONE, loop_in_flight(), loop_methods->memory ? loop_methods->memory() : 0);
 	return end;
 }
 
@@ -358,12 +358,12 @@ loop_start(const SasOrders *orders)
 	sas_worker_session_configure(application);
 
 	lasting = AllocSetContextCreate(TopMemoryContext, "sas actor", ALLOCSET_DEFAULT_SIZES);
-	loop_scratch = AllocSetContextCreate(TopMemoryContext, "sas turn", ALLOCSET_DEFAULT_SIZES);
+	loop_scratch = AllocSetContextCreate(TopMemoryContext, "sas tick", ALLOCSET_DEFAULT_SIZES);
 	loop_methods = loop_actors[orders->actor];
 	if (loop_methods == NULL)
 		elog(ERROR, "actor %d has no methods", orders->actor);
 
-	sas_worker_turn_open();
+	sas_worker_tick_open();
 	sas_wake_attach(orders->actor);
 	pgstat_report_activity(STATE_RUNNING, NULL);
 	MemoryContextSwitchTo(lasting);

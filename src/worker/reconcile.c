@@ -33,7 +33,7 @@
 #include "worker/request.h"
 #include "worker/session.h"
 #include "worker/shmem.h"
-#include "worker/turn.h"
+#include "worker/tick.h"
 
 #define PAUSE_MS 100
 #define PAUSE_MAX_MS (8 * 1000)
@@ -245,12 +245,12 @@ reconcile_note_stall(SasWorkerSlot *slot)
 {
 	const SasSlot *worker = slot->registered;
 
-	if (!sas_worker_turn_stalled(worker, reconcile_now_us) || slot->stalled_turn_us == worker->turn_since_us)
+	if (!sas_worker_tick_stalled(worker, reconcile_now_us) || slot->stalled_turn_us == worker->tick_since_us)
 		return;
-	slot->stalled_turn_us = worker->turn_since_us;
+	slot->stalled_turn_us = worker->tick_since_us;
 	ereport(WARNING,
-			(errmsg("sas %s with PID %d has been in one turn for %d seconds", sas_base_actor_name(worker->actor),
-					worker->pid, (int) ((reconcile_now_us - worker->turn_since_us) / 1000000)),
+			(errmsg("sas %s with PID %d has been in one tick for %d seconds", sas_base_actor_name(worker->actor),
+					worker->pid, (int) ((reconcile_now_us - worker->tick_since_us) / 1000000)),
 			 errhint("See pg_stat_activity and pg_blocking_pids() for that process.")));
 	sas_wake_actor(worker->dboid, SAS_SUPERVISOR);
 }

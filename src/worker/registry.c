@@ -24,7 +24,7 @@
 #include "worker/request.h"
 #include "worker/session.h"
 #include "worker/shmem.h"
-#include "worker/turn.h"
+#include "worker/tick.h"
 
 
 SasWorkerShmem *sas_worker_shmem = NULL;

@@ -48,8 +48,8 @@ typedef struct SasSlot
 	TimestampTz last_activity_at;
 	int64		invocation;		/* the task or step that it calls a function for (base/peers.h); 0: none */
 	int64		invocation_until_us; /* when that should be over, monotonic */
-	int64		turn_since_us;	/* begin of its tick, monotonic; 0: it is between two ticks */
-	int64		turn_ended_us;	/* end of its last tick, monotonic */
+	int64		tick_since_us;	/* begin of its tick, monotonic; 0: it is between two ticks */
+	int64		tick_ended_us;	/* end of its last tick, monotonic */
 	int			failed_ticks;	/* in a row, up to the last one */
 	bool		has_worked;		/* a tick of it has ended well */
 	char		user_code[SAS_USER_CODE_LEN];	/* the code of users that the tick waits for; empty: none */

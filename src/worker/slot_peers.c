@@ -13,7 +13,7 @@
 #include "base/peers.h"
 #include "wake/wakeup.h"
 #include "worker/shmem.h"
-#include "worker/turn.h"
+#include "worker/tick.h"
 
 /* a function that was interrupted has this long to listen; then its worker is ended */
 #define INTERRUPT_GRACE_US (3 * INT64CONST(1000000))
@@ -327,7 +327,7 @@ slot_peers_stalled(void)
 
 	for (int i = 0; i < sas_worker_shmem->capacity; i++)
 		n += sas_worker_registry_is_alive(&sas_worker_shmem->slots[i], MyDatabaseId) &&
-			sas_worker_turn_stalled(&sas_worker_shmem->slots[i], now_us);
+			sas_worker_tick_stalled(&sas_worker_shmem->slots[i], now_us);
 	return n;
 }
 
@@ -347,7 +347,7 @@ const SasPeersMethods sas_worker_peers = {
 	.set_unwritten = slot_peers_set_unwritten,
 	.unwritten = slot_peers_unwritten,
 	.overdue = slot_peers_overdue,
-	.user_code = sas_worker_turn_user_code,
+	.user_code = sas_worker_tick_user_code,
 	.long_calls = slot_peers_long_calls,
 	.stalled = slot_peers_stalled,
 };

@@ -77,7 +77,7 @@ fault('supervisor stopped', 'the supervisor has left due work lying|supervisor w
 		sql(q{SELECT count(*) FROM sas.claim('outside', 'w', 1, lease => '1 s')});
 	}, \&go_on);
 fault('agent worker gone', 'no agent worker runs', sub { stop_them(worker_pids($node, 'launcher')); kill_worker($node, 'agent', 'TERM') }, \&go_on);
-fault('no standby', 'worker \d+ has been in one turn for .* SyncRep',
+fault('no standby', 'worker \d+ has been in one tick for .* SyncRep',
 	sub {
 		set('synchronous_standby_names' => q{'nobody'});
 		# once the server knows of it

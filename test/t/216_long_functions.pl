@@ -81,8 +81,8 @@ $node->safe_psql('postgres', q{
 });
 ok(wait_for($node, q{SELECT count(*) FROM sas.alerts WHERE kind = 'stalled' AND closed_at IS NULL}, '1'), 'a worker that stays in a turn for ten seconds is an alert');
 like($node->safe_psql('postgres', q{SELECT message FROM sas.alerts WHERE kind = 'stalled'}),
-	qr/^scheduler worker \d+ has been in one turn for 00:00:1\d; it waits for Timeout PgSleep$/, 'the alert says what it does');
-like(PostgreSQL::Test::Utils::slurp_file($node->logfile), qr/WARNING:  sas scheduler with PID \d+ has been in one turn for 1\d seconds/, 'so does the log');
+	qr/^scheduler worker \d+ has been in one tick for 00:00:1\d; it waits for Timeout PgSleep$/, 'the alert says what it does');
+like(PostgreSQL::Test::Utils::slurp_file($node->logfile), qr/WARNING:  sas scheduler with PID \d+ has been in one tick for 1\d seconds/, 'so does the log');
 $node->safe_psql('postgres', q{INSERT INTO gate VALUES ('turn')});
 ok(wait_for($node, q{SELECT count(*) FROM sas.runs WHERE state <> 'stopped'}, '0'), 'the run goes on when the turn does');
 $node->safe_psql('postgres', q{ALTER SYSTEM SET sas.supervisor_interval = '1 s'; SELECT pg_reload_conf()});

@@ -6,6 +6,7 @@
 # also where the function was short until now and shares a batch with others.
 # And the limit function_workers of a role counts all kinds of its functions.
 # Takes about 40 s.
+# Long: only make check-long runs it.
 use strict;
 use warnings;
 use FindBin;
