@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: PostgreSQL
 #
 # Secrets reach the service and stand nowhere else, whatever the service says.
+# Long: only make check-long runs it.
 use strict;
 use warnings;
 use FindBin;

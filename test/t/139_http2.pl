@@ -4,6 +4,7 @@
 # TLS that is cut in its handshake.  Whatever happens, no request is sent but by an attempt that is counted, nothing
 # passes for an answer but a whole one, and an outcome is in doubt exactly when the request may have been sent.
 # Takes about 45 s.
+# Long: only make check-long runs it.
 use strict;
 use warnings;
 use FindBin;

@@ -5,6 +5,7 @@
 # view, and calls every function that may be called at this level.
 #
 # What identifies is seen by monitors: names, keys, labels. So are definitions.
+# Long: only make check-long runs it.
 use strict;
 use warnings;
 use FindBin;

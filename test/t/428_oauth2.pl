@@ -2,6 +2,7 @@
 #
 # Calls of an agent with the option "oauth2" bear an access token: asked for once for all of them, renewed before it
 # expires and after a 401, kept in memory only, and masked wherever a service tells it.
+# Long: only make check-long runs it.
 use strict;
 use warnings;
 use FindBin;

@@ -2,6 +2,7 @@
 #
 # Every public function can be called from node-postgres without casts: with each number of arguments that it takes, and
 # by their names. It sends no type for any value.
+# Long: only make check-long runs it.
 use strict;
 use warnings;
 use FindBin;

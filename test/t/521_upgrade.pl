@@ -4,6 +4,7 @@
 # every kind open: the new library runs the old schema, ALTER EXTENSION UPDATE
 # follows, nothing is lost, and there is no way back but a backup.
 # Takes about 40 s.
+# Long: only make check-long runs it.
 use strict;
 use warnings;
 use FindBin;
