@@ -15,7 +15,7 @@ use Time::HiRes qw(sleep time);
 
 my $node = new_node('main', _init => [ allows_streaming => 1 ], 'sas.function_workers' => 2, 'sas.watch_window' => 50);
 my $sql = sub { return $node->safe_psql('postgres', $_[0]) };
-ok(wait_for($node, q{SELECT count(*) FROM sas.nodes WHERE kind = 'function'}, 2), 'each function worker is a node');
+ok(wait_for($node, q{SELECT count(*) FROM sas.nodes WHERE kind = 'function' AND NOT is_deleted}, 2), 'each function worker is a node');
 $sql->(q{
 	CREATE ROLE ann;
 	SELECT sas.grant_usage('ann', 'user');

@@ -13,7 +13,7 @@ use Test::More;
 
 my $node = new_node('main');
 my $sql = sub { return $node->safe_psql('postgres', $_[0]) };
-ok(wait_for($node, q{SELECT count(*) FROM sas.nodes WHERE kind = 'function'}, 1), 'there is one function worker, which has called nothing yet');
+ok(wait_for($node, q{SELECT count(*) FROM sas.nodes WHERE kind = 'function' AND NOT is_deleted}, 1), 'there is one function worker, which has called nothing yet');
 
 # -- what is left in the session ------------------------------------------------------------------------
 
