@@ -27,7 +27,7 @@ SELECT t.answer('b');
 SELECT t.work();
 SELECT t.brief(1);
 SELECT output, error FROM sas.runs;
-SELECT act, step FROM sas.history;
+SELECT act, step FROM sas.history ORDER BY act;
 SELECT * FROM t.left_over();
 
 -- by an operator, whose run goes on at once: what is ready and not claimed waits again
