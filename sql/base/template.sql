@@ -125,7 +125,8 @@ BEGIN ATOMIC
 END;
 
 -- _sas.problem_object(...): an error in the form of RFC 9457.
-CREATE FUNCTION _sas.problem_object(kind text, title text, detail text, status int, run_id bigint, step text)
+CREATE FUNCTION _sas.problem_object(kind text, title text, detail text DEFAULT NULL, status int DEFAULT NULL,
+                                    run_id bigint DEFAULT NULL, step text DEFAULT NULL)
 RETURNS jsonb
 LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
     SELECT jsonb_strip_nulls(jsonb_build_object(

@@ -14,14 +14,16 @@ FROM (SELECT x.grantee AS role, 'level' AS kind, substr(p.proname, 7) AS name, l
       LEFT JOIN _sas.level_grant l ON l.role = x.grantee AND l.level = substr(p.proname, 7)
       WHERE n.nspname = '_sas' AND p.proname ~ '^level_' AND x.grantee <> p.proowner
       UNION ALL
-      SELECT w.role, 'worker', a.name, w.granted_by, w.granted_at, NULL, NULL, NULL, NULL
+      SELECT w.role, 'worker' AS kind, a.name, w.granted_by, w.granted_at, NULL AS methods, NULL AS paths,
+          NULL AS version, NULL AS future
       FROM _sas.worker_grant w JOIN _sas.agent a USING (agent_id) WHERE a.dropped_at IS NULL
       UNION ALL
-      SELECT w.role, 'agent', a.name, w.granted_by, w.granted_at, w.methods, w.paths, NULL, NULL
+      SELECT w.role, 'agent' AS kind, a.name, w.granted_by, w.granted_at, w.methods, w.paths,
+          NULL AS version, NULL AS future
       FROM _sas.agent_grant w JOIN _sas.agent a USING (agent_id) WHERE a.dropped_at IS NULL
       UNION ALL
-      SELECT w.role, 'workflow', f.name, w.granted_by, w.granted_at, NULL, NULL, w.version,
-          w.future
+      SELECT w.role, 'workflow' AS kind, f.name, w.granted_by, w.granted_at, NULL AS methods, NULL AS paths,
+          w.version, w.future
       FROM _sas.workflow_grant w JOIN _sas.workflow f USING (workflow_id) WHERE f.dropped_at IS NULL) g
 WHERE EXISTS (SELECT FROM pg_roles r WHERE r.oid = g.role)
   AND ((SELECT _sas.sees_all()) OR pg_has_role(current_user, g.role, 'MEMBER'));

@@ -102,7 +102,7 @@ LANGUAGE plpgsql SET lock_timeout = '100ms' AS $$
 DECLARE
     place text;
     became text := 'later';
-    error jsonb := _sas.problem_object('schedule', 'other instants wait for locks', NULL, NULL, NULL, NULL);
+    error jsonb := _sas.problem_object('schedule', 'other instants wait for locks');
     part record;
     n int;
 BEGIN
@@ -130,7 +130,7 @@ EXCEPTION WHEN OTHERS THEN
         -- workflow refuses another one
         became := CASE WHEN SQLSTATE IN ('23505', '55006') THEN 'skipped'
             WHEN left(SQLSTATE, 2) = '40' OR SQLSTATE = '55P03' THEN 'later' ELSE 'failed' END;
-        error := _sas.problem_object('schedule', SQLERRM, nullif(place, ''), NULL, NULL, NULL);
+        error := _sas.problem_object('schedule', SQLERRM, nullif(place, ''));
         done := _sas.decide_all(instants, became, error);
         RETURN;
     END IF;

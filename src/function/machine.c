@@ -138,7 +138,8 @@ machine_leave(SasFunctionWork *w)
 {
 	SasFunctionBatch *batch = w->batch;
 
-	w->kind->leave(w);
+	if (w->kind->leave != NULL)
+		w->kind->leave(w);
 	if (batch != NULL && --batch->left == 0)
 		MemoryContextDelete(batch->context);
 }

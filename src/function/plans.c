@@ -169,11 +169,6 @@ plans_write(SasFunctionWork **group, int n)
 	return true;
 }
 
-static void
-plans_leave(SasFunctionWork *w)
-{
-}
-
 SasFunctionKind sas_function_plans = {
 	.most = 1,
 	.looks = plans_looks,
@@ -182,5 +177,4 @@ SasFunctionKind sas_function_plans = {
 	.check = plans_check,
 	.call = plans_call,
 	.write = plans_write,
-	.leave = plans_leave,
 };

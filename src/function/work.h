@@ -101,7 +101,7 @@ struct SasFunctionKind
 	 */
 	bool		(*write) (SasFunctionWork **group, int n);
 
-	/* After the commit: this worker has nothing more to do with it, unless it is added again. */
+	/* After the commit: this worker has nothing more to do with it, unless it is added again. May be NULL. */
 	void		(*leave) (SasFunctionWork *w);
 
 	/* After the commit, all of the group: what it took without the commit; n 0: what was claimed was given back. May be NULL. */
