@@ -124,7 +124,7 @@ BEGIN ATOMIC
     SELECT replace(name, '.(input)', '');
 END;
 
--- _sas.problem_object(...): an error in the form of RFC 9457.
+-- _sas.problem_object(...): an error in the form of RFC 9457. run_id null: it is about no run.
 CREATE FUNCTION _sas.problem_object(kind text, title text, detail text DEFAULT NULL, status int DEFAULT NULL,
                                     run_id bigint DEFAULT NULL, step text DEFAULT NULL)
 RETURNS jsonb

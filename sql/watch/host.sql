@@ -183,9 +183,9 @@ BEGIN
            CASE WHEN f.last_error_at <= w.resumed_at THEN 0
                ELSE greatest(0, extract(epoch FROM f.retry_at - sas.now())::float8 * 1000) END,
            CASE WHEN coalesce(body.problem, path.problem) IS NOT NULL
-                THEN _sas.watch_problem('template', 'could not build the request of the watcher',
-                                        format('%s: %s', coalesce(body.problem, path.problem) ->> 'path',
-                                               coalesce(body.problem, path.problem) ->> 'what'))
+                THEN _sas.problem_object('template', 'could not build the request of the watcher',
+                                         format('%s: %s', coalesce(body.problem, path.problem) ->> 'path',
+                                                coalesce(body.problem, path.problem) ->> 'what'))
                 ELSE refused.problem END,
            looks[u.n]
     FROM unnest(ids) WITH ORDINALITY AS u (id, n)
@@ -201,69 +201,13 @@ BEGIN
                                         WHEN d.kind IN ('stream', 'poll')
                                         THEN coalesce(d.request ->> 'path', '') ELSE '' END, x.root) path
     CROSS JOIN LATERAL (SELECT CASE WHEN d.lane > 0 AND _sas.agent_right(w.owner, d.lane) <> 'a'
-                               THEN (SELECT _sas.watch_problem('sqlstate:42501', p.problem, p.hint)
+                               THEN (SELECT _sas.problem_object('sqlstate:42501', p.problem, p.hint)
                                      FROM _sas.check_watch_use(
                                          w.owner, d.lane, d.kind,
                                          d.request || jsonb_build_object('path', path.result)) p) END
                         AS problem OFFSET 0) refused
     ORDER BY u.n;
 END $$;
-
--- _sas.next_look(d, key, after): when a task polls next; null: it has no schedule.
-CREATE FUNCTION _sas.next_look(d _sas.watcher, key text, after timestamptz) RETURNS timestamptz
-LANGUAGE sql STABLE AS $$
-    SELECT CASE WHEN d.spec IS NOT NULL
-           THEN _sas.next_instant(d.spec, d.timezone, NULL, after - o.late) + o.late END
-    FROM (SELECT _sas.schedule_offset(d.name || '/' || key, d.jitter) AS late) o
-$$;
-
--- _sas.look_name(d): the schedule of a watcher as one text.
-CREATE FUNCTION _sas.look_name(d _sas.watcher) RETURNS text
-LANGUAGE sql STABLE AS $$ SELECT concat_ws(' ', d.spec, d.timezone, extract(epoch FROM d.jitter)) $$;
-
--- _sas.is_next_look(d, w, f): is next_at valid? It is not after a change of the schedule, nor if it lies in
--- a pause, because instants in a pause are not made up for.
-CREATE FUNCTION _sas.is_next_look(d _sas.watcher, w _sas.watch, f _sas.watch_flow) RETURNS boolean
-LANGUAGE sql STABLE AS $$
-    SELECT f.next_at IS NOT NULL AND f.next_by = _sas.look_name(d)
-        AND coalesce(f.next_at > w.resumed_at, true)
-$$;
-
--- _sas.next_looks(ids, looked): when these tasks poll next, by position; null: they have no schedule.
--- looked: they have made the poll that was due; instants that came meanwhile are skipped. New instants are
--- stored, except in rows that another transaction has locked; the host knows them even so.
--- Writes: watch_flow.
-CREATE FUNCTION _sas.next_looks(ids bigint[], looked boolean[]) RETURNS timestamptz[]
-LANGUAGE plpgsql AS $$
-DECLARE
-    now timestamptz := sas.now();
-    due bigint[];
-    answer timestamptz[];
-BEGIN
-    SELECT array_agg(CASE WHEN d.spec IS NULL THEN NULL WHEN k.keeps THEN f.next_at
-                          ELSE _sas.next_look(d, w.key, now) END ORDER BY u.n),
-        array_agg(u.id) FILTER (WHERE d.spec IS NOT NULL AND NOT k.keeps)
-    INTO answer, due
-    FROM unnest(ids, looked) WITH ORDINALITY AS u (id, looked, n)
-    JOIN _sas.watch w ON w.watch_id = u.id JOIN _sas.watcher d USING (watcher_id)
-    JOIN _sas.watch_flow f ON f.watch_id = u.id
-    CROSS JOIN LATERAL (SELECT _sas.is_next_look(d, w, f)
-                        AND NOT coalesce(u.looked AND f.next_at <= now, false) AS keeps) k;
-    IF due IS NOT NULL THEN
-        UPDATE _sas.watch_flow f SET next_at = _sas.next_look(d, w.key, now), next_by = _sas.look_name(d)
-        FROM (SELECT x.watch_id FROM _sas.watch_flow x WHERE x.watch_id = ANY (due)
-              ORDER BY x.watch_id FOR NO KEY UPDATE SKIP LOCKED) free
-        JOIN _sas.watch w ON w.watch_id = free.watch_id JOIN _sas.watcher d USING (watcher_id)
-        WHERE f.watch_id = free.watch_id;
-    END IF;
-    RETURN answer;
-END $$;
-
--- _sas.watch_problem(kind, title, detail): an error in the form of RFC 9457 that is about no run.
-CREATE FUNCTION _sas.watch_problem(kind text, title text, detail text) RETURNS jsonb
-LANGUAGE sql IMMUTABLE AS $$
-    SELECT jsonb_strip_nulls(jsonb_build_object('type', 'urn:sas:' || kind, 'title', title, 'detail', detail))
-$$;
 
 -- _sas.claim_watches(node_id, quantity): a worker takes waiting tasks, and gets what it needs to host them.
 -- See _sas.take_watches.
@@ -354,7 +298,7 @@ BEGIN
     WITH told AS (
         SELECT u.id, d.retry, w.resumed_at,
                CASE WHEN u.error IS NULL AND now - greatest(f.retry_at, w.since) < interval '1 s'
-                    THEN _sas.watch_problem('ended', 'the stream ended at once', NULL)
+                    THEN _sas.problem_object('ended', 'the stream ended at once')
                         ELSE u.error END AS error,
                make_interval(secs => coalesce(u.at_least, 0) / 1000) AS at_least,
                CASE WHEN f.retry_at IS NULL OR f.last_error_at <= w.resumed_at

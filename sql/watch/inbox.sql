@@ -220,8 +220,8 @@ BEGIN
     LEFT JOIN LATERAL _sas.render(d.target_key, root || jsonb_build_object('item', e.item)) k
         ON d.target_key IS NOT NULL;
     IF problem IS NOT NULL THEN
-        problem := _sas.watch_problem('template', 'could not build an item',
-                                      format('%s: %s', problem ->> 'path', problem ->> 'what'));
+        problem := _sas.problem_object('template', 'could not build an item',
+                                       format('%s: %s', problem ->> 'path', problem ->> 'what'));
     END IF;
 END $$;
 
@@ -385,8 +385,8 @@ BEGIN
     IF n_found > 0 THEN
         PERFORM _sas.finish_items(found.ids, array_fill(NULL::bigint, ARRAY[n_found]),
                                   (SELECT array_agg(CASE WHEN NOT c
-                                                    THEN _sas.watch_problem('worker-lost',
-                                        'the worker that delivered the items is gone', NULL) END
+                                                    THEN _sas.problem_object('worker-lost',
+                                        'the worker that delivered the items is gone') END
                                             ORDER BY n)
                                    FROM unnest(found.crowd) WITH ORDINALITY AS x (c, n)),
                                   found.crowd);

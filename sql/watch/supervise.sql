@@ -105,8 +105,8 @@ BEGIN
         marked AS (
             UPDATE _sas.watch_flow x SET failures = p.failures, retry_at = sas.now() + p.after,
                 last_error_at = sas.now(), called_at = NULL,
-                   last_error = _sas.watch_problem('worker-lost',
-                                                   'the worker that called the function is gone', NULL),
+                   last_error = _sas.problem_object('worker-lost',
+                                                    'the worker that called the function is gone'),
                    given_up_at = CASE WHEN p.called_at IS NOT NULL
                        AND p.failures >= (p.retry ->> 'max_failures')::int THEN sas.now()
                        ELSE x.given_up_at END
@@ -148,9 +148,9 @@ BEGIN
         RETURN;
     END IF;
     PERFORM _sas.fail_watches(n.node_id, ARRAY[h.watch_id], ARRAY[h.epoch],
-                              ARRAY[_sas.watch_problem('timeout',
-                                                       'the function did not end in time, and its worker '
-                                                       'was ended', NULL)], ARRAY[NULL]::float8[])
+                              ARRAY[_sas.problem_object('timeout',
+                                                        'the function did not end in time, and its worker '
+                                                        'was ended')], ARRAY[NULL]::float8[])
     FROM _sas.watch_held h WHERE h.watch_id = $3 AND h.node_id = n.node_id;
     PERFORM _sas.give_back(n.node_id, ARRAY[$3]);
     PERFORM _sas.end_node(n, 'a function did not end in time');

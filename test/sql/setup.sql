@@ -253,7 +253,7 @@ $$;
 
 CREATE FUNCTION t.lose(node text, key text, why text DEFAULT 'it broke', at_least float8 DEFAULT NULL) RETURNS text LANGUAGE sql AS $$
     SELECT f.answer || CASE f.answer WHEN 'retry' THEN ' after ' || f.pause_ms || ' ms' ELSE '' END
-    FROM _sas.watch w, _sas.fail_watches(t.node_id(node), ARRAY[w.watch_id], ARRAY[w.epoch], ARRAY[CASE WHEN why IS NOT NULL THEN _sas.watch_problem('host', why, NULL) END], ARRAY[at_least]) f WHERE w.key = $2
+    FROM _sas.watch w, _sas.fail_watches(t.node_id(node), ARRAY[w.watch_id], ARRAY[w.epoch], ARRAY[CASE WHEN why IS NOT NULL THEN _sas.problem_object('host', why, NULL) END], ARRAY[at_least]) f WHERE w.key = $2
 $$;
 
 CREATE FUNCTION t.news(node text) RETURNS text LANGUAGE sql AS $$
@@ -272,7 +272,7 @@ DECLARE
 BEGIN
     FOR c IN SELECT * FROM _sas.claim_items(quantity, 1, t.worker(worker)) LOOP
         ASSERT (_sas.lock_items(ARRAY[c.watch_id], ARRAY[c.request_id]))[1] = 'held';
-        PERFORM _sas.finish_items(ARRAY[c.watch_id], ARRAY[c.up_to], ARRAY[coalesce(c.problem, CASE WHEN c.key = ANY (fails) THEN _sas.watch_problem('test', 'the target is broken', NULL) END)], ARRAY[false]);
+        PERFORM _sas.finish_items(ARRAY[c.watch_id], ARRAY[c.up_to], ARRAY[coalesce(c.problem, CASE WHEN c.key = ANY (fails) THEN _sas.problem_object('test', 'the target is broken', NULL) END)], ARRAY[false]);
         said := said || format('; %s: %s%s', c.key, coalesce(c.problem ->> 'detail', c.items::text), CASE WHEN c.key = ANY (fails) THEN ' fails' ELSE '' END);
     END LOOP;
     RETURN CASE said WHEN '' THEN 'nothing' ELSE substr(said, 3) END;
