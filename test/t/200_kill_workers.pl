@@ -11,6 +11,8 @@ use Test::More;
 my $node = new_node('main', log_checkpoints => 'off');
 my $shop = start_shop();
 define_orders($node, $shop);
+# a call that its service holds is under way until its worker is killed, however long that takes
+$node->safe_psql('postgres', q{SELECT sas.alter_agent('shipping', request_timeout => '1 min', breaker => '{"off": true}')});
 
 # some of everything, so that scheduler and supervisor have work as well
 my %faults = (unavailable => 0.03, drop_after => 0.03, half => 0.02);
