@@ -51,6 +51,8 @@ is(scalar keys %keys, 4, 'each of the four calls bears an Idempotency-Key of its
 
 # -- what a step looks like meanwhile ---------------------------------------------
 
+# the look may take longer than the demo's two seconds
+$node->safe_psql('postgres', q{SELECT sas.alter_agent('payments', request_timeout => '1 min')});
 $shop->{payments}->hold;
 submit_orders($node, 1, first => 2);
 ok($shop->{payments}->wait_for_requests(2), 'an order waits in the middle, its charge unanswered');
