@@ -253,8 +253,9 @@ connection_end(SasWatch *w, SasAgentEntry *agent, const char *why)
  * not what was asked for.
  */
 static bool
-connection_open_stream(SasWatch *w, SasAgentEntry *agent, const char *content_type)
+connection_open_stream(SasWatch *w, SasAgentEntry *agent, const SasReply *head)
 {
+	const char *content_type = sas_transport_reply_header(head, "content-type");
 	const char *why;
 
 	sas_work_agent_report(agent, true, w->begun_us);
@@ -269,7 +270,7 @@ connection_open_stream(SasWatch *w, SasAgentEntry *agent, const char *content_ty
 		connection_fail(w, "could not read the stream", "out of memory");
 		return false;
 	}
-	why = w->kind == SAS_WATCH_WEBSOCKET ? sas_stream_websocket_begin(w) : NULL;
+	why = w->kind == SAS_WATCH_WEBSOCKET ? sas_stream_websocket_begin(w, head) : NULL;
 	if (why != NULL)
 	{
 		connection_fail(w, "the service gave no usable answer", why);
@@ -304,16 +305,17 @@ void
 sas_stream_watch_read(SasWatch *w)
 {
 	SasAgentEntry *agent = sas_work_agent(w->agent_id);
+	const SasReply *head = w->handle != NULL ? sas_transport_stream_head(w->handle) : NULL;
 	const SasStoredAgent *masking;
 	const char *bytes;
 	const char *why;
 	size_t		len;
 
-	if (w->handle == NULL || agent == NULL || sas_transport_stream_status(w->handle) == 0)
+	if (agent == NULL || head == NULL || !head->stream)
 		return;
 	if (!w->opened)
 	{
-		if (!connection_open_stream(w, agent, sas_transport_stream_header(w->handle, "content-type")))
+		if (!connection_open_stream(w, agent, head))
 			return;
 		connection_set_idle_timer(w);
 	}
@@ -382,7 +384,7 @@ connection_finish_stream(SasWatch *w, SasReply *reply, SasAgentEntry *agent, con
 {
 	*why = NULL;
 	/* the beginning of the answer has not been checked yet */
-	if (!w->opened && reply->kind == SAS_REPLY_HTTP && !connection_open_stream(w, agent, reply->content_type))
+	if (!w->opened && !connection_open_stream(w, agent, reply))
 		return false;
 	if (w->opened)
 		sas_stream_items_feed(w, sas_work_secrets_masking(agent->stored, w->secrets), reply->body ? reply->body : "", reply->body_len, true, why);
@@ -421,7 +423,7 @@ sas_stream_watch_finish(SasWatch *w, SasReply *reply)
 	done = outcome.kind == SAS_OUTCOME_DONE;
 	if (w->kind == SAS_WATCH_POLL || w->kind == SAS_WATCH_LONG_POLL)
 		done = done || outcome.status == 304 || (w->kind == SAS_WATCH_LONG_POLL && reply->timed_out && outcome.in_doubt);
-	if (connection_is_stream(w) && (done || was_open))
+	if (connection_is_stream(w) && (done || was_open || reply->stream))
 	{
 		done = connection_finish_stream(w, reply, agent, &why);
 		if (!done && w->report)

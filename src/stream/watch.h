@@ -154,7 +154,7 @@ extern void sas_stream_websocket_prepare(SasWatch *w, SasCall *call);
  * Returns NULL when the answer has made the connection a WebSocket and the
  * first message is on its way, else why not.
  */
-extern const char *sas_stream_websocket_begin(SasWatch *w);
+extern const char *sas_stream_websocket_begin(SasWatch *w, const SasReply *head);
 
 /* Sends the frames that the framer wants to send; false: the service does not take them. */
 extern bool sas_stream_websocket_flush(SasWatch *w);

@@ -130,31 +130,31 @@ stream_websocket_has_word(const char *list, const char *word)
 }
 
 static const char *
-stream_websocket_check(SasWatch *w)
+stream_websocket_check(const SasWatch *w, const SasReply *head)
 {
 	const char *accept;
 	const char *protocol;
 
-	if (w->handle == NULL || sas_transport_stream_status(w->handle) != 101)
+	if (!head->stream)
 		return "the service does not speak WebSocket here";
-	if (!stream_websocket_has_word(sas_transport_stream_header(w->handle, "upgrade"), "websocket") ||
-		!stream_websocket_has_word(sas_transport_stream_header(w->handle, "connection"), "upgrade"))
+	if (!stream_websocket_has_word(sas_transport_reply_header(head, "upgrade"), "websocket") ||
+		!stream_websocket_has_word(sas_transport_reply_header(head, "connection"), "upgrade"))
 		return "the service has switched to something else than WebSocket";
-	accept = sas_transport_stream_header(w->handle, "sec-websocket-accept");
+	accept = sas_transport_reply_header(head, "sec-websocket-accept");
 	if (accept == NULL || strcmp(accept, stream_websocket_accept(w->ws_key)) != 0)
 		return "the answer has no valid Sec-WebSocket-Accept";
-	if (sas_transport_stream_header(w->handle, "sec-websocket-extensions") != NULL)
+	if (sas_transport_reply_header(head, "sec-websocket-extensions") != NULL)
 		return "the service uses an extension of WebSocket that was not offered";
-	protocol = sas_transport_stream_header(w->handle, "sec-websocket-protocol");
+	protocol = sas_transport_reply_header(head, "sec-websocket-protocol");
 	if (protocol != NULL && (w->ws_protocols == NULL || !stream_websocket_has_word(w->ws_protocols, protocol)))
 		return "the service uses a subprotocol that was not offered";
 	return NULL;
 }
 
 const char *
-sas_stream_websocket_begin(SasWatch *w)
+sas_stream_websocket_begin(SasWatch *w, const SasReply *head)
 {
-	const char *why = stream_websocket_check(w);
+	const char *why = stream_websocket_check(w, head);
 
 	if (why == NULL && w->hello != NULL &&
 		(!sas_framing_websocket_say(w->framer, w->hello, strlen(w->hello)) || !sas_stream_websocket_flush(w)))

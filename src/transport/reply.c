@@ -140,7 +140,8 @@ sas_transport_request_on_header(char *data, size_t size, size_t n, void *arg)
 		r->answer_done = r->line_status >= 200 || (r->websocket && r->line_status == 101);
 		if (r->answer_done && !sas_transport_whole_has_clear_length(reply))
 			r->refused = "the answer is not valid HTTP";
-		if (sas_transport_request_is_stream(r))
+		reply->stream = r->refused == NULL && sas_transport_request_is_stream(r);
+		if (reply->stream)
 			sas_transport_request_note_news(r);
 	}
 	else if (!reply_store_header(r, data, len))
@@ -421,19 +422,16 @@ sas_transport_request_finish(SasRequest *r, CURLcode code)
 	{
 		reply->kind = r->sent ? SAS_REPLY_BROKEN : SAS_REPLY_NO_CONNECTION;
 		reply_set_error(r, code);
-		free(reply->headers);
-		reply->headers = NULL;
-		reply->headers_len = 0;
-		reply->n_headers = 0;
 		reply->timed_out = code == CURLE_OPERATION_TIMEDOUT;
-		if (!sas_transport_request_is_stream(r))
+		/* the owner of a stream may not have looked at its beginning yet */
+		if (!reply->stream)
+		{
+			free(reply->headers);
+			reply->headers = NULL;
+			reply->headers_len = 0;
+			reply->n_headers = 0;
 			reply->body_len = 0;
-	}
-	if (r->read > 0)
-	{
-		reply->body_len -= r->read;
-		memmove(reply->body, reply->body + r->read, reply->body_len + 1);
-		r->read = 0;
+		}
 	}
 	if (reply->body_len == 0)
 	{

@@ -49,6 +49,7 @@ typedef struct SasRequest
 	struct SasRequest *prev;	/* in the list of active or of finished calls */
 	struct SasRequest *next;
 	bool		finished;
+	struct SasRequestList *waits_in;	/* of a finished call; a stream is read there, too, and shrinks */
 	CURL	   *easy;
 
 	/* the call; what libcurl does not copy, and what redirects need */
@@ -154,6 +155,7 @@ extern void sas_transport_move_upgraded(SasTransport *t, SasRequest *r);
 
 /* stream.c */
 extern bool sas_transport_request_is_stream(const SasRequest *r);
+extern void sas_transport_request_drop_read(SasRequest *r);
 extern void sas_transport_request_note_news(SasRequest *r);
 extern void sas_transport_request_forget_news(SasRequest *r);
 extern size_t sas_transport_request_on_stream(SasRequest *r, const char *data, size_t len);

@@ -115,20 +115,25 @@ sas_transport_request_on_stream(SasRequest *r, const char *data, size_t len)
 	return len;
 }
 
-long
-sas_transport_stream_status(void *handle)
+/* Leaves what is unread in the reply: its owner gets it, and the request ends. */
+void
+sas_transport_request_drop_read(SasRequest *r)
 {
-	SasRequest *r = handle;
+	SasReply   *reply = r->reply;
 
-	return r->answer_done ? r->line_status : 0;
+	if (r->read == 0)
+		return;
+	reply->body_len -= r->read;
+	memmove(reply->body, reply->body + r->read, reply->body_len + 1);
+	r->read = 0;
 }
 
-const char *
-sas_transport_stream_header(void *handle, const char *name)
+const SasReply *
+sas_transport_stream_head(void *handle)
 {
 	SasRequest *r = handle;
 
-	return r->answer_done ? sas_transport_reply_header(r->reply, name) : NULL;
+	return r->answer_done ? r->reply : NULL;
 }
 
 int64_t

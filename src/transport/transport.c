@@ -172,13 +172,6 @@ transport_take_idle(SasTransport *t)
 	return r;
 }
 
-/* Where a finished request waits: large answers take their owner long, and must not keep others waiting. */
-static SasRequestList *
-transport_finished_list(SasTransport *t, const SasRequest *r)
-{
-	return r->reply->body_len > SAS_TRANSPORT_LARGE ? &t->large : &t->finished;
-}
-
 bool
 sas_transport_has_small(const SasTransport *t)
 {
@@ -290,7 +283,7 @@ sas_transport_stop_call(SasTransport *t, void *handle)
 		return;
 	sas_transport_block_signals(&before);
 	if (r->finished)
-		transport_list_remove(transport_finished_list(t, r), r);
+		transport_list_remove(r->waits_in, r);
 	else
 	{
 		transport_list_remove(&t->active, r);
@@ -300,14 +293,18 @@ sas_transport_stop_call(SasTransport *t, void *handle)
 	sas_transport_restore_signals(&before);
 }
 
-/* The call is over; code is libcurl's word. */
+/*
+ * The call is over; code is libcurl's word.  Large answers wait apart: they
+ * take their owner long, and must not keep others waiting.
+ */
 static void
 transport_finish(SasTransport *t, SasRequest *r, CURLcode code)
 {
 	sas_transport_request_finish(r, code);
 	transport_list_remove(&t->active, r);
 	r->finished = true;
-	transport_list_add(transport_finished_list(t, r), r);
+	r->waits_in = r->reply->body_len - r->read > SAS_TRANSPORT_LARGE ? &t->large : &t->finished;
+	transport_list_add(r->waits_in, r);
 }
 
 /* The socket of a call that has left libcurl is ready. */
@@ -407,6 +404,7 @@ transport_next_of(SasTransport *t, SasRequestList *list)
 
 	if (r == NULL)
 		return NULL;
+	sas_transport_request_drop_read(r);
 	reply = r->reply;
 	r->reply = NULL;
 	sas_transport_block_signals(&before);
@@ -480,7 +478,7 @@ sas_transport_close(SasTransport *t)
 	{
 		while ((r = t->finished.head != NULL ? t->finished.head : t->large.head) != NULL)
 		{
-			transport_list_remove(transport_finished_list(t, r), r);
+			transport_list_remove(r->waits_in, r);
 			sas_transport_request_unload(r);
 			transport_free_request(r);
 		}

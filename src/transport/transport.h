@@ -98,8 +98,9 @@ typedef struct SasReply
 
 	/*
 	 * From here to content_type: only for SAS_REPLY_HTTP, else 0 and NULL.
-	 * Of a stream, however it ended, the unread bytes are the body.
+	 * A stream, however it ended, has its headers; what is unread is the body.
 	 */
+	bool		stream;			/* a 2xx or 101 answer to a call with a window; its head has come */
 	long		status;
 	char	   *headers;		/* "name\0value\0" n_headers times, in order, names
 								 * lower-case, values as sent (any bytes but NUL) */
@@ -174,9 +175,8 @@ extern void sas_transport_reply_free(SasReply *reply);
  */
 extern void *sas_transport_next_news(SasTransport *t);
 
-/* of a handle whose reply has not been given: 0 while there is no answer */
-extern long sas_transport_stream_status(void *handle);
-extern const char *sas_transport_stream_header(void *handle, const char *name);
+/* the reply of a handle as far as it has come, to look at: whether it is a stream, and its headers; NULL: there is no answer yet */
+extern const SasReply *sas_transport_stream_head(void *handle);
 
 /* what can be read; reading opens the window again */
 extern size_t sas_transport_stream_bytes(void *handle, const char **bytes);

@@ -23,6 +23,7 @@ Item n is {"n": n} (with `pad` characters more), or n alone where the feed is `b
          html: 200 and a page; half: the last item is cut off, and the connection reset; unended: the end of the last
          item (its line feed) is missing, cut: a character of it, too, and the answer ends in good order
     greet: a line that each connection begins with; tail: a line or an event that it ends with behind `per` items
+    held: true: connections get no answer until it is false
     cuts: so many answers to polls are cut off, by turns behind a length that is too large, and in a chunk
 
 Control: POST /feeds, GET /feeds {F: {open, connections, told, last_event_ids, ...}}. POST /feeds keeps the rest of a
@@ -51,6 +52,7 @@ class Feed:
         self.how = "close"
         self.bare = False
         self.cuts = 0
+        self.held = False
         self.greet = ""
         self.tail = ""
         self.open = set()
@@ -287,6 +289,8 @@ async def one_request(reader, writer):
     after = int(asked) if asked.isdigit() else 0
     feed.open.add((reader, writer))
     try:
+        async with feed.changed:
+            await feed.changed.wait_for(lambda: not feed.held)
         if way == "sse":
             return await tell_stream(feed, writer, after, "text/event-stream")
         if way == "ndjson":

@@ -259,7 +259,7 @@ async def serve_one(reader, writer):
     lines = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").split("\r\n")
     name = lines[0].split(" ")[1].lstrip("/").split("?")[0]
     headers = {k.strip().lower(): v.strip() for k, v in (line.split(":", 1) for line in lines[1:] if ":" in line)}
-    result = results.setdefault(name, {"connections": 0})
+    result = results.setdefault(name, {"connections": 0, "go": asyncio.Event()})
     result["connections"] += 1
     what = cases.get(name, {}) if result["connections"] == 1 else {}
     if result["connections"] == 1 or name not in cases:
@@ -272,6 +272,8 @@ async def serve_one(reader, writer):
     answer = what.get("answer", "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Accept: {accept}\r\n\r\n").replace("{accept}", accept).encode()
     sent = what.get("sent", b"")
     listening = asyncio.ensure_future(listen(reader, own))
+    if what.get("held"):
+        await result["go"].wait()
     try:
         if what.get("together"):
             writer.write(answer + sent)
@@ -311,6 +313,9 @@ async def control(reader, writer):
         length = next((int(line.split(":")[1]) for line in lines if line.lower().startswith("content-length:")), 0)
         said = json.loads(await reader.readexactly(length) or b"{}")
         for name, what in said.items():
+            if what.get("go"):
+                results[name]["go"].set()
+                continue
             what["sent"] = base64.b64decode(what.get("sent", ""))
             cases[name] = what
             results.pop(name, None)
