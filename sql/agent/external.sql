@@ -147,11 +147,11 @@ BEGIN
                                     WHERE q.lane = $1 AND q.owner = s.owner AND q.rank >= s.mark
                                     ORDER BY q.rank LIMIT s.share
                                     FOR SHARE OF x SKIP LOCKED FOR UPDATE OF q SKIP LOCKED) n))
-            RETURNING r.run_id, r.step_no, r.element, r.lane, r.rank, r.undo, r.alone)
+            RETURNING r.run_id, r.step_no, r.element, r.lane, r.rank, r.ready_at, r.undo, r.alone)
         SELECT array_agg(ROW(t.run_id, t.step_no, t.element, t.undo, t.alone, v.version_id, t.lane,
                              coalesce(s.state, 'none'),
                              coalesce(s.attempt, 0), least(lease, w.complete_in),
-                                 gen_random_uuid())::_sas.claimed
+                                 gen_random_uuid(), t.rank, t.ready_at)::_sas.claimed
                          ORDER BY t.rank, t.run_id, t.step_no, t.element)
         INTO taken_now
         FROM taken t
@@ -190,7 +190,8 @@ BEGIN
         element = c.element, undo = c.undo, settles = v.abandon_as IS NOT NULL, worker = $4, lease = $5,
         claimed_at = now, last_by = now + w.complete_in
     FROM unnest(claimed) WITH ORDINALITY AS c (run_id, step_no, element, undo, alone, version_id, lane,
-                                               from_state, attempt, complete_in, request_id, n)
+                                               from_state, attempt, complete_in, request_id, rank,
+                                               ready_at, n)
     JOIN _sas.run v ON v.run_id = c.run_id
     JOIN _sas.workflow_step w ON w.version_id = c.version_id AND w.step_no = c.step_no AND w.undo = c.undo
     WHERE p.agent_id = $1 AND p.place = places[c.n];

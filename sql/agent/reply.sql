@@ -153,7 +153,7 @@ BEGIN
         INTO run_ids, step_nos, elements, queued
         FROM _sas.write_evaluated(others, now, pending) AS j (runs, nos, which, places);
     END IF;
-    IF queued THEN
+    IF queued OR EXISTS (SELECT FROM _sas.queue_slot p WHERE p.queue_id < 0) THEN
         PERFORM _sas.free_slots(locked_runs);
     END IF;
     lost := '{}';

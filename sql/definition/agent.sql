@@ -103,12 +103,12 @@ BEGIN
     UNION ALL SELECT part.place || r.pointer,
         format('"%s" is not a reference to a secret', coalesce(r.path, '')),
         'Templates of an agent can refer to {{secret.NAME}} only.', '42P10'
-    FROM (VALUES ('/headers', a.headers), ('/options', a.options)) AS part (place, value)
+    FROM (VALUES ('/headers', a.headers), ('/options', a.options - 'concurrency')) AS part (place, value)
     CROSS JOIN LATERAL _sas.references(part.value) r
     WHERE r.problem IS NOT NULL OR r.root IS DISTINCT FROM 'secret' OR r.member IS NULL
     UNION ALL SELECT part.place || r.pointer, format('secret "%s" does not exist', r.member),
         'Set it with sas.set_secret first.', '42704'
-    FROM (VALUES ('/headers', a.headers), ('/options', a.options)) AS part (place, value)
+    FROM (VALUES ('/headers', a.headers), ('/options', a.options - 'concurrency')) AS part (place, value)
     CROSS JOIN LATERAL _sas.references(part.value) r
     WHERE r.problem IS NULL AND r.root = 'secret'
       AND NOT EXISTS (SELECT FROM _sas.secret s WHERE s.name = r.member);
@@ -204,6 +204,7 @@ BEGIN
         INSERT INTO _sas.agent_health (agent_id) VALUES (old);
     ELSE
         PERFORM _sas.write_agent(a);
+        PERFORM _sas.key_has_changed(before, a);
         PERFORM _sas.say_defaults(before, a);
     END IF;
     PERFORM _sas.furnish(old, a.max_in_flight) WHERE a.kind = 'external';
@@ -243,8 +244,18 @@ LANGUAGE sql AS $$
         rate_limit = a.rate_limit, rate_per_s = a.rate_per_s, request_timeout = a.request_timeout,
         retry = a.retry, breaker = a.breaker, options = a.options, enabled = a.enabled,
         secrets = _sas.secrets_named(a.headers, a.options)
-    WHERE agent.agent_id = a.agent_id
+    WHERE agent.agent_id = a.agent_id;
 $$;
+
+-- _sas.key_has_changed(before, a): what is parked under the old key of this agent gets its key anew.
+CREATE FUNCTION _sas.key_has_changed(before _sas.agent, a _sas.agent) RETURNS void
+LANGUAGE plpgsql AS $$
+BEGIN
+    IF before.options -> 'concurrency' IS DISTINCT FROM a.options -> 'concurrency' THEN
+        INSERT INTO _sas.freed_key (queue_id) VALUES (-a.agent_id);
+        PERFORM _sas.wake('{}', true, false, '{}');
+    END IF;
+END $$;
 
 CREATE FUNCTION _sas.alter_agent_as(caller oid, name text, base_url text, kind text, headers jsonb,
                                     max_in_flight int, rate_limit text, request_timeout interval, retry jsonb,
@@ -285,6 +296,7 @@ BEGIN
     PERFORM _sas.check_agent_files(caller, (SELECT x.options FROM _sas.agent x WHERE x.agent_id = a.agent_id),
                                    a.options);
     PERFORM _sas.write_agent(a);
+    PERFORM _sas.key_has_changed(before, a);
     PERFORM _sas.furnish(a.agent_id, a.max_in_flight) WHERE a.kind = 'external';
     PERFORM _sas.publish_agent(a.agent_id);
     PERFORM _sas.record_agent(caller, 'alter_agent', before, a);
@@ -353,6 +365,7 @@ BEGIN
     UPDATE _sas.agent SET dropped_at = sas.now(), enabled = false WHERE agent.agent_id = a.agent_id;
     DELETE FROM _sas.external_slot p WHERE p.agent_id = a.agent_id;
     DELETE FROM _sas.worker_grant g WHERE g.agent_id = a.agent_id;
+    DELETE FROM _sas.parked_step k WHERE k.queue_id = -a.agent_id;
     DELETE FROM _sas.agent_grant g WHERE g.agent_id = a.agent_id;
     PERFORM _sas.forget_limits(a.agent_id);
     PERFORM _sas.publish_agent(a.agent_id);

@@ -16,7 +16,7 @@ CREATE FUNCTION _sas.check_agent_options(options jsonb) RETURNS SETOF _sas.probl
 LANGUAGE sql STABLE AS $$
     SELECT * FROM _sas.check_keys(options, '/options',
             '{follow_redirects,http_version,max_response,max_streams,connect_timeout,ca_file,cert,proxy,'
-            'query,sign,oauth2,keep}')
+            'query,sign,oauth2,keep,concurrency}')
     UNION ALL SELECT * FROM _sas.check_boolean(options -> 'follow_redirects', '/options/follow_redirects')
     UNION ALL SELECT * FROM _sas.check_choice(options -> 'http_version', '/options/http_version', '{1.1,2}')
     UNION ALL SELECT * FROM _sas.check_span(options -> 'connect_timeout', '/options/connect_timeout')
@@ -33,6 +33,19 @@ LANGUAGE sql STABLE AS $$
     UNION ALL SELECT p.* FROM _sas.check_sign(options -> 'sign') p WHERE options ? 'sign'
     UNION ALL SELECT p.* FROM _sas.check_oauth2(options -> 'oauth2') p WHERE options ? 'oauth2'
     UNION ALL SELECT p.* FROM _sas.check_keep(options -> 'keep') p WHERE options ? 'keep'
+    UNION ALL SELECT p.* FROM _sas.check_agent_key(options -> 'concurrency') p WHERE options ? 'concurrency'
+$$;
+
+-- _sas.check_agent_key(given): errors of the option "concurrency", which limits calls with the same key.
+CREATE FUNCTION _sas.check_agent_key(given jsonb) RETURNS SETOF _sas.problem
+LANGUAGE sql STABLE AS $$
+    SELECT * FROM _sas.check_keys(given, '/options/concurrency', '{key,per_key}')
+    UNION ALL SELECT '/options/concurrency/key', 'the key must be a string',
+        'Write a template, such as "{{run.owner}}".', '22023'
+    WHERE jsonb_typeof(given) = 'object' AND jsonb_typeof(given -> 'key') IS DISTINCT FROM 'string'
+    UNION ALL SELECT p.* FROM _sas.check_step_key(given ->> 'key', '/options/concurrency/key') p
+    WHERE jsonb_typeof(given -> 'key') = 'string'
+    UNION ALL SELECT * FROM _sas.check_number(given -> 'per_key', '/options/concurrency/per_key', 1, 1000000)
 $$;
 
 -- _sas.check_agent_files(caller, old, options): raises an error if this role names a file of the server

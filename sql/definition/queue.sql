@@ -48,11 +48,29 @@ BEGIN
     END IF;
 END $$;
 
+-- _sas.check_step_key(key, path): errors of the template that gives the key of a step which waits; key null:
+-- there is none.
+CREATE FUNCTION _sas.check_step_key(key text, path text) RETURNS SETOF _sas.problem
+LANGUAGE sql STABLE AS $$
+    SELECT $2, r.problem, coalesce(r.hint, 'Write a template, such as "{{run.owner}}".'),
+           CASE WHEN r.hint IS NULL THEN '42601' ELSE '0A000' END
+    FROM _sas.references(to_jsonb(key)) r WHERE r.problem IS NOT NULL
+    UNION ALL
+    SELECT $2, format('"%s" is not known of a step that waits', r.path),
+           'A reference here begins with input, item or index, or is run.owner, run.id, run.key, run.labels, '
+           'run.created_at, run.deadline, run.schedule or run.scheduled_at.', '42P10'
+    FROM _sas.references(to_jsonb(key)) r
+    WHERE r.problem IS NULL
+      AND (r.root NOT IN ('input', 'run', 'item', 'index')
+           OR r.root = 'run' AND NOT coalesce(r.member IN ('owner', 'id', 'key', 'labels', 'created_at',
+                                                           'deadline', 'schedule', 'scheduled_at'), false))
+$$;
+
 -- _sas.check_queue_key(key, per_key): key null: there is none.
 CREATE FUNCTION _sas.check_queue_key(key text, per_key int) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
-    r record;
+    p _sas.problem;
 BEGIN
     IF key IS NULL AND per_key IS NOT NULL THEN
         RAISE EXCEPTION 'per_key needs a key'
@@ -63,19 +81,8 @@ BEGIN
             USING ERRCODE = 'invalid_parameter_value', DETAIL = 'At /per_key.',
                 HINT = 'It is the number of steps with the same key that may run at once.';
     END IF;
-    FOR r IN SELECT * FROM _sas.references(to_jsonb(key)) LOOP
-        IF r.problem IS NOT NULL THEN
-            PERFORM _sas.raise(ROW('/key', r.problem,
-                                   coalesce(r.hint, 'Write a template, such as "{{run.owner}}".'),
-                                   CASE WHEN r.hint IS NULL THEN '42601' ELSE '0A000' END)::_sas.problem);
-        ELSIF r.root NOT IN ('input', 'run', 'item', 'index') OR r.root = 'run' AND NOT coalesce(
-            r.member IN ('owner', 'id', 'key', 'labels', 'created_at', 'deadline', 'schedule',
-                         'scheduled_at'), false) THEN
-            PERFORM _sas.raise(ROW('/key', format('"%s" is not known of a step that waits', r.path),
-                                   'A reference here begins with input, item or index, or is run.owner, '
-                                   'run.id, run.key, run.labels, run.created_at, run.deadline, run.schedule '
-                                   'or run.scheduled_at.', '42P10')::_sas.problem);
-        END IF;
+    FOR p IN SELECT * FROM _sas.check_step_key(key, '/key') LOOP
+        PERFORM _sas.raise(p);
     END LOOP;
 END $$;
 

@@ -149,7 +149,7 @@ LANGUAGE sql STABLE AS $$
     CROSS JOIN (SELECT jsonb_build_object('secret', coalesce(jsonb_object_agg(key, value -> 'value'), '{}'))
                 FROM jsonb_each($1)) x (root)
     CROSS JOIN LATERAL _sas.render(a.headers, x.root) h
-    CROSS JOIN LATERAL _sas.render(a.options, x.root) o
+    CROSS JOIN LATERAL _sas.render(a.options - 'concurrency', x.root) o
     CROSS JOIN LATERAL (
         SELECT coalesce(array_agg(e ->> 'value') FILTER (WHERE e ->> 'value' <> ''), '{}'),
                (SELECT coalesce(jsonb_agg(f), '[]')

@@ -45,7 +45,7 @@ BEGIN
                                   THEN coalesce(w.complete_in, _sas.complete_in())
                                   ELSE greatest(least(coalesce(w.complete_in, _sas.complete_in()),
                                                       s.ask_until - now), interval '1 s') END,
-                             gen_random_uuid())::_sas.claimed
+                             gen_random_uuid(), t.rank, t.ready_at)::_sas.claimed
                          ORDER BY t.rank, t.run_id, t.step_no, t.element),
                array_agg(t.run_id) FILTER (WHERE r.state = 'pending'),
                bool_or(r.state = 'pending' AND r.start_before <= now),
@@ -71,7 +71,8 @@ END $$;
 -- _sas.claim_ready(...): claims up to quantities[i] steps of lanes[i] for a worker. Returns the claimed
 -- steps; their rows in _sas.step are running (an undo is compensating) with a fresh request_id and
 -- complete_by. The lease names the worker. plain: as in _sas.take_from_lanes.
--- Caller: needs no lock; never waits for one. Writes: ready, lease, step, run. Next: the work, then
+-- Caller: needs no lock; never waits for one. Calls of agents with a key: takes the mutex "agent keys"; if it
+-- is not free, they are claimed later. Writes: ready, lease, step, run, queue_slot. Next: the work, then
 -- _sas.write_replies.
 CREATE FUNCTION _sas.claim_ready(lanes int[], quantities int[], boot bigint, worker_id bigint, locked_by text,
                                  urgent boolean DEFAULT false, OUT lease_id bigint,
@@ -79,14 +80,32 @@ CREATE FUNCTION _sas.claim_ready(lanes int[], quantities int[], boot bigint, wor
 LANGUAGE plpgsql AS $$
 DECLARE
     now timestamptz := sas.now();
-    taken record := _sas.take_from_lanes(lanes, quantities, urgent);
+    taken record;
+    -- in a test within one transaction agents have no keys: nobody else may wait for it
+    keyed int[] := ARRAY(SELECT a.agent_id FROM _sas.agent a WHERE a.options ? 'concurrency'
+                         AND a.agent_id = ANY (lanes) AND $4 <> -1);
     n int;
 BEGIN
+    IF keyed <> '{}' AND NOT _sas.take_turn('agent keys') THEN
+        -- another worker claims for them at this moment
+        PERFORM _sas.wake(keyed, false, false, '{}');
+        SELECT coalesce(array_agg(u.lane ORDER BY u.n), '{}'),
+               coalesce(array_agg(u.quantity ORDER BY u.n), '{}') INTO lanes, quantities
+        FROM unnest(lanes, quantities) WITH ORDINALITY AS u (lane, quantity, n) WHERE u.lane <> ALL (keyed);
+        keyed := '{}';
+    END IF;
+    taken := _sas.take_from_lanes(lanes, quantities, urgent);
     claimed := taken.claimed;
     plain := taken.plain;
     IF taken.late THEN
         claimed := _sas.defer_late(claimed);
-        taken.begun := ARRAY(SELECT c.run_id FROM unnest(claimed) c);
+    END IF;
+    IF keyed <> '{}' THEN
+        claimed := _sas.keep_to_keys(claimed, keyed);
+    END IF;
+    IF taken.late OR keyed <> '{}' THEN
+        taken.begun := ARRAY(SELECT c.run_id FROM unnest(claimed) c
+                             JOIN _sas.run r ON r.run_id = c.run_id AND r.state = 'pending');
     END IF;
     IF claimed IS NULL THEN
         RETURN;

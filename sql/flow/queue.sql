@@ -47,7 +47,7 @@ BEGIN
 END $$;
 
 -- _sas.free_slots(run_ids): deletes the queue slots of those steps of these runs that are neither let out
--- nor claimed any more.
+-- nor claimed any more, and the slots under keys of agents of those that are not claimed any more.
 -- Caller: after it has moved the steps. Writes: queue_slot, freed_key. Wakes: the scheduler.
 CREATE FUNCTION _sas.free_slots(run_ids bigint[]) RETURNS void
 LANGUAGE plpgsql AS $$
@@ -57,8 +57,9 @@ BEGIN
     WITH gone AS (
         DELETE FROM _sas.queue_slot p
         WHERE p.run_id = ANY (run_ids)
-          AND NOT EXISTS (SELECT FROM _sas.ready q WHERE q.run_id = p.run_id AND q.step_no = p.step_no
-                          AND q.element = p.element AND q.lane >= 0)
+          AND (p.queue_id < 0
+               OR NOT EXISTS (SELECT FROM _sas.ready q WHERE q.run_id = p.run_id AND q.step_no = p.step_no
+                              AND q.element = p.element AND _sas.lane_let_out(q.lane) IS NOT NULL))
           AND NOT EXISTS (SELECT FROM _sas.step s WHERE s.run_id = p.run_id AND s.step_no = p.step_no
                           AND s.element = p.element AND s.request_id IS NOT NULL)
         RETURNING p.queue_id, p.key),
@@ -92,7 +93,7 @@ BEGIN
         WHERE q.run_id = b.run_id AND q.step_no = b.step_no AND q.element = b.element),
     gone AS (
         DELETE FROM _sas.queue_slot p USING back b WHERE p.run_id = b.run_id AND p.step_no = b.step_no
-            AND p.element = b.element
+            AND p.element = b.element AND p.queue_id = b.queue_id
         RETURNING p.queue_id, p.key),
     told AS (
         INSERT INTO _sas.freed_key (queue_id, key)

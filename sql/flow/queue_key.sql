@@ -1,8 +1,9 @@
 -- SPDX-License-Identifier: PostgreSQL
 --
--- Keys of queues: at most per_key steps of a queue with the same key have a slot. A step for whose key there
--- is no room is parked: its row in _sas.ready goes to the key lane of the queue, so that no scan meets it
--- again until a slot under that key is free. Then it stands in the queue again, with its rank.
+-- Keys of queues and of agents: at most per_key steps of a queue with the same key have a slot. A step for
+-- whose key there is no room is parked: its row in _sas.ready goes to the key lane of the queue, so that no
+-- scan meets it again until a slot under that key is free. Then it stands in the queue again, with its rank.
+-- Calls of an agent with a key get their slot when they are claimed; for them queue_id is -agent_id.
 
 -- _sas.key_of_step(key, run_id, step_no, element, undo): what the key of a queue gives for a step; null, if
 -- that is null, an array or an object, or cannot be found: the step has no key.
@@ -99,6 +100,8 @@ BEGIN
             INSERT INTO _sas.freed_key (queue_id, key) SELECT f.queue_id, f.key WHERE done.held;
         END IF;
     END LOOP;
+    PERFORM _sas.wake(array_agg(-k.queue_id), false, false, '{}')
+    FROM unnest(freed.keys) k WHERE k.queue_id < 0 HAVING back_now > 0 AND count(*) > 0;
     -- there may be more
     PERFORM _sas.wake('{}', true, false, '{}') WHERE freed.n = quantity;
     RETURN back_now;
@@ -110,7 +113,7 @@ CREATE FUNCTION _sas.return_under_key(f _sas.freed_key, OUT back_now int, OUT he
 LANGUAGE plpgsql AS $$
 DECLARE
     p record;
-    room int := (SELECT coalesce(u.per_key, u.max_running) FROM _sas.queue u WHERE u.queue_id = f.queue_id)
+    room int := _sas.slots_per_key(f.queue_id)
         - (SELECT count(*) FROM _sas.queue_slot s WHERE s.queue_id = f.queue_id AND s.key = f.key);
 BEGIN
     back_now := 0;
@@ -137,3 +140,72 @@ BEGIN
         END IF;
     END LOOP;
 END $$;
+
+-- _sas.slots_per_key(queue_id): how many steps of the queue, or of agent -queue_id, with the same key may
+-- have a slot.
+CREATE FUNCTION _sas.slots_per_key(queue_id int) RETURNS int
+LANGUAGE sql STABLE AS $$
+    SELECT coalesce(u.per_key, u.max_running) FROM _sas.queue u WHERE u.queue_id = $1
+    UNION ALL
+    SELECT coalesce((a.options #>> '{concurrency,per_key}')::int,
+                    CASE WHEN a.options ? 'concurrency' THEN 1 ELSE a.max_in_flight END)
+    FROM _sas.agent a WHERE a.agent_id = -$1
+$$;
+
+-- _sas.keep_to_keys(claimed, keyed): parks those of these claimed calls of the agents keyed for whose key
+-- there is no room, stores the slots of the others, and returns all that remain claimed; null: none.
+--
+-- A call has no room either while an earlier one is parked under its key: they begin in their order. A slot
+-- may become free while this transaction parks; so the scheduler looks at the keys once it has committed.
+-- Caller: holds the mutex "agent keys". Writes: queue_slot, ready, parked_step, freed_key. Wakes: the
+-- scheduler, and workers of these lanes, because there may be more in them than was claimed.
+CREATE FUNCTION _sas.keep_to_keys(claimed _sas.claimed[], keyed int[]) RETURNS _sas.claimed[]
+LANGUAGE plpgsql AS $$
+DECLARE
+    parked _sas.claimed[];
+    keys text[];
+    kept _sas.claimed[];
+BEGIN
+    WITH asked AS (
+        SELECT c.n, claimed[c.n::int] AS call, c.run_id, c.step_no, c.element, c.lane, c.rank, k.key
+        FROM unnest(claimed) WITH ORDINALITY AS c (run_id, step_no, element, undo, alone, version_id, lane,
+                                                   from_state, attempt, complete_in, request_id, rank,
+                                                   ready_at, n)
+        LEFT JOIN _sas.agent a ON a.agent_id = c.lane AND c.lane = ANY (keyed)
+        CROSS JOIN LATERAL (SELECT CASE WHEN a.agent_id IS NOT NULL
+                            THEN _sas.key_of_step(a.options #>> '{concurrency,key}', c.run_id, c.step_no,
+                                                  c.element, c.undo) END AS key OFFSET 0) k),
+    turn AS (
+        SELECT a.*, a.key IS NOT NULL
+               AND (_sas.is_one_parked(-a.lane, a.key, a.rank)
+                    OR _sas.slots_per_key(-a.lane)
+                       < row_number() OVER (PARTITION BY a.lane, a.key ORDER BY a.n)
+                         + (SELECT count(*) FROM _sas.queue_slot p
+                            WHERE p.queue_id = -a.lane AND p.key = a.key)) AS parks
+        FROM asked a),
+    placed AS (
+        INSERT INTO _sas.queue_slot AS p (run_id, step_no, element, queue_id, key)
+        SELECT t.run_id, t.step_no, t.element, -t.lane, t.key FROM turn t
+        WHERE t.key IS NOT NULL AND NOT t.parks
+        ON CONFLICT (run_id, step_no, element, queue_id) DO UPDATE SET key = EXCLUDED.key),
+    told AS (
+        INSERT INTO _sas.freed_key (queue_id, key) SELECT DISTINCT -t.lane, t.key FROM turn t WHERE t.parks)
+    SELECT array_agg(t.call ORDER BY t.n) FILTER (WHERE t.parks),
+           array_agg(t.key ORDER BY t.n) FILTER (WHERE t.parks),
+           array_agg(t.call ORDER BY t.n) FILTER (WHERE NOT t.parks)
+    INTO parked, keys, kept FROM turn t;
+    IF parked IS NOT NULL THEN
+        PERFORM _sas.park_calls(parked, keys);
+        PERFORM _sas.wake(array_agg(DISTINCT c.lane), true, false, '{}') FROM unnest(parked) c;
+    END IF;
+    RETURN kept;
+END $$;
+
+-- _sas.is_one_parked(queue_id, key, rank): is a step parked under this key that comes before this rank?
+CREATE FUNCTION _sas.is_one_parked(queue_id int, key text, rank timestamptz) RETURNS boolean
+LANGUAGE sql STABLE AS $$
+    SELECT EXISTS (SELECT FROM _sas.parked_step k
+                   JOIN _sas.ready q ON q.run_id = k.run_id AND q.step_no = k.step_no
+                       AND q.element = k.element AND q.lane = _sas.key_lane($1)
+                   WHERE k.queue_id = $1 AND k.key = $2 AND k.rank < $3)
+$$;

@@ -133,6 +133,10 @@ BEGIN ATOMIC
             SELECT a.in_flight || ' of ' || a.max_in_flight FROM sas.agents a WHERE a.name = what))
         WHEN 'queue' THEN format('all places of queue "%s" are taken: %s', what, (
             SELECT q.running || ' of ' || q.max_running FROM sas.queues q WHERE q.name = what))
+        WHEN 'agent_key' THEN (
+            SELECT format('agent "%s" makes at most %s calls with the same key (%s) at once', what,
+                          coalesce(a.concurrency ->> 'per_key', '1'), a.concurrency ->> 'key')
+            FROM sas.agents a WHERE a.name = what)
         WHEN 'queue_key' THEN (
             SELECT format('queue "%s" runs at most %s of its steps with the same key (%s) at once', what,
                           q.per_key, q.key)
@@ -179,7 +183,7 @@ END;
 CREATE FUNCTION _sas.cause(kind text, what text, until timestamptz, now timestamptz) RETURNS text
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp
 BEGIN ATOMIC
-    SELECT CASE WHEN kind IN ('slot', 'function_workers', 'queue', 'queue_key')
+    SELECT CASE WHEN kind IN ('slot', 'function_workers', 'queue', 'queue_key', 'agent_key')
         THEN _sas.all_taken(kind, what) ELSE CASE kind
         WHEN 'steps' THEN coalesce('other steps come before it: ' || what, 'all other steps come before it')
         WHEN 'breaker' THEN format(

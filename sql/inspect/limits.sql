@@ -3,11 +3,11 @@
 -- Limits: what keeps ready steps from being claimed. It is the same for all steps of an agent or queue; so
 -- it is computed once per agent, not once per step, and a hundred thousand waiting steps cost one join.
 
--- _sas.limits(): one row per agent and queue, and one for the steps of a queue whose key has no slot.
+-- _sas.limits(): one row per agent and queue, and one for the steps of each whose key has no slot.
 --   lane    as in _sas.ready: the agent, or the negative id of the queue, or its key lane
 --   kind    agent_disabled, secret (a secret that it refers to is not set), breaker, slot (max_in_flight
 --           calls are in progress), rate; agent: nothing keeps its steps; queue_paused; queue: all its slots
---           are taken; queue_key: all its slots under one key are taken
+--           are taken; queue_key, agent_key: all its slots under one key are taken
 --   until   when that ends by itself, if it is known
 -- Views call it as the current user; it shows nothing that sas.agents and sas.queues do not.
 CREATE FUNCTION _sas.limits() RETURNS TABLE (lane int, kind text, name text, until timestamptz)
@@ -49,4 +49,8 @@ LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
     SELECT _sas.key_lane(u.queue_id),
         CASE WHEN u.paused_at IS NOT NULL THEN 'queue_paused' ELSE 'queue_key' END, u.name, NULL
     FROM _sas.queue u WHERE u.dropped_at IS NULL AND u.key IS NOT NULL
+    UNION ALL
+    SELECT _sas.key_lane(-a.agent_id), CASE WHEN a.enabled THEN 'agent_key' ELSE 'agent_disabled' END, a.name,
+        NULL
+    FROM _sas.agent a WHERE a.dropped_at IS NULL AND a.options ? 'concurrency'
 $$;

@@ -127,8 +127,8 @@ $$;
 -- _sas.gauges_of_agents(): limits of agents, and the steps that wait for them.
 CREATE FUNCTION _sas.gauges_of_agents() RETURNS TABLE (family text, labels jsonb, value float8)
 LANGUAGE sql VOLATILE AS $$
-    WITH q AS MATERIALIZED (SELECT r.lane, count(*) AS n, min(r.ready_at) AS oldest FROM _sas.ready r
-                            GROUP BY r.lane),
+    WITH q AS MATERIALIZED (SELECT coalesce(_sas.lane_let_out(r.lane), r.lane) AS lane, count(*) AS n,
+                            min(r.ready_at) AS oldest FROM _sas.ready r GROUP BY 1),
     a AS MATERIALIZED (
         SELECT jsonb_build_object('agent', a.name) AS labels, a.enabled, a.max_in_flight, a.kind, q.n,
             q.oldest,
@@ -168,8 +168,8 @@ CREATE FUNCTION _sas.gauges_of_runs() RETURNS TABLE (family text, labels jsonb, 
 LANGUAGE sql VOLATILE AS $$
     WITH o AS MATERIALIZED (SELECT * FROM _sas.open_runs()),
     w AS (
-        SELECT CASE WHEN q.lane < 0 THEN 'queue' WHEN q.lane = 0 THEN 'worker'
-            ELSE 'agent' END AS kind, count(*) AS n FROM _sas.ready q GROUP BY 1
+        SELECT CASE WHEN q.lane = 0 THEN 'worker' WHEN _sas.lane_let_out(q.lane) > 0 THEN 'agent'
+            ELSE 'queue' END AS kind, count(*) AS n FROM _sas.ready q GROUP BY 1
         UNION ALL
         SELECT s.kind, count(*)
         FROM o CROSS JOIN LATERAL (SELECT CASE WHEN x.request_id IS NOT NULL THEN 'reply'

@@ -14,13 +14,14 @@ SELECT a.name, a.kind, a.base_url, a.enabled, CASE a.kind
        (SELECT jsonb_object_agg(a.breaker -> 'paths' ->> b.path_no - 1, b.breaker) FROM _sas.path_breakers() b
         WHERE b.agent_id = a.agent_id AND a.breaker -> 'paths' ->> b.path_no - 1 IS NOT NULL)
            AS path_breakers,
-       (SELECT count(*) FROM _sas.ready q WHERE q.lane = a.agent_id) AS waiting,
+       (SELECT count(*) FROM _sas.ready q
+        WHERE q.lane IN (a.agent_id, _sas.key_lane(-a.agent_id))) AS waiting,
        -- answers of the service to calls of other roles are only for roles that may read all payload
        CASE WHEN h.last_error IS NULL OR (SELECT _sas.sees_payload(10::oid)) THEN h.last_error
            ELSE jsonb_strip_nulls(jsonb_build_object('title', h.last_error -> 'title', 'status',
                                                      h.last_error -> 'status')) END AS last_error,
        h.last_error_at, coalesce(h.stale_replies, 0) AS stale_replies, a.request_timeout, a.retry,
-           a.created_at
+       a.created_at, a.options -> 'concurrency' AS concurrency
 FROM _sas.agent a
 LEFT JOIN _sas.agent_health h USING (agent_id)
 LEFT JOIN _sas.limit_entries() p ON p.agent_id = a.agent_id

@@ -22,6 +22,7 @@ CREATE TABLE _sas.agent (
     secrets text[] NOT NULL
 );
 CREATE UNIQUE INDEX agent_name ON _sas.agent (name) WHERE dropped_at IS NULL;
+CREATE INDEX agent_keyed ON _sas.agent (agent_id) WHERE options ? 'concurrency';
 COMMENT ON TABLE _sas.agent IS
     'Guarded ways to reach remote services. agent_id is also the agent''s lane in the ready queue. secrets '
     'lists the secrets that headers and options refer to.';

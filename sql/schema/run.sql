@@ -173,11 +173,12 @@ CREATE TABLE _sas.queue_slot (
     element int NOT NULL,
     queue_id int NOT NULL,
     key text,
-    PRIMARY KEY (run_id, step_no, element)
+    PRIMARY KEY (run_id, step_no, element, queue_id)
 );
 CREATE INDEX queue_slot_queue ON _sas.queue_slot (queue_id, key);
 COMMENT ON TABLE _sas.queue_slot IS
-    'Steps that were let out of their queue and have not ended. key: what the key of the queue gave.';
+    'Steps that were let out of their queue and have not ended. key: what the key of the queue gave. '
+    'queue_id: the queue; or -agent_id, for calls in progress of an agent with a key.';
 
 -- A row whose step is not in the key lane of the queue means nothing, and is deleted when it is found.
 CREATE TABLE _sas.parked_step (
@@ -190,23 +191,24 @@ CREATE TABLE _sas.parked_step (
     PRIMARY KEY (run_id, step_no, element)
 );
 CREATE INDEX parked_step_key ON _sas.parked_step (queue_id, key, rank);
-COMMENT ON TABLE _sas.parked_step IS 'Steps of a queue that wait until one with the same key has ended. They '
-                                     'are in _sas.ready with the lane _sas.key_lane(queue_id).';
+COMMENT ON TABLE _sas.parked_step IS
+    'Steps of a queue, or of an agent (queue_id is -agent_id), that wait until one with the same key has '
+    'ended. They are in _sas.ready with the lane _sas.key_lane(queue_id).';
 
 CREATE TABLE _sas.freed_key (
     queue_id int NOT NULL,
     key text
 );
 COMMENT ON TABLE _sas.freed_key IS
-    'Keys of queues under which a slot has become free since the scheduler last gave out slots. key null: '
-    'the key of the queue has changed.';
+    'Keys of queues, and of agents (queue_id is -agent_id), under which a slot has become free since the '
+    'scheduler last gave out slots. key null: the key of the queue has changed.';
 
 -- Only schedulers lock these rows, each for one short transaction. What is counted under the lock cannot
 -- change meanwhile.
 CREATE TABLE _sas.lock_row (
     what text PRIMARY KEY
 );
-INSERT INTO _sas.lock_row VALUES ('places'), ('queues');
+INSERT INTO _sas.lock_row VALUES ('places'), ('queues'), ('agent keys');
 COMMENT ON TABLE _sas.lock_row IS
     'Mutexes: only one scheduler at a time gives out slots of concurrency keys (places) or of queues '
     '(queues).';

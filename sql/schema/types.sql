@@ -95,7 +95,9 @@ CREATE TYPE _sas.claimed AS (
     from_state text,
     attempt int,
     complete_in interval,
-    request_id uuid
+    request_id uuid,
+    rank timestamptz,
+    ready_at timestamptz
 );
 
 -- The reply of a worker to one claimed step.

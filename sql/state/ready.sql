@@ -116,14 +116,46 @@ BEGIN
     END IF;
 END $$;
 
--- _sas.key_lane(queue_id): the lane of steps of a queue that wait until one with the same key has ended.
+-- _sas.key_lane(queue_id): the lane of steps of a queue, or of an agent (queue_id is -agent_id), that wait
+-- until one with the same key has ended.
 CREATE FUNCTION _sas.key_lane(queue_id int) RETURNS int
 LANGUAGE sql IMMUTABLE PARALLEL SAFE
 BEGIN ATOMIC
     SELECT -1000000000 - queue_id;
 END;
 
--- _sas.leave_key_lane(run_id, step_no, element, queue_id): this step stands in its queue again.
+-- _sas.lane_let_out(lane): the lane from which a step with a row in this lane is claimed: that of its agent,
+-- also while there is no room under its key, or of functions. Null: the step waits in a queue.
+CREATE FUNCTION _sas.lane_let_out(lane int) RETURNS int
+LANGUAGE sql IMMUTABLE PARALLEL SAFE
+BEGIN ATOMIC
+    SELECT CASE WHEN lane >= 0 THEN lane WHEN lane BETWEEN -999999999 AND -500000000 THEN lane + 1000000000 END;
+END;
+
+-- _sas.park_calls(claimed, keys): puts these claimed calls of agents back, with their rank, each in the key
+-- lane of its agent, because there is no room under its key.
+-- Writes: ready, parked_step.
+CREATE FUNCTION _sas.park_calls(claimed _sas.claimed[], keys text[]) RETURNS void
+LANGUAGE sql AS $$
+    WITH parked AS (
+        SELECT c.*, r.owner, k.key
+        FROM unnest($1) WITH ORDINALITY AS c (run_id, step_no, element, undo, alone, version_id, lane,
+                                              from_state, attempt, complete_in, request_id, rank, ready_at, n)
+        JOIN unnest($2) WITH ORDINALITY AS k (key, n) USING (n)
+        JOIN _sas.run r ON r.run_id = c.run_id),
+    back AS (
+        INSERT INTO _sas.ready (run_id, step_no, element, lane, owner, rank, ready_at, undo, alone)
+        SELECT p.run_id, p.step_no, p.element, _sas.key_lane(-p.lane), p.owner, p.rank, p.ready_at, p.undo,
+               p.alone
+        FROM parked p)
+    INSERT INTO _sas.parked_step AS s (run_id, step_no, element, queue_id, key, rank)
+    SELECT p.run_id, p.step_no, p.element, -p.lane, p.key, p.rank FROM parked p
+    ON CONFLICT (run_id, step_no, element) DO UPDATE
+        SET queue_id = EXCLUDED.queue_id, key = EXCLUDED.key, rank = EXCLUDED.rank
+$$;
+
+-- _sas.leave_key_lane(run_id, step_no, element, queue_id): this step stands in its queue again, or in the
+-- lane of its agent.
 -- Caller: holds the lock of its row. Writes: ready.
 CREATE FUNCTION _sas.leave_key_lane(run_id bigint, step_no int, element int, queue_id int) RETURNS void
 LANGUAGE sql AS $$
@@ -175,10 +207,12 @@ BEGIN
                   AND r.start_before <= now);
     RETURN (SELECT array_agg(c ORDER BY n)
             FROM unnest(claimed) WITH ORDINALITY AS u (run_id, step_no, element, undo, alone, version_id,
-                                                       lane, from_state, attempt, complete_in, request_id, n)
+                                                       lane, from_state, attempt, complete_in, request_id,
+                                                       rank, ready_at, n)
             CROSS JOIN LATERAL (SELECT ROW(u.run_id, u.step_no, u.element, u.undo, u.alone, u.version_id,
                                            u.lane, u.from_state, u.attempt, u.complete_in,
-                                           u.request_id)::_sas.claimed AS c) x
+                                           u.request_id, u.rank,
+                                           u.ready_at)::_sas.claimed AS c) x
             WHERE NOT EXISTS (SELECT FROM _sas.ready q WHERE q.run_id = u.run_id AND q.step_no = u.step_no
                               AND q.element = u.element));
 END $$;

@@ -95,7 +95,7 @@ SELECT count(*) AS different FROM (SELECT (to_jsonb(b) - 'way') AS told FROM t.b
 INSERT INTO _sas.override (run_id, step_no, element, key, input) SELECT run_id, step_no, 0, 'other', '"mine"' FROM t.both WHERE way AND step = 'body';
 SELECT b.step, c.idempotency_key = b.idempotency_key AS same_key, c.request - 'body' = b.request - 'body' AS same_rest, c.request -> 'body' AS body
 FROM t.both b CROSS JOIN _sas.run r
-CROSS JOIN LATERAL _sas.calls_wanted(1, ARRAY[ROW(b.run_id, b.step_no, 0, false, false, r.version_id, b.agent_id, 'none', 0, '1 min', b.request_id)::_sas.claimed], true) c
+CROSS JOIN LATERAL _sas.calls_wanted(1, ARRAY[ROW(b.run_id, b.step_no, 0, false, false, r.version_id, b.agent_id, 'none', 0, '1 min', b.request_id, now(), now())::_sas.claimed], true) c
 WHERE b.way AND b.step IN ('body', 'text') ORDER BY 1;
 DELETE FROM _sas.override;
 DROP TABLE t.both;

@@ -250,5 +250,55 @@ SELECT t.claim();
 SELECT array_agg(asked -> 'body' ORDER BY run_id, element) FROM t.held;
 SELECT act, detail FROM sas.history WHERE act = 'create_queue' ORDER BY at;
 DELETE FROM t.held;
+
+-- the same for calls of an agent, beside a queue; who waits is in no one's way
+SELECT t.clean() \g /dev/null
+SELECT sas.create_agent('keyed', 'http://127.0.0.1:1', options => '{"concurrency": {"key": "{{input.c?}}", "per_key": 2}}');
+SELECT concurrency FROM sas.agents WHERE name = 'keyed';
+SELECT t.workflow('calls', '{"a": {"agent": "keyed", "call": {"body": "{{input.n}}"}, "queue": "keyed", "undo": {"call": {}}}}') \g /dev/null
+SELECT count(*) FROM sas.submit_batch('calls', ARRAY['{"c": 1, "n": 1}', '{"c": 1, "n": 2}', '{"c": 1, "n": 3}', '{"c": 2, "n": 4}', '{"n": 5}', '{"n": 6}', '{"n": 7}', '{"c": 1, "n": 8}']::jsonb[]);
+SELECT t.settle();
+CREATE TABLE t.rank AS SELECT run_id, rank FROM _sas.ready;
+SELECT t.later('1 s');
+SELECT t.claim();
+SELECT array_agg(asked -> 'body' ORDER BY run_id) FROM t.held;
+SELECT waiting FROM sas.agents WHERE name = 'keyed';
+SELECT run_id, waiting_kind, waiting_on FROM sas.steps WHERE waiting_kind LIKE '%key' ORDER BY 1;
+SELECT text FROM sas.explain(3) WHERE step = 'a';
+-- what waits under the key of its agent keeps its slot of the queue, and its place in the line
+SELECT _sas.free_slots('{3,8}');
+SELECT running FROM sas.queues WHERE name = 'keyed';
+SELECT q.run_id, q.rank = r.rank AS kept FROM _sas.ready q JOIN t.rank r USING (run_id) ORDER BY 1;
+DROP TABLE t.rank;
+-- the next under the key; a failure that passes gives the slot back, and a cancel takes what waits away
+SELECT t.answer('a', 'transient 503', for_run => 1);
+SELECT t.settle();
+SELECT t.claim();
+SELECT array_agg(asked -> 'body' ORDER BY run_id) FROM t.held;
+SELECT state FROM sas.cancel(8);
+SELECT t.answer('a', for_run => n) FROM generate_series(2, 7) n;
+SELECT t.later('1 min');
+SELECT t.work();
+-- undos are held to the key, too
+SELECT sas.alter_agent('keyed', options => '{"concurrency": {"key": "{{input.c?}}"}}');
+SELECT changed FROM sas.compensate_runs('{1,2,4}');
+SELECT t.settle();
+SELECT t.claim();
+SELECT run_id FROM t.held ORDER BY 1;
+SELECT t.answer('a', for_run => run_id) FROM t.held ORDER BY 1;
+SELECT t.work();
+-- the key is taken away: what was parked goes on
+SELECT sas.alter_agent('keyed', options => '{"concurrency": {"key": "x"}}');
+SELECT count(*) FROM sas.submit_batch('calls', ARRAY['{"n": 9}', '{"n": 10}', '{"n": 11}']::jsonb[]);
+SELECT t.settle();
+SELECT t.claim();
+SELECT sas.alter_agent('keyed', reset => '{options}');
+SELECT t.settle();
+SELECT t.claim();
+SELECT t.answer('a', for_run => n) FROM generate_series(9, 11) n;
+SELECT t.settle();
+SELECT result, count(*) FROM sas.runs GROUP BY 1 ORDER BY 1;
+SELECT (SELECT count(*) FROM _sas.queue_slot) + (SELECT count(*) FROM _sas.parked_step) AS left_over;
+SELECT * FROM t.left_over();
 DROP OWNED BY sas_test_first, sas_test_second;
 DROP ROLE sas_test_first, sas_test_second;

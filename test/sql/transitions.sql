@@ -74,16 +74,16 @@ BEGIN;
 DELETE FROM _sas.transition WHERE (subject, from_state, to_state) IN (('step', 'none', 'running'), ('run', 'pending', 'running'));
 SAVEPOINT here;
 \set VERBOSITY sqlstate
-SELECT _sas.take_steps(ARRAY[ROW(1, 1, 0, false, false, 1, 0, 'none', 0, '1 min', gen_random_uuid())::_sas.claimed], 1, now());
+SELECT _sas.take_steps(ARRAY[ROW(1, 1, 0, false, false, 1, 0, 'none', 0, '1 min', gen_random_uuid(), now(), now())::_sas.claimed], 1, now());
 ROLLBACK TO here;
 SELECT _sas.start_runs('{1}');
 \set VERBOSITY default
 ROLLBACK;
 SELECT _sas.start_runs('{1}');
-SELECT _sas.take_steps(ARRAY[ROW(1, 1, 0, false, false, 1, 0, 'none', 0, '1 min', gen_random_uuid())::_sas.claimed], 1, now());
+SELECT _sas.take_steps(ARRAY[ROW(1, 1, 0, false, false, 1, 0, 'none', 0, '1 min', gen_random_uuid(), now(), now())::_sas.claimed], 1, now());
 SELECT _sas.start_runs('{1}');
 SELECT r.state AS run, s.state AS step FROM sas.runs r JOIN _sas.step s USING (run_id);
 -- a step that is running is not claimed for the first time again
 \set VERBOSITY sqlstate
-SELECT _sas.take_steps(ARRAY[ROW(1, 1, 0, false, false, 1, 0, 'none', 0, '1 min', gen_random_uuid())::_sas.claimed], 1, now());
+SELECT _sas.take_steps(ARRAY[ROW(1, 1, 0, false, false, 1, 0, 'none', 0, '1 min', gen_random_uuid(), now(), now())::_sas.claimed], 1, now());
 \set VERBOSITY default

@@ -66,6 +66,28 @@ $service->release;
 all_ended($node, 'places that become free are taken by those that wait');
 is($service->figures->{most}{places}, 6, 'the service has never seen more calls at once than allowed, and as many');
 
+# -- calls with the same key -----------------------------------------------------------
+
+make_agent($node, 'tenants', $service, request_timeout => '10 min', options => '{"concurrency": {"key": "{{input.tenant}}", "per_key": 2}}');
+$service->script("tenant_$_" => [ { gate => 1 } ]) foreach 1 .. 3;
+define($node, 'keyed', { steps => { it => { agent => 'tenants', call => { method => 'POST', path => '/{{input.tenant}}/{{input.n}}' }, complete_in => '20 min' } } });
+$node->safe_psql('postgres', q{SELECT count(*) FROM sas.submit_batch('keyed', ARRAY(SELECT jsonb_build_object('n', n, 'tenant', 'tenant_' || CASE WHEN n <= 20 THEN 1 ELSE n % 2 + 2 END) FROM generate_series(1, 40) n))});
+$service->wait_for_requests("tenant_$_", 2) foreach 1 .. 3;
+is($node->safe_psql('postgres', q{SELECT in_flight || ', ' || waiting || ' wait' FROM sas.agents WHERE name = 'tenants'}), '6, 34 wait', 'whoever asks first for much leaves room for others');
+let_time_pass();
+is(join(' ', map { scalar $service->requests("tenant_$_") } 1 .. 3), '2 2 2', 'and no further call of one key goes out while its places are taken')
+  or diag(explain([ map { [ map { "$_->{path} $_->{at}" } $service->requests("tenant_$_") ] } 1 .. 3 ]));
+$service->script("tenant_$_" => [ { delay => 0.02 }, { status => 503 }, {} ]) foreach 1 .. 3;
+$service->release;
+wait_for($node, q{SELECT count(*) > 5 FROM sas.runs WHERE workflow = 'keyed' AND result = 'success'});
+my $boot = $node->safe_psql('postgres', 'SELECT _sas.current_boot()');
+kill_worker($node, 'agent', 'KILL');
+ok(wait_for($node, "SELECT _sas.current_boot() <> $boot"), 'the server restarts after kill -9 of an agent worker');
+$node->safe_psql('postgres', q{SELECT sas.alter_agent('tenants', options => '{"concurrency": {"key": "{{input.tenant}}", "per_key": 1}}')});
+all_ended($node, 'those that wait for a place under their key get it');
+is(join(' ', map { $service->figures->{most}{"tenant_$_"} } 1 .. 3), '2 2 2', 'the service has never seen more calls of one key at once than allowed, and as many');
+is($node->safe_psql('postgres', 'SELECT (SELECT count(*) FROM _sas.queue_slot) + (SELECT count(*) FROM _sas.parked_step)'), '0', 'all places were given back');
+
 # -- rate_limit ----------------------------------------------------------------------
 
 make_agent($node, 'paced', $service, rate_limit => '20/s', max_in_flight => 2, retry => '{"initial": "1 ms", "max_attempts": 20}');
