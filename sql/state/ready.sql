@@ -129,7 +129,8 @@ END;
 CREATE FUNCTION _sas.lane_let_out(lane int) RETURNS int
 LANGUAGE sql IMMUTABLE PARALLEL SAFE
 BEGIN ATOMIC
-    SELECT CASE WHEN lane >= 0 THEN lane WHEN lane BETWEEN -999999999 AND -500000000 THEN lane + 1000000000 END;
+    SELECT CASE WHEN lane >= 0 THEN lane
+                WHEN lane BETWEEN -999999999 AND -500000000 THEN lane + 1000000000 END;
 END;
 
 -- _sas.park_calls(claimed, keys): puts these claimed calls of agents back, with their rank, each in the key
