@@ -191,9 +191,8 @@ sas_transport_request_note_sent(SasRequest *r)
 /*
  * libcurl has a connection and is about to send the request.  When a reused
  * connection breaks before the first byte of an answer, libcurl sends the
- * request again by itself.  For methods that are not idempotent that would
- * be an attempt that is not counted: the caller, which counts attempts,
- * decides.
+ * request again by itself.  But for methods that only ask, that would be an
+ * attempt that is not counted: the caller, which counts attempts, decides.
  */
 int
 sas_transport_request_before_send(void *arg, char *remote_ip, char *local_ip,
@@ -219,9 +218,7 @@ sas_transport_request_before_send(void *arg, char *remote_ip, char *local_ip,
 	}
 	r->begun++;
 	if (r->begun > 1 && r->sent &&
-		strcmp(r->method, "GET") != 0 && strcmp(r->method, "HEAD") != 0 &&
-		strcmp(r->method, "PUT") != 0 && strcmp(r->method, "DELETE") != 0 &&
-		strcmp(r->method, "OPTIONS") != 0)
+		strcmp(r->method, "GET") != 0 && strcmp(r->method, "HEAD") != 0 && strcmp(r->method, "OPTIONS") != 0)
 	{
 		r->resend_refused = true;
 		return CURL_PREREQFUNC_ABORT;
