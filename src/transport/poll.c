@@ -119,24 +119,18 @@ sas_transport_timeout_ms(SasTransport *t)
 }
 
 /*
- * Checks the timer and the sockets once; false: nothing was ready.  libcurl
- * gets an error or hang-up of a socket as readable and writable: it finds the
- * reason itself, and reads what came before.
+ * Checks the sockets once; false: none was ready.  libcurl gets an error or
+ * hang-up of a socket as readable and writable: it finds the reason itself,
+ * and reads what came before.
  */
 bool
-sas_transport_poll_once(SasTransport *t)
+sas_transport_poll_sockets(SasTransport *t)
 {
 	struct epoll_event events[EVENTS_AT_ONCE];
 	bool		did = false;
 	int			running;
 	int			n;
 
-	if (t->deadline_us >= 0 && sas_transport_now_us() >= t->deadline_us)
-	{
-		t->deadline_us = -1;
-		curl_multi_socket_action(t->multi, CURL_SOCKET_TIMEOUT, 0, &running);
-		did = true;
-	}
 	n = epoll_wait(t->epoll_fd, events, EVENTS_AT_ONCE, 0);
 	for (int i = 0; i < n; i++)
 	{
@@ -161,4 +155,19 @@ sas_transport_poll_once(SasTransport *t)
 		did = true;
 	}
 	return did;
+}
+
+/* Checks the timer and the sockets once; false: nothing was ready. */
+bool
+sas_transport_poll_once(SasTransport *t)
+{
+	int			running;
+	bool		is_due = t->deadline_us >= 0 && sas_transport_now_us() >= t->deadline_us;
+
+	if (is_due)
+	{
+		t->deadline_us = -1;
+		curl_multi_socket_action(t->multi, CURL_SOCKET_TIMEOUT, 0, &running);
+	}
+	return sas_transport_poll_sockets(t) || is_due;
 }

@@ -147,6 +147,7 @@ extern bool sas_transport_whole_is_cut(const SasRequest *r);
 /* poll.c */
 extern bool sas_transport_poll_set_up(SasTransport *t);
 extern bool sas_transport_poll_once(SasTransport *t);
+extern bool sas_transport_poll_sockets(SasTransport *t);
 
 /* transport.c */
 extern void sas_transport_block_signals(sigset_t *before);

@@ -22,6 +22,10 @@
 
 #define ROUNDS_OF_WORK 4
 
+/* A timer of libcurl that is seen so much too late: the process was stopped, or kept busy. */
+#define LATE_US 20000
+#define ROUNDS_WHEN_LATE 32
+
 /* Pieces of memory of this size go back to the system when they are freed; the larger number, while they are used again. */
 #define LARGE_PIECE (512 * 1024)
 #define LARGE_PIECE_REUSED (32 * 1024 * 1024)
@@ -376,6 +380,46 @@ transport_ask_border(SasTransport *t)
 	}
 }
 
+/* Is the answer of this call waited for, though its time is over? */
+static bool
+transport_is_overdue(const SasRequest *r, int64_t now)
+{
+	return r->begun > 0 && !r->websocket && r->deadline_us > 0 && now >= r->deadline_us;
+}
+
+/*
+ * Comes late: the answers of calls whose time is over may be in their sockets.
+ * libcurl asks the clock before it reads, so it gets no clock until all that
+ * has come is read.  Calls that have no whole answer then end.
+ */
+static void
+transport_come_late(SasTransport *t)
+{
+	int64_t		now = sas_transport_now_us();
+	SasRequest *next;
+	int			overdue = 0;
+
+	if (t->deadline_us < 0 || now < t->deadline_us + LATE_US)
+		return;
+	for (SasRequest *r = t->active.head; r != NULL; r = r->next)
+		if (transport_is_overdue(r, now) && curl_easy_setopt(r->easy, CURLOPT_TIMEOUT_MS, 0L) == CURLE_OK)
+			overdue++;
+	if (overdue == 0)
+		return;
+	for (int i = 0; i < ROUNDS_WHEN_LATE && sas_transport_poll_sockets(t); i++)
+		;
+	transport_collect(t);
+	for (SasRequest *r = t->active.head; r != NULL; r = next)
+	{
+		next = r->next;
+		if (!transport_is_overdue(r, now))
+			continue;
+		sas_transport_request_note_sent(r);
+		transport_detach(t, r, false);
+		transport_finish(t, r, CURLE_OPERATION_TIMEDOUT);
+	}
+}
+
 void
 sas_transport_work(SasTransport *t)
 {
@@ -384,6 +428,7 @@ sas_transport_work(SasTransport *t)
 	sas_transport_block_signals(&before);
 	sas_transport_feed(t);
 	transport_ask_border(t);
+	transport_come_late(t);
 	for (int i = 0; i < ROUNDS_OF_WORK; i++)
 	{
 		bool		did = sas_transport_poll_once(t);
