@@ -81,6 +81,17 @@ sas_base_utf8_of(char *text)
 	return made != NULL ? made : text;
 }
 
+bool
+sas_base_is_utf8(char *text)
+{
+	const char *utf8;
+
+	if (GetDatabaseEncoding() == PG_UTF8)
+		return true;
+	utf8 = sas_base_utf8_of(text);
+	return pg_verify_mbstr(PG_UTF8, utf8, strlen(utf8), true);
+}
+
 char *
 sas_base_utf8_text(const char *bytes, size_t len)
 {

@@ -17,6 +17,9 @@ extern void sas_base_utf8_prepare(void);
 /* Text of the database in UTF-8: a copy, or the text itself where there is nothing to convert, or no way to. */
 extern char *sas_base_utf8_of(char *text);
 
+/* Is this text of the database UTF-8, once it is converted? */
+extern bool sas_base_is_utf8(char *text);
+
 /*
  * Bytes from outside as text of the database, with a NUL behind it: UTF-8
  * that fits, else bytes that are text as they are. NULL when they are not

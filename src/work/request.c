@@ -219,6 +219,14 @@ sas_work_flight_fill(SasFlight *flight, const SasClaimedCall *claimed, const Sas
 						  sas_work_json_member(claimed->policy, "retry", &value) ? JsonbValueToJsonb(&value) : NULL);
 }
 
+/* Can all of it be sent?  A database in SQL_ASCII stores any bytes. */
+static bool
+work_request_is_utf8(Jsonb *request, const SasStoredAgent *agent)
+{
+	return sas_base_is_utf8(JsonbToCString(NULL, &request->root, VARSIZE(request))) &&
+		(agent->headers == NULL || sas_base_is_utf8(JsonbToCString(NULL, &agent->headers->root, VARSIZE(agent->headers))));
+}
+
 const char *
 sas_work_request_compose(SasSent *sent, SasStoredAgent *agent, Jsonb *request, const char *key)
 {
@@ -230,6 +238,8 @@ sas_work_request_compose(SasSent *sent, SasStoredAgent *agent, Jsonb *request, c
 
 	if (agent->problem != NULL)
 		return agent->problem;
+	if (!work_request_is_utf8(request, agent))
+		return "a text in it is not UTF-8";
 	why = work_request_compose_url(sent, agent, request);
 	work_request_compose_body(sent, request, &content_type);
 	sent->method = sas_work_json_string(request, "method");

@@ -72,4 +72,30 @@ my @shown = split /\n/, $node->safe_psql('postgres', q{
 utf8::decode($_) foreach @shown;
 is(join(' ', grep { /\S/ } @shown), '"für Zoé" {"name": "Zoé"}', 'stubs are asked and answer in the encoding of the database');
 
+# -- without an encoding -----------------------------------------------------------------------
+
+# such a database stores any bytes
+my $bytes = new_node('bytes', _init => [ extra => [ '--encoding=SQL_ASCII', '--locale=C' ] ]);
+$ENV{PGCLIENTENCODING} = 'SQL_ASCII';
+make_agent($bytes, 'remote', $service);
+is($bytes->safe_psql('postgres', 'SHOW server_encoding'), 'SQL_ASCII', 'a database without an encoding');
+$service->script(named => [ { base64 => encode_base64(encode('UTF-8', '{"für": "Zoé"}'), ''), headers => [ [ 'Content-Type', 'application/json' ] ] } ],
+	escapes => [ { base64 => encode_base64('{"name": "Zo\u00e9"}', ''), headers => [ [ 'Content-Type', 'application/json' ] ] } ]);
+my $definition = '{"steps": {"it": {"agent": "remote", "call": {"path": "/named", "body": {"für": "{{input.name}}"}}}}, "output": "{{steps.it.output.body.für}}", "on_failure": "fail", "recovery": {"max_failures": 1}}';
+$bytes->safe_psql('postgres', encode('UTF-8', "SELECT sas.create_workflow('named', '$definition')"));
+
+sub named
+{
+	my ($name) = @_;
+	my $id = $bytes->safe_psql('postgres', "SELECT run_id FROM sas.submit('named', '{\"name\": \"$name\"}')");
+	my $shown = $bytes->safe_psql('postgres', "SELECT w.result, w.output #>> '{}', w.error ->> 'title', w.error ->> 'detail' FROM sas.wait($id, '2 min') w");
+	utf8::decode($shown);
+	return $shown;
+}
+is(named(encode('UTF-8', 'Zoé')), 'success|Zoé||', 'an answer in UTF-8 comes as it is');
+is(($service->requests('named'))[-1]{body}, '{"für": "Zoé"}', 'and UTF-8 is sent as it is');
+is(named(encode('ISO-8859-1', 'Zoé')), 'error||could not build the request|a text in it is not UTF-8', 'other bytes fail the step');
+is(scalar $service->requests('named'), 1, 'before anything is sent');
+is(run_call($bytes, 'remote', { path => '/escapes' })->{output}{body}, '{"name": "Zo\u00e9"}', 'JSON with escapes that it has no characters for is text');
+
 done_testing();
