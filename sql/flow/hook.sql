@@ -60,20 +60,18 @@ BEGIN
     END IF;
 END $$;
 
--- _sas.notify_hooks(run_ids): sends the NOTIFY of the hooks that are channels.
+-- _sas.notify_hooks(run_ids): sends the NOTIFY of the hooks that are channels. Any role can listen, so the
+-- payload has no text that a user or service made.
 CREATE FUNCTION _sas.notify_hooks(run_ids bigint[]) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
-    -- a notification has a maximum length; only a key can exceed it
-    PERFORM _sas.notify(h.channel, CASE WHEN octet_length(e.event::text) < 8000 THEN e.event
-                                        ELSE e.event - 'key' END::text)
+    PERFORM _sas.notify(h.channel, jsonb_build_object('run_id', r.run_id, 'workflow', w.name,
+                                                      'state', r.state, 'result', r.result)::text)
     FROM _sas.run r
     JOIN _sas.workflow_hook h ON h.version_id = r.version_id
         AND (r.state = ANY (h.events) OR r.state = 'stopped' AND r.result = ANY (h.events))
     JOIN _sas.workflow_version v ON v.version_id = r.version_id
     JOIN _sas.workflow w ON w.workflow_id = v.workflow_id
-    CROSS JOIN LATERAL (SELECT jsonb_build_object('run_id', r.run_id, 'workflow', w.name, 'key', r.key,
-                                                  'state', r.state, 'result', r.result) AS event OFFSET 0) e
     WHERE r.run_id = ANY ($1) AND h.channel IS NOT NULL;
 END $$;
 
