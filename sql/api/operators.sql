@@ -175,8 +175,9 @@ COMMENT ON FUNCTION sas.acknowledge(bigint) IS 'Acknowledges one alert.';
 CREATE FUNCTION sas.set_limit(role regrole, name text, value bigint) RETURNS void
 LANGUAGE C AS 'MODULE_PATHNAME', 'sas_api_verb';
 COMMENT ON FUNCTION sas.set_limit IS
-    'Limits how much a role may have open: open_runs, children, depth, bytes, submits_per_s, '
-    'function_workers. role null: each role that has no limit of its own. value null: removes the limit.';
+    'Limits how much a role may have open: open_runs, children, depth, bytes, watches, submits_per_s, '
+    'function_workers, schedules, signals. role null: each role that has no limit of its own. value null: '
+    'removes the limit.';
 
 CREATE FUNCTION sas.set_alert_hook(function regprocedure) RETURNS void
 LANGUAGE C AS 'MODULE_PATHNAME', 'sas_api_verb';

@@ -57,13 +57,14 @@ CREATE FUNCTION _sas.shares(OUT owner oid, OUT open_runs bigint, OUT children bi
                             OUT watches bigint) RETURNS SETOF record
 LANGUAGE C VOLATILE STRICT ROWS 20 AS 'MODULE_PATHNAME', 'sas_api_shares';
 
--- _sas.limit_names(): the limits, in the order of _sas.limits_of(), with their default values.
+-- _sas.limit_names(): the limits and their default values; first those of _sas.limits_of(), in its order.
 CREATE FUNCTION _sas.limit_names(OUT name text, OUT value bigint) RETURNS SETOF record
 LANGUAGE sql IMMUTABLE PARALLEL SAFE BEGIN ATOMIC
     SELECT l.name, l.value
     FROM (VALUES ('open_runs', 2000000::bigint), ('children', 20000::bigint), ('bytes', 10737418240::bigint),
                  ('watches', 100000::bigint), ('submits_per_s', 100::bigint), ('depth', 100::bigint),
-                 ('function_workers', 64::bigint)) AS l (name, value);
+                 ('function_workers', 64::bigint), ('schedules', 10000::bigint),
+                 ('signals', 10000::bigint)) AS l (name, value);
 END;
 
 -- _sas.limit_of(role, name): the limit of the role; else the limit of all roles; else the default.
@@ -158,6 +159,22 @@ CREATE FUNCTION _sas.open_share(owner oid, runs int, is_child boolean, bytes big
 LANGUAGE plpgsql AS $$
 BEGIN
     PERFORM _sas.open_more(owner, ARRAY[runs, CASE WHEN is_child THEN runs ELSE 0 END, bytes, 0]);
+END $$;
+
+-- _sas.refuse_rows(owner, name, used, message, place, hint): raises an error if the owner has more rows
+-- than its limit of that name says.
+CREATE FUNCTION _sas.refuse_rows(owner oid, name text, used bigint, message text, place text, hint text)
+RETURNS void
+LANGUAGE plpgsql AS $$
+DECLARE
+    most bigint := _sas.limit_of(owner, name);
+BEGIN
+    IF used > most THEN
+        RAISE EXCEPTION '%', message
+            USING ERRCODE = 'configuration_limit_exceeded',
+                DETAIL = format('At %s. Limit %s is %s.', place, name, most),
+                HINT = hint || ', or ask an admin for sas.set_limit(). See sas.limits.';
+    END IF;
 END $$;
 
 -- _sas.check_submit_rate(owner, n): raises an error if a running function submits faster than its owner

@@ -216,6 +216,23 @@ LANGUAGE sql STABLE AS $$
             AND (for_step IS NULL OR w.step_no = for_step AND NOT w.undo)) can
 $$;
 
+-- _sas.check_signals(r): raises an error if as many signals wait in this run as its owner may have: each
+-- delivery reads them all. They are counted only if there can be as many, from the first id to the last.
+CREATE FUNCTION _sas.check_signals(r _sas.run) RETURNS void
+LANGUAGE plpgsql AS $$
+DECLARE
+    most bigint := _sas.limit_of(r.owner, 'signals');
+    span bigint := (SELECT max(g.signal_id) - min(g.signal_id) + 1 FROM _sas.signal g
+                    WHERE g.run_id = r.run_id);
+BEGIN
+    IF coalesce(span, 0) >= most THEN
+        PERFORM _sas.refuse_rows(r.owner, 'signals',
+                                 (SELECT count(*) + 1 FROM _sas.signal g WHERE g.run_id = r.run_id),
+                                 format('too many signals wait in run %s', r.run_id), '/run_id',
+                                 'Wait until steps have taken some');
+    END IF;
+END $$;
+
 -- _sas.send_signal(...): stores a signal and sends the scheduler a message; raises an error if no step can
 -- ever take it. for_step: the step that it is for; null: any step that waits for the name.
 -- Writes: signal, message. Wakes: the scheduler. Next: _sas.deliver_signals.
@@ -240,6 +257,7 @@ BEGIN
             USING ERRCODE = 'object_not_in_prerequisite_state',
             HINT = 'See sas.steps for what the run waits for.';
     END IF;
+    PERFORM _sas.check_signals(r);
     INSERT INTO _sas.signal (run_id, name, step_no, element, payload, sent_by, created_at)
     VALUES (r.run_id, $3, for_step, for_element, $4, caller, sas.now())
     ON CONFLICT (run_id, step_no, element) WHERE step_no IS NOT NULL DO NOTHING;
@@ -264,7 +282,7 @@ LANGUAGE sql AS $$
         FROM below b JOIN _sas.run x ON x.parent_run_id = b.run_id
         WHERE x.state <> 'stopped'),
     waits AS (
-        SELECT b.run_id FROM below b
+        SELECT x.run_id, _sas.check_signals(x) FROM below b JOIN _sas.run x ON x.run_id = b.run_id
         WHERE EXISTS (SELECT FROM _sas.workflow_step w
                       JOIN _sas.step s ON s.run_id = b.run_id AND s.step_no = w.step_no
                           AND s.waiting_kind = 'signal'

@@ -137,6 +137,10 @@ BEGIN
     ON CONFLICT (name) DO NOTHING RETURNING t.* INTO made;
     IF FOUND THEN
         s := made;
+        PERFORM _sas.refuse_rows(s.owner, 'schedules',
+                                 (SELECT count(*) FROM _sas.schedule t WHERE t.owner = s.owner),
+                                 format('role "%s" has too many schedules', pg_get_userbyid(s.owner)),
+                                 '/name', 'Remove some with sas.unschedule()');
     ELSE
         old := _sas.own_schedule(caller, $2, true);
         s := _sas.changed_schedule(old, s);

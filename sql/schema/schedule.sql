@@ -36,6 +36,7 @@ CREATE TABLE _sas.schedule (
     created_at timestamptz NOT NULL
 ) WITH (fillfactor = 70);
 CREATE INDEX schedule_due ON _sas.schedule (due_at) WHERE due_at IS NOT NULL;
+CREATE INDEX schedule_owner ON _sas.schedule (owner);
 CREATE INDEX schedule_owner_due ON _sas.schedule (owner, due_at) WHERE due_at IS NOT NULL;
 COMMENT ON COLUMN _sas.schedule.workflow_owner IS
     'The owner of the workflow when the schedule was created. A workflow of the same name that belongs to '

@@ -118,8 +118,40 @@ RESET ROLE;
 SELECT used FROM t.limits WHERE role = 'alice' AND name = 'watches';
 SELECT _sas.recount_shares(), sas.drop_watcher('turns');
 DROP FUNCTION t.turn;
+\echo schedules: another one of a name that is taken needs no room
+SELECT t.workflow('mailbox', '{"w": {"wait": {"signal": "go"}}}') \g /dev/null
+SELECT t.workflow('mailboxes', '{"c": {"workflow": "mailbox"}}') \g /dev/null
+SELECT sas.grant_workflow(w, 'alice') FROM unnest('{mailbox,mailboxes}'::text[]) w \g /dev/null
+SELECT sas.set_limit('alice', 'schedules', 2) \g /dev/null
+SET ROLE alice;
+SELECT count(sas.schedule(n, 'every 1 h', 'mailbox')) FROM unnest('{a,b,b}'::text[]) n;
+SELECT sas.schedule('c', 'every 1 h', 'mailbox');
+\echo :LAST_ERROR_SQLSTATE
+SELECT used FROM t.limits WHERE role = 'alice' AND name = 'schedules';
+SELECT sas.unschedule('a') \g /dev/null
+SELECT sas.schedule('c', 'every 1 h', 'mailbox') IS NOT NULL;
+SELECT count(sas.unschedule(n)) FROM unnest('{b,c}'::text[]) n;
+\echo signals that no step has taken, also for the runs below
+RESET ROLE;
+SELECT sas.set_limit('alice', 'signals', 2) \g /dev/null
+SET ROLE alice;
+SELECT run_id AS mailbox FROM sas.submit('mailbox') \gset
+SELECT run_id AS mailboxes FROM sas.submit('mailboxes') \gset
+SELECT count(sas.signal(:mailbox, 'go', n)) FROM unnest('{1,2}'::jsonb[]) n;
+SELECT sas.signal(:mailbox, 'go', '3');
+\echo :LAST_ERROR_SQLSTATE
+RESET ROLE;
+SELECT t.work() \g /dev/null
+SELECT output FROM sas.steps WHERE run_id = :mailbox;
+SET ROLE alice;
+SELECT count(sas.signal(:mailboxes, 'go', n)) FROM unnest('{1,2}'::jsonb[]) n;
+SELECT sas.signal(:mailboxes, 'go', '3');
+\echo :LAST_ERROR_SQLSTATE
+RESET ROLE;
+SELECT t.work() \g /dev/null
+SELECT state, result FROM sas.runs WHERE run_id = :mailboxes;
 SELECT t.clean() \g /dev/null
-SELECT sas.set_limit('alice', n, NULL) FROM unnest('{children,depth,watches}'::text[]) n \g /dev/null
+SELECT sas.set_limit('alice', n, NULL) FROM unnest('{children,depth,watches,schedules,signals}'::text[]) n \g /dev/null
 DROP VIEW t.limits;
 DROP OWNED BY alice;
 DROP ROLE alice;
