@@ -9,10 +9,12 @@
 -- filled in, request is null and problem says why, and whether the problem may pass. policy is {retry,
 -- expect} of the step. For a poll whose call has succeeded, the request is the status request, which has no
 -- key and must be answered with 2xx.
+-- apart: as in _sas.claim_ready.
 --   holds   nothing; locks no run, and passes by a ready row that another session has locked
 --   writes  ready, lease, step, run (_sas.claim_ready)
 --   next    _sas.write_replies, or _sas.take_back
-CREATE FUNCTION _sas.claim_calls(lanes int[], quantities int[], boot bigint, worker_id bigint, locked_by text)
+CREATE FUNCTION _sas.claim_calls(lanes int[], quantities int[], boot bigint, worker_id bigint, locked_by text,
+                                 apart boolean DEFAULT false)
 RETURNS TABLE (lease_id bigint, agent_id int, run_id bigint, step_no int, element int, step text,
                undo boolean, attempt int, request_id uuid, window_ms float8, trace uuid,
                idempotency_key text, request jsonb, policy jsonb, problem jsonb, workflow_id int)
@@ -22,28 +24,31 @@ DECLARE
     batch record;
     c _sas.claimed;
 BEGIN
-    batch := _sas.claim_ready(lanes, quantities, boot, worker_id, locked_by);
+    batch := _sas.claim_ready(lanes, quantities, boot, worker_id, locked_by, apart => apart);
     IF batch.claimed IS NULL THEN
         RETURN;
     END IF;
     BEGIN
         RETURN QUERY SELECT * FROM _sas.calls_wanted(batch.lease_id, batch.claimed, batch.plain);
         RETURN;
-    EXCEPTION WHEN program_limit_exceeded OR internal_error OR out_of_memory THEN
-        NULL;  -- see _sas.claim_functions
+    EXCEPTION WHEN OTHERS THEN
+        IF NOT _sas.is_of_item(SQLSTATE) THEN
+            RAISE;
+        END IF;
     END;
     FOREACH c IN ARRAY batch.claimed LOOP
         BEGIN
             RETURN QUERY SELECT * FROM _sas.calls_wanted(batch.lease_id, ARRAY[c], batch.plain);
-        EXCEPTION WHEN program_limit_exceeded OR internal_error OR out_of_memory THEN
+        EXCEPTION WHEN OTHERS THEN
+            IF NOT _sas.is_of_item(SQLSTATE) THEN
+                RAISE;
+            END IF;
             RETURN QUERY
             SELECT batch.lease_id, c.lane, c.run_id, c.step_no, c.element, w.name, c.undo, c.attempt,
                    c.request_id, extract(epoch FROM c.complete_in)::float8 * 1000, r.trace,
                    _sas.step_key(r.trace, w.name, c.element, c.undo), NULL::jsonb,
                    jsonb_strip_nulls(jsonb_build_object('retry', w.retry)),
-                   -- a lack of memory or of locks in the server is not the step's fault
-                   jsonb_build_object('path', 'template', 'what', SQLERRM,
-                                      'transient', SQLSTATE = '53200'), v.workflow_id
+                   _sas.template_fault(SQLSTATE, SQLERRM), v.workflow_id
             FROM _sas.run r JOIN _sas.workflow_version v USING (version_id)
             JOIN _sas.workflow_step w ON w.version_id = c.version_id AND w.step_no = c.step_no
                 AND w.undo = c.undo

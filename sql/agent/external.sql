@@ -43,7 +43,10 @@ BEGIN
             LEFT JOIN _sas.task t ON t.run_id = c.run_id AND t.step_no = c.step_no AND t.element = c.element
                 AND t.undo = c.undo
             WHERE v.run_id = c.run_id;
-        EXCEPTION WHEN program_limit_exceeded OR internal_error THEN
+        EXCEPTION WHEN OTHERS THEN
+            IF NOT _sas.is_of_item(SQLSTATE) OR _sas.may_pass(SQLSTATE) THEN
+                RAISE;
+            END IF;
             RETURN QUERY
             SELECT c.run_id, c.step_no, c.element, c.undo, c.lane, c.request_id, c.complete_in, w.name,
                 NULL::text, NULL::jsonb, _sas.no_input(c.run_id, w.name, 'template', SQLERRM), NULL::jsonb
@@ -251,7 +254,13 @@ BEGIN
             PERFORM pg_sleep(0.005);
             CONTINUE;
         END IF;
-        PERFORM _sas.hold_tasks(a.agent_id, claimed, places, worker, lease, now);
+        BEGIN
+            PERFORM _sas.hold_tasks(a.agent_id, claimed, places, worker, lease, now);
+        EXCEPTION WHEN OTHERS THEN
+            claimed := _sas.claim_apart(claimed);
+            CONTINUE WHEN claimed IS NULL;
+            PERFORM _sas.hold_tasks(a.agent_id, claimed, places, worker, lease, now);
+        END;
         tokens := tokens - cardinality(claimed);
 
         unfit := '{}';

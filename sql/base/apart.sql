@@ -50,6 +50,22 @@ BEGIN
     RETURN 1;
 END $$;
 
+-- _sas.is_of_item(state): may an error with this SQLSTATE be the fault of one item? A locked table, a
+-- deadlock or a serialization failure is not.
+CREATE FUNCTION _sas.is_of_item(state text) RETURNS boolean
+LANGUAGE sql IMMUTABLE AS $$ SELECT state <> '55P03' AND state NOT LIKE '40%' $$;
+
+-- _sas.may_pass(state): does such an error show that the server lacks memory, disk or the like now?
+CREATE FUNCTION _sas.may_pass(state text) RETURNS boolean
+LANGUAGE sql IMMUTABLE AS $$ SELECT state ~ '^(53[123]|57|58)' $$;
+
+-- _sas.template_fault(state, message): the problem of a step whose templates could not be filled in, because
+-- that raised this error.
+CREATE FUNCTION _sas.template_fault(state text, message text) RETURNS jsonb
+LANGUAGE sql IMMUTABLE AS $$
+    SELECT jsonb_build_object('path', 'template', 'what', message, 'transient', _sas.may_pass(state))
+$$;
+
 -- _sas.defer_apart(of_kind, ids, whys, runs): these items could not be carried out: raises an alert, and
 -- defers them for a minute. Scans for work of this kind leave them out until then: see _sas.is_deferred.
 -- runs: the run of each item; null: none.

@@ -68,15 +68,51 @@ BEGIN
     shared := turns.shared;
 END $$;
 
+-- _sas.try_claim(claimed): would these taken steps be claimed without an error? Changes nothing.
+CREATE FUNCTION _sas.try_claim(claimed _sas.claimed[]) RETURNS void
+LANGUAGE plpgsql AS $$
+BEGIN
+    PERFORM _sas.take_steps(claimed, 0, sas.now());
+    PERFORM _sas.start_runs(array_agg(c.run_id)) FROM unnest(claimed) c;
+    RAISE EXCEPTION 'undone' USING ERRCODE = 'SAS00';
+EXCEPTION WHEN SQLSTATE 'SAS00' THEN
+    NULL;
+END $$;
+
+-- _sas.claim_apart(claimed): a claim of these taken steps has raised an error, or one like it has. Puts
+-- those aside, with an alert, that cannot be claimed by themselves, and returns the others; null: none.
+-- Caller: has just taken the steps out of _sas.ready. Writes: ready, message, queue_slot, alert. Wakes:
+-- workers of the lanes. Next: the scheduler makes what was put aside ready again a minute later
+-- (_sas.end_aside).
+CREATE FUNCTION _sas.claim_apart(claimed _sas.claimed[]) RETURNS _sas.claimed[]
+LANGUAGE plpgsql AS $$
+DECLARE
+    done record := _sas.apart('NULL::bigint[] FROM _sas.try_claim($1)', claimed);
+BEGIN
+    IF done.failed IS NULL THEN
+        RETURN claimed;
+    END IF;
+    PERFORM _sas.put_aside(ARRAY(SELECT claimed[f.n] FROM unnest(done.failed) WITH ORDINALITY AS f (n, i)
+                                 ORDER BY f.i), sas.now() + interval '1 min');
+    PERFORM _sas.free_slots(ARRAY(SELECT claimed[n].run_id FROM unnest(done.failed) n));
+    PERFORM _sas.raise_alert('stuck', 'claim stuck',
+                             format('run %s: a step cannot be claimed: %s', claimed[f.n].run_id, f.why), NULL,
+                             claimed[f.n].run_id, claimed[f.n].step_no)
+    FROM unnest(done.failed, done.errors) AS f (n, why);
+    RETURN (SELECT array_agg(claimed[n] ORDER BY n) FROM generate_subscripts(claimed, 1) n
+            WHERE n <> ALL (done.failed));
+END $$;
+
 -- _sas.claim_ready(...): claims up to quantities[i] steps of lanes[i] for a worker. Returns the claimed
 -- steps; their rows in _sas.step are running (an undo is compensating) with a fresh request_id and
--- complete_by. The lease names the worker. plain: as in _sas.take_from_lanes.
+-- complete_by. The lease names the worker. plain: as in _sas.take_from_lanes. apart: the last claim of this
+-- worker raised an error: steps that cannot be claimed are put aside.
 -- Caller: needs no lock; never waits for one. Calls of agents with a key: takes the mutex "agent keys"; if it
 -- is not free, they are claimed later. Writes: ready, lease, step, run, queue_slot. Next: the work, then
 -- _sas.write_replies.
 CREATE FUNCTION _sas.claim_ready(lanes int[], quantities int[], boot bigint, worker_id bigint, locked_by text,
-                                 urgent boolean DEFAULT false, OUT lease_id bigint,
-                                 OUT claimed _sas.claimed[], OUT plain boolean)
+                                 urgent boolean DEFAULT false, apart boolean DEFAULT false,
+                                 OUT lease_id bigint, OUT claimed _sas.claimed[], OUT plain boolean)
 LANGUAGE plpgsql AS $$
 DECLARE
     now timestamptz := sas.now();
@@ -100,10 +136,13 @@ BEGIN
     IF taken.late THEN
         claimed := _sas.defer_late(claimed);
     END IF;
+    IF apart AND claimed IS NOT NULL THEN
+        claimed := _sas.claim_apart(claimed);
+    END IF;
     IF keyed <> '{}' THEN
         claimed := _sas.keep_to_keys(claimed, keyed);
     END IF;
-    IF taken.late OR keyed <> '{}' THEN
+    IF taken.late OR apart OR keyed <> '{}' THEN
         taken.begun := ARRAY(SELECT c.run_id FROM unnest(claimed) c
                              JOIN _sas.run r ON r.run_id = c.run_id AND r.state = 'pending');
     END IF;

@@ -15,11 +15,13 @@ BEGIN
 END $$;
 
 -- _sas.claim_functions(...): for a function worker. lane: that of functions, but in a test.
+-- apart: as in _sas.claim_ready.
 --   holds   nothing; no run is locked, and a ready row that another session has locked is passed by
 --   writes  ready, lease, step, run (_sas.claim_ready)
 --   next    _sas.claims_held, the functions, _sas.write_replies; or _sas.take_back
 CREATE FUNCTION _sas.claim_functions(quantity int, boot bigint, worker_id bigint, locked_by text,
-                                     lane int DEFAULT 0, urgent boolean DEFAULT false)
+                                     lane int DEFAULT 0, urgent boolean DEFAULT false,
+                                     apart boolean DEFAULT false)
 RETURNS TABLE (lease_id bigint, owner oid, run_id bigint, step_no int, element int, step text, undo boolean,
                attempt int, alone boolean,
                request_id uuid, window_ms float8, function text, input jsonb, problem jsonb, retry jsonb,
@@ -30,27 +32,30 @@ DECLARE
     batch record;
     c _sas.claimed;
 BEGIN
-    batch := _sas.claim_ready(ARRAY[lane], ARRAY[quantity], boot, worker_id, locked_by, urgent);
+    batch := _sas.claim_ready(ARRAY[lane], ARRAY[quantity], boot, worker_id, locked_by, urgent, apart);
     IF batch.claimed IS NULL THEN
         RETURN;
     END IF;
     BEGIN
         RETURN QUERY SELECT * FROM _sas.functions_wanted(batch.lease_id, batch.claimed);
         RETURN;
-    EXCEPTION WHEN program_limit_exceeded OR internal_error OR out_of_memory THEN
-        NULL;  -- what one of them is to be given is too large: the others must not wait for it
+    EXCEPTION WHEN OTHERS THEN
+        IF NOT _sas.is_of_item(SQLSTATE) THEN
+            RAISE;
+        END IF;
     END;
     FOREACH c IN ARRAY batch.claimed LOOP
         BEGIN
             RETURN QUERY SELECT * FROM _sas.functions_wanted(batch.lease_id, ARRAY[c]);
-        EXCEPTION WHEN program_limit_exceeded OR internal_error OR out_of_memory THEN
+        EXCEPTION WHEN OTHERS THEN
+            IF NOT _sas.is_of_item(SQLSTATE) THEN
+                RAISE;
+            END IF;
             RETURN QUERY
             SELECT batch.lease_id, r.owner::oid, c.run_id, c.step_no, c.element, w.name, c.undo, c.attempt,
                 c.alone, c.request_id,
                    extract(epoch FROM c.complete_in)::float8 * 1000, coalesce(w.function, ''), NULL::jsonb,
-                       -- memory, or a lock, that the server lacks now is not the step's fault
-                       jsonb_build_object('path', 'template', 'what', SQLERRM,
-                                          'transient', SQLSTATE = '53200'), w.retry, false, v.workflow_id
+                   _sas.template_fault(SQLSTATE, SQLERRM), w.retry, false, v.workflow_id
             FROM _sas.run r JOIN _sas.workflow_version v USING (version_id)
             JOIN _sas.workflow_step w ON w.version_id = c.version_id AND w.step_no = c.step_no
                 AND w.undo = c.undo WHERE r.run_id = c.run_id;

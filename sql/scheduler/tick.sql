@@ -17,6 +17,8 @@ BEGIN
     PERFORM _sas.begin_runs(array_agg(d.run_id)) FROM unnest(taken) d WHERE d.kind = 'start';
     PERFORM _sas.wake_steps(array_agg(d.run_id), array_agg(d.step_no), array_agg(d.element))
         FROM unnest(taken) d WHERE d.kind = 'ready';
+    PERFORM _sas.end_aside(array_agg(d.run_id)) FROM unnest(taken) d WHERE d.kind = 'aside'
+        HAVING count(*) > 0;
     PERFORM _sas.begin_steps(array_agg(d.run_id), array_agg(d.step_no), array_agg(d.element))
         FROM unnest(taken) d WHERE d.kind = 'enter' HAVING count(*) > 0;
     PERFORM _sas.end_timers(array_agg(d.run_id), array_agg(d.step_no), array_agg(d.element))

@@ -180,8 +180,8 @@ LANGUAGE sql AS $$
     SELECT count(*)::int FROM moved
 $$;
 
--- _sas.late_lane(): the lane of steps that no worker may claim, because start_before of their run has
--- passed.
+-- _sas.late_lane(): the lane of steps that no worker may claim: because start_before of their run has
+-- passed, or because they were put aside.
 CREATE FUNCTION _sas.late_lane() RETURNS int
 LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$ SELECT -2147483647 $$;
 
@@ -216,6 +216,30 @@ BEGIN
                                            u.ready_at)::_sas.claimed AS c) x
             WHERE NOT EXISTS (SELECT FROM _sas.ready q WHERE q.run_id = u.run_id AND q.step_no = u.step_no
                               AND q.element = u.element));
+END $$;
+
+-- _sas.put_aside(claimed, until): puts these taken steps, which cannot be claimed, into the late lane, and
+-- makes their lanes be scanned again.
+-- Writes: ready, message. Wakes: the scheduler, workers of these lanes.
+CREATE FUNCTION _sas.put_aside(claimed _sas.claimed[], until timestamptz) RETURNS void
+LANGUAGE plpgsql AS $$
+BEGIN
+    INSERT INTO _sas.ready (run_id, step_no, element, lane, owner, rank, ready_at, undo, alone)
+    SELECT c.run_id, c.step_no, c.element, _sas.late_lane(), r.owner, sas.now(), sas.now(), c.undo, c.alone
+    FROM unnest(claimed) c JOIN _sas.run r ON r.run_id = c.run_id;
+    INSERT INTO _sas.message (actor, due_at, run_id, kind)
+    SELECT DISTINCT 's'::"char", until, c.run_id, 'aside' FROM unnest(claimed) c;
+    PERFORM _sas.wake(array_agg(DISTINCT c.lane), true, false, '{}') FROM unnest(claimed) c;
+END $$;
+
+-- _sas.end_aside(run_ids): makes ready again what was put aside of these runs.
+-- Caller: holds the lock of the runs. Writes: ready. Wakes: workers that can claim the steps.
+CREATE FUNCTION _sas.end_aside(run_ids bigint[]) RETURNS void
+LANGUAGE plpgsql AS $$
+BEGIN
+    PERFORM _sas.make_ready(array_agg(b.run_id), array_agg(b.step_no), array_agg(b.element),
+                            array_agg(b.undo), array_agg(b.alone), entered => true)
+    FROM unnest(_sas.take_late(run_ids)) b;
 END $$;
 
 -- _sas.take_late(run_ids): deletes the rows of these runs in the late lane and returns them.

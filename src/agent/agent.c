@@ -29,7 +29,9 @@
 #include "access/xact.h"
 #include "agent/agent.h"
 #include "agent/flights.h"
+#include "agent/health.h"
 #include "agent/outbox.h"
+#include "agent/stuck.h"
 #include "base/clock.h"
 #include "base/settings.h"
 #include "base/sockets.h"
@@ -43,13 +45,13 @@
 
 /* the most steps of one claim: a batch of a hundred gets most of what batching gives */
 #define SAS_CLAIM_BATCH 500
-#define SAS_LOCKED_RETRY_MS 50
 #define SAS_MEMORY_RETRY_MS 50
 
 static bool agent_open;			/* a transaction has begun and has not committed yet */
 static bool agent_careful;		/* the last one did not commit */
 static int	agent_batch = SAS_CLAIM_BATCH; /* the most steps of the next claim */
-static bool agent_wrote_alone;	/* nothing but replies was written in it */
+static bool agent_claiming;		/* the transaction that is open has begun to claim; or the last one that did, failed */
+static bool agent_wrote_alone;	/* in it, nothing was done but to write one kind of thing */
 static bool agent_door_shut;	/* an agent holds so much memory here that it is not asked for */
 static bool agent_share_taken;	/* an agent has so many of the slots that it gets no more */
 static bool agent_door_passed_on; /* other workers have been woken because of one of these two */
@@ -246,6 +248,31 @@ agent_after_abort(void)
 	agent_careful = true;
 	agent_batch = 1;
 	sas_agent_outbox_failed(agent_wrote_alone);
+	sas_agent_stuck_failed(agent_wrote_alone);
+	sas_agent_health_failed();
+}
+
+static bool
+agent_write_due(void)
+{
+	return sas_agent_outbox_due() || sas_agent_stuck_due() || sas_agent_health_due();
+}
+
+/* Writes what waits for it; after an abort one thing. */
+static void
+agent_write(void)
+{
+	bool		alone = agent_wrote_alone;
+	int			kinds;
+
+	/* what raises an error knows so itself: this is for errors of the commit */
+	agent_wrote_alone = false;
+	kinds = sas_agent_outbox_write();
+	if (kinds == 0 || !agent_careful)
+		kinds += sas_agent_stuck_write();
+	if (kinds == 0 || !agent_careful)
+		kinds += sas_agent_health_write(agent_careful);
+	agent_wrote_alone = alone && kinds == 1;
 }
 
 /* Slots and agents may have become others since the last tick. */
@@ -286,16 +313,26 @@ agent_exchange(bool stale, bool stops, bool *more)
 		sas_work_agents_read();
 	if (stops)
 		sas_agent_flights_find_lost();
-	sas_agent_outbox_write(sas_work_agents, sas_work_n_agents);
+	agent_write();
 	claimed_us = sas_base_clock_monotonic_us();
 	if (agent_n_lanes > 0)
-		claimed = sas_store_claim_calls(agent_lanes, agent_quantities, agent_n_lanes);
+	{
+		bool		apart = agent_claiming;
+
+		agent_claiming = true;
+		claimed = sas_store_claim_calls(agent_lanes, agent_quantities, agent_n_lanes, apart);
+	}
 	sas_store_commit();
 	sas_template_turn_end();
 	agent_open = agent_careful = false;
 	if (agent_n_lanes > 0)
+	{
+		agent_claiming = false;
 		agent_batch = Min(SAS_CLAIM_BATCH, agent_batch * 2);
-	sas_agent_outbox_written(sas_work_agents, sas_work_n_agents);
+	}
+	sas_agent_outbox_written();
+	sas_agent_stuck_written();
+	sas_agent_health_written();
 	if (stops)
 		sas_agent_flights_stop_lost();
 	*more = agent_use_claims(claimed, claimed_us);
@@ -336,7 +373,7 @@ agent_do_large(void)
 	sas_store_commit();
 	sas_transport_reuse_memory(false);
 	agent_open = agent_careful = false;
-	sas_agent_outbox_written(NULL, 0);
+	sas_agent_outbox_written();
 	if (sas_agent_outbox_has_large() || sas_agent_flights_has_large())
 		return true;
 	sas_transport_release_memory();
@@ -359,9 +396,7 @@ agent_wake_in_ms(int64 retry_us)
 		wake_in_ms = agent_sooner_ms(wake_in_ms, Max(0, (retry_us - sas_base_clock_monotonic_us() + 999) / 1000));
 	if (agent_door_shut || sas_agent_flights_starved())
 		wake_in_ms = agent_sooner_ms(wake_in_ms, SAS_MEMORY_RETRY_MS);
-	if (sas_agent_outbox_waiting())
-		wake_in_ms = agent_sooner_ms(wake_in_ms, SAS_LOCKED_RETRY_MS);
-	return wake_in_ms;
+	return agent_sooner_ms(wake_in_ms, sas_agent_health_wake_in_ms());
 }
 
 static SasTick
@@ -386,8 +421,8 @@ agent_tick(void)
 	stops = sas_agent_flights_stale();
 
 	/* after an abort, replies are written without a claim: a claim that fails must not cost replies */
-	agent_n_lanes = stale || sas_base_stopping || (agent_careful && sas_agent_outbox_due()) ? 0 : agent_ask_limits(&retry_us);
-	if (stale || stops || agent_n_lanes > 0 || sas_agent_outbox_due())
+	agent_n_lanes = stale || sas_base_stopping || (agent_careful && agent_write_due()) ? 0 : agent_ask_limits(&retry_us);
+	if (stale || stops || agent_n_lanes > 0 || agent_write_due())
 	{
 		if (!agent_exchange(stale, stops, &more))
 			return next;
@@ -402,7 +437,7 @@ agent_tick(void)
 	{
 		/* what was claimed in this tick, too */
 		sas_agent_flights_give_back();
-		next.again = sas_agent_flights_more() || sas_agent_outbox_due();
+		next.again = sas_agent_flights_more() || agent_write_due();
 		next.wake_in_ms = sas_agent_flights_wake_in_ms();
 		return next;
 	}
@@ -413,8 +448,15 @@ agent_tick(void)
 	next.again |= sas_stream_tick();
 	next.again |= sas_agent_flights_more();
 	next.wake_in_ms = agent_wake_in_ms(retry_us);
-	next.again |= ((more || agent_cut_short) && sas_agent_in_flight() < agent_slots) || sas_agent_outbox_due();
+	next.again |= ((more || agent_cut_short) && sas_agent_in_flight() < agent_slots) || agent_write_due();
 	return next;
+}
+
+/* A reply that is not written yet is under way, too: the worker does not exit with it because of errors. */
+static int
+agent_under_way(void)
+{
+	return sas_agent_in_flight() + sas_agent_outbox_replies();
 }
 
 static void
@@ -429,7 +471,7 @@ const SasActorMethods sas_agent_methods = {
 	.tick = agent_tick,
 	.pollfd = sas_agent_flights_fd,
 	.stop = agent_stop,
-	.in_flight = sas_agent_in_flight,
+	.in_flight = agent_under_way,
 	.gives_back = true,
 	.memory = sas_agent_flights_memory,
 };

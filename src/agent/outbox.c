@@ -1,21 +1,25 @@
 /* SPDX-License-Identifier: PostgreSQL */
 /*
  * outbox.c: verdicts, attempts and finished leases on their way to the store.
+ *
+ * They are written as a set: attempts, then replies, then finished leases.
+ * After an abort one item is written at a time.  What cannot be written by
+ * itself several times is given up, with an alert, and holds up nothing else.
  */
 #include "postgres.h"
 
 #include "agent/outbox.h"
+#include "agent/stuck.h"
 #include "base/clock.h"
 #include "base/peers.h"
 #include "metrics/metrics.h"
 #include "utils/memutils.h"
-#include "work/agents.h"
 
-/* after this many aborts with a single reply the reply is given up */
+/* after this many aborts of a transaction that writes nothing else, an item is given up */
 #define SAS_OUTBOX_TRIES 3
 /* the same where the server lacks something: for minutes, since the loop pauses longer and longer */
 #define SAS_OUTBOX_TRIES_LACKING 100
-#define SAS_HEALTH_RETRY_US 20000
+/* The most items of one transaction.  After an abort it is one item, then twice as many each time. */
 #define SAS_OUTBOX_BATCH 1000
 /* One transaction writes small replies until they exceed this many bytes. */
 #define SAS_OUTBOX_BYTES (4 * 1024 * 1024)
@@ -26,7 +30,7 @@ typedef struct OutboxEntry
 	SasLeaseEntry *lease;
 	SasTransportShare *memory;	/* of its agent */
 	Size		size;			/* of output and error */
-	int			tries;			/* transactions that failed with it, each time as the oldest */
+	int			tries;			/* transactions that wrote nothing else and failed */
 	bool		sent;			/* in the transaction that is open */
 } OutboxEntry;
 
@@ -37,11 +41,13 @@ static List *outbox_attempts = NIL; /* of SasStoredAttempt */
 static List *outbox_leases = NIL; /* of SasLeaseEntry whose flights are over, with nothing left to write */
 static int	outbox_n_large; /* of the entries */
 static int	outbox_batch = SAS_OUTBOX_BATCH;
-static int	outbox_tries = 0; /* to write attempts without a reply */
-static bool outbox_writing = false; /* replies, in the transaction that is open or was aborted */
+static int	outbox_tries = 0; /* to write the oldest attempt, or the oldest lease, and nothing else */
+
+/* of the transaction that is open or was aborted */
+static bool outbox_writing = false;
+static int	outbox_replies_sent;
 static int	outbox_attempts_sent;
 static int	outbox_leases_sent;
-static int64 outbox_health_not_before_us; /* the row of an agent was locked; 0: none was */
 
 void
 sas_agent_outbox_open(MemoryContext context, SasTransport *transport)
@@ -177,11 +183,16 @@ sas_agent_outbox_batch(void)
 	return outbox_batch;
 }
 
+int
+sas_agent_outbox_replies(void)
+{
+	return list_length(outbox_entries);
+}
+
 bool
 sas_agent_outbox_due(void)
 {
-	return list_length(outbox_entries) > outbox_n_large || outbox_attempts != NIL || outbox_leases != NIL ||
-		(sas_work_health_due && outbox_health_not_before_us <= sas_base_clock_monotonic_us());
+	return list_length(outbox_entries) > outbox_n_large || outbox_attempts != NIL || outbox_leases != NIL;
 }
 
 bool
@@ -190,53 +201,10 @@ sas_agent_outbox_has_large(void)
 	return outbox_n_large > 0;
 }
 
-bool
-sas_agent_outbox_waiting(void)
-{
-	return sas_work_health_due;
-}
-
-static void
-outbox_write_health(SasAgentEntry *agents, int n_agents)
-{
-	static const char *const names[] = {"closed", "open", "half-open"};
-
-	for (int i = 0; i < n_agents; i++)
-	{
-		SasAgentEntry *e = &agents[i];
-
-		if (!e->error_seen && !e->breaker_changed)
-			continue;
-		/* a note that has waited must not overwrite a newer one of another worker: write the state as it is now */
-		if (e->breaker_changed && outbox_health_not_before_us != 0)
-			e->breaker = sas_limits_breaker(e->stored->agent_id);
-		e->health_written = sas_store_write_health(e->stored->agent_id, e->breaker_changed ? names[e->breaker] : NULL,
-												   e->limits.breaker_open_us / 1000.0, e->error_seen ? e->last_error : NULL);
-	}
-}
-
-/* After the commit: agents whose row was written are done; those whose row was locked are tried again soon. */
-static void
-outbox_health_written(SasAgentEntry *agents, int n_agents)
-{
-	sas_work_health_due = false;
-	for (int i = 0; i < n_agents; i++)
-	{
-		SasAgentEntry *e = &agents[i];
-
-		if (e->health_written)
-			e->error_seen = e->breaker_changed = false;
-		e->health_written = false;
-		sas_work_health_due |= e->error_seen || e->breaker_changed;
-	}
-	outbox_health_not_before_us = sas_work_health_due ? sas_base_clock_monotonic_us() + SAS_HEALTH_RETRY_US : 0;
-}
-
-/* What is to be written now, the oldest first: small ones as far as they fit, or a large one. Returns how many. */
+/* The replies to write now, at most so many, the oldest first: small ones as far as they fit, or a large one. Returns how many. */
 static int
-outbox_choose(OutboxEntry **chosen, bool large)
+outbox_choose_replies(OutboxEntry **chosen, bool large, int batch)
 {
-	int			batch = large ? 1 : outbox_batch;
 	Size		bytes = 0;
 	int			n = 0;
 	ListCell   *lc;
@@ -256,70 +224,97 @@ outbox_choose(OutboxEntry **chosen, bool large)
 	return n;
 }
 
-/*
- * The last replies of a lease also report that the lease is over.  The store
- * keeps it while a step still has a valid claim under it: the reply came too
- * late or was given up, and the supervisor finds the step.
- */
+/* Chooses what to write: as many items as one transaction may, or a large reply. */
 static void
-outbox_write_replies(bool large)
+outbox_choose(OutboxEntry **chosen, bool large)
 {
-	SasStoredReply *replies = palloc(sizeof(SasStoredReply) * Max(Min(list_length(outbox_entries), outbox_batch), 1));
-	OutboxEntry **sent = palloc(sizeof(OutboxEntry *) * Max(Min(list_length(outbox_entries), outbox_batch), 1));
-	int64	   *done;
-	int			n_done = 0;
-	SasStoredAttempt *rows = palloc(sizeof(SasStoredAttempt) * Max(list_length(outbox_attempts), 1));
-	int			n = outbox_choose(sent, large);
-	ListCell   *lc;
+	int			left = large ? 0 : outbox_batch;
 
-	for (int i = 0; i < n; i++)
-		replies[i] = sent[i]->reply;
-	outbox_attempts_sent = outbox_leases_sent = 0;
-	foreach(lc, outbox_attempts)
-		rows[outbox_attempts_sent++] = *(SasStoredAttempt *) lfirst(lc);
-	done = palloc(sizeof(int64) * Max(list_length(outbox_leases) + n, 1));
-	foreach(lc, outbox_leases)
-		done[n_done++] = ((SasLeaseEntry *) lfirst(lc))->lease_id;
-	outbox_leases_sent = n_done;
-	for (int i = 0; i < n; i++)
+	outbox_attempts_sent = Min(list_length(outbox_attempts), left);
+	left -= outbox_attempts_sent;
+	outbox_replies_sent = outbox_choose_replies(chosen, large, large ? 1 : left);
+	left -= large ? 0 : outbox_replies_sent;
+	outbox_leases_sent = Min(list_length(outbox_leases), left);
+}
+
+/*
+ * The leases that are over.  The last replies of a lease also report that the
+ * lease is over.  The store keeps it while a step still has a valid claim
+ * under it: the reply came too late or was given up, and the supervisor finds
+ * the step.
+ */
+static int64 *
+outbox_done_leases(OutboxEntry **sent, int *n_done)
+{
+	int64	   *done = palloc(sizeof(int64) * Max(outbox_leases_sent + outbox_replies_sent, 1));
+	int			n = 0;
+
+	for (int i = 0; i < outbox_leases_sent; i++)
+		done[n++] = ((SasLeaseEntry *) list_nth(outbox_leases, i))->lease_id;
+	for (int i = 0; i < outbox_replies_sent; i++)
 		sent[i]->lease->sending++;
-	for (int i = 0; i < n; i++)
+	for (int i = 0; i < outbox_replies_sent; i++)
 	{
 		SasLeaseEntry *lease = sent[i]->lease;
 
 		if (lease->sending < lease->left || lease->dropped)
 			continue;
-		done[n_done++] = lease->lease_id;
+		done[n++] = lease->lease_id;
 		lease->sending = 0;		/* once */
 	}
+	*n_done = n;
+	return done;
+}
+
+static void
+outbox_write(bool large)
+{
+	int			room = Max(Min(list_length(outbox_entries), outbox_batch), 1);
+	OutboxEntry **sent = palloc(sizeof(OutboxEntry *) * room);
+	SasStoredReply *replies = palloc(sizeof(SasStoredReply) * room);
+	SasStoredAttempt *rows = palloc(sizeof(SasStoredAttempt) * Max(list_length(outbox_attempts), 1));
+	int64	   *done;
+	int			n_done;
+
+	outbox_choose(sent, large);
+	for (int i = 0; i < outbox_replies_sent; i++)
+		replies[i] = sent[i]->reply;
+	for (int i = 0; i < outbox_attempts_sent; i++)
+		rows[i] = *(SasStoredAttempt *) list_nth(outbox_attempts, i);
+	done = outbox_done_leases(sent, &n_done);
 
 	outbox_writing = true;
 	sas_store_write_attempts(rows, outbox_attempts_sent);
-	if (n > 0 || n_done > 0)
-		sas_store_write_replies(replies, n, done, n_done, false, palloc(Max(n, 1)));
+	if (outbox_replies_sent > 0 || n_done > 0)
+		sas_store_write_replies(replies, outbox_replies_sent, done, n_done, false, palloc(room));
 	outbox_writing = false;
 }
 
-void
-sas_agent_outbox_write(SasAgentEntry *agents, int n_agents)
+bool
+sas_agent_outbox_write(void)
 {
-	outbox_write_replies(false);
-	outbox_write_health(agents, n_agents);
+	outbox_write(false);
+	return outbox_attempts_sent + outbox_replies_sent + outbox_leases_sent > 0;
 }
 
 void
 sas_agent_outbox_write_large(void)
 {
-	outbox_write_replies(true);
+	outbox_write(true);
+}
+
+static void
+outbox_forget_transaction(void)
+{
+	outbox_writing = false;
+	outbox_replies_sent = outbox_attempts_sent = outbox_leases_sent = 0;
 }
 
 void
-sas_agent_outbox_written(SasAgentEntry *agents, int n_agents)
+sas_agent_outbox_written(void)
 {
 	ListCell   *lc;
 
-	if (agents != NULL)
-		outbox_health_written(agents, n_agents);
 	foreach(lc, outbox_entries)
 	{
 		OutboxEntry *e = lfirst(lc);
@@ -340,48 +335,84 @@ sas_agent_outbox_written(SasAgentEntry *agents, int n_agents)
 	for (int i = 0; i < outbox_leases_sent; i++)
 		pfree(list_nth(outbox_leases, i));
 	outbox_leases = list_delete_first_n(outbox_leases, outbox_leases_sent);
-	outbox_attempts_sent = outbox_leases_sent = 0;
+	if (outbox_attempts_sent + outbox_leases_sent > 0)
+		outbox_tries = 0;
+	outbox_forget_transaction();
 	sas_agent_outbox_note_unwritten();
-	outbox_tries = 0;
 	outbox_batch = Min(SAS_OUTBOX_BATCH, outbox_batch * 2);
+}
+
+/* The transaction that wrote this attempt, or this lease, and nothing else has failed. */
+static void
+outbox_fail_oldest(int tries)
+{
+	if (++outbox_tries < tries)
+		return;
+	outbox_tries = 0;
+	if (outbox_attempts_sent > 0)
+	{
+		SasStoredAttempt *a = linitial(outbox_attempts);
+
+		sas_agent_stuck_note("attempt", a->id.run_id, psprintf("could not store attempt %d of step %d", a->attempt, a->id.step_no),
+							 "It is missing from sas.attempts.");
+		outbox_free(a->error);
+		pfree(a);
+		outbox_attempts = list_delete_first(outbox_attempts);
+	}
+	else
+	{
+		SasLeaseEntry *lease = linitial(outbox_leases);
+
+		sas_agent_stuck_note("lease", 0, psprintf("could not store the end of lease " INT64_FORMAT, lease->lease_id),
+							 "The supervisor ends it.");
+		pfree(lease);
+		outbox_leases = list_delete_first(outbox_leases);
+	}
+}
+
+/* Likewise with this reply. */
+static void
+outbox_fail_reply(OutboxEntry *e, int tries)
+{
+	if (++e->tries < tries)
+	{
+		/* it may be lacking for this one only: others first */
+		if (sas_base_tick_lacked && list_length(outbox_entries) > 1)
+			outbox_entries = lappend(list_delete_ptr(outbox_entries, e), e);
+		return;
+	}
+	sas_agent_stuck_note("reply", e->reply.id.run_id, psprintf("could not store a reply to step %d", e->reply.id.step_no),
+						 "The supervisor takes the step back after its complete-by.");
+	e->lease->dropped = true;
+	outbox_entries = list_delete_ptr(outbox_entries, e);
+	outbox_forget_entry(e);
+	sas_agent_outbox_note_unwritten();
+}
+
+static OutboxEntry *
+outbox_sent_reply(void)
+{
+	ListCell   *lc;
+
+	foreach(lc, outbox_entries)
+		if (((OutboxEntry *) lfirst(lc))->sent)
+			return lfirst(lc);
+	return NULL;
 }
 
 void
 sas_agent_outbox_failed(bool alone)
 {
-	bool		tried = outbox_writing || alone;
 	int			tries = sas_base_tick_lacked ? SAS_OUTBOX_TRIES_LACKING : SAS_OUTBOX_TRIES;
-	ListCell   *lc;
+	int			n = outbox_replies_sent + outbox_attempts_sent + outbox_leases_sent;
 
-	outbox_writing = false;
 	outbox_batch = 1;
-	if (!tried || sas_base_tick_cancelled)
-		return;
-	/* one at a time has been tried by now */
-	foreach(lc, outbox_entries)
+	if (n == 1 && (outbox_writing || alone) && !sas_base_tick_cancelled)
 	{
-		OutboxEntry *e = lfirst(lc);
-
-		if (!e->sent)
-			continue;
-		if (++e->tries < tries)
-		{
-			/* it may be lacking for this one only: others first */
-			if (sas_base_tick_lacked && list_length(outbox_entries) > 1)
-				outbox_entries = lappend(foreach_delete_current(outbox_entries, lc), e);
-			return;
-		}
-		ereport(WARNING,
-				(errmsg("could not store a reply to run %lld", (long long) e->reply.id.run_id),
-				 errdetail("The supervisor takes the step back after its complete-by.")));
-		e->lease->dropped = true;
-		outbox_forget_entry(e);
-		outbox_entries = foreach_delete_current(outbox_entries, lc);
-		sas_agent_outbox_note_unwritten();
-		return;
+		if (outbox_replies_sent > 0)
+			outbox_fail_reply(outbox_sent_reply(), tries);
+		else
+			outbox_fail_oldest(tries);
 	}
-	if (++outbox_tries < tries)
-		return;
-	outbox_tries = 0;
-	outbox_attempts = NIL;
+	outbox_forget_transaction();
 }

@@ -29,25 +29,27 @@ extern void sas_agent_outbox_attempt(const SasFlight *flight, const char *status
 /* How many replies the next transaction writes at most. */
 extern int	sas_agent_outbox_batch(void);
 
-/* Is there something to write now? A large reply? Something that waits for the row of an agent? */
+/* Replies that are not written yet. */
+extern int	sas_agent_outbox_replies(void);
+
+/* Is there something to write now? A large reply? */
 extern bool sas_agent_outbox_due(void);
 extern bool sas_agent_outbox_has_large(void);
-extern bool sas_agent_outbox_waiting(void);
 
 /*
- * In a transaction: writes all but large replies, or one of those. After its commit: forgets what was written;
- * agents: NULL when it was a large one.
+ * In a transaction: writes all but large replies, or one of those. False: there was nothing to write.
+ * After its commit: forgets what was written.
  */
-extern void sas_agent_outbox_write(SasAgentEntry *agents, int n_agents);
+extern bool sas_agent_outbox_write(void);
 extern void sas_agent_outbox_write_large(void);
-extern void sas_agent_outbox_written(SasAgentEntry *agents, int n_agents);
+extern void sas_agent_outbox_written(void);
 
 /* Reports whether this worker has replies that are not written; after what may have been the last one. */
 extern void sas_agent_outbox_note_unwritten(void);
 
 /*
- * After its abort: takes smaller bites. A try counts when replies were being
- * written, or when nothing else was done in that transaction (alone).
+ * After its abort: writes one item at a time. A try counts for an item that
+ * was being written by itself, or that was all of that transaction (alone).
  */
 extern void sas_agent_outbox_failed(bool alone);
 

@@ -34,6 +34,7 @@ typedef struct Step
 } Step;
 
 static uint32 step_wake_count; /* count of wake-ups for functions at the last look */
+static bool step_claiming;		/* the transaction that is open has begun to claim; or the last one that did, failed */
 static bool step_found_none;	/* and it left nothing behind */
 
 /* ---------------------------------------------------------------- claims */
@@ -54,11 +55,13 @@ step_claim(void)
 	List	   *works = NIL;
 	ListCell   *lc;
 	uint32		wake_count = sas_wake_lane_count(0);
+	bool		apart = step_claiming;
 
 	/* read before the look, which then sees the work that was counted */
 	if (step_found_none && wake_count == step_wake_count)
 		sas_work_late_look(SAS_LATE_STEP, 0, sas_wake_lane_count, wake_count, DT_NOEND);
-	claimed = sas_store_claim_functions(batch->context, sas_function_batch_size(), sas_function_batch_is_short());
+	step_claiming = true;
+	claimed = sas_store_claim_functions(batch->context, sas_function_batch_size(), sas_function_batch_is_short(), apart);
 	step_wake_count = wake_count;
 	/* what it leaves since its owner has as many workers as may is left behind */
 	step_found_none = claimed == NIL && !sas_base_peers_waits_for_owner();
@@ -91,6 +94,7 @@ step_claim(void)
 static bool
 step_claimed(int n)
 {
+	step_claiming = false;
 	return n > 0;
 }
 

@@ -48,13 +48,13 @@ steps_read_id(int row, int column, SasStepId *id)
 }
 
 List *
-sas_store_claim_calls(const int *lanes, const int *quantities, int n)
+sas_store_claim_calls(const int *lanes, const int *quantities, int n, bool apart)
 {
 	static SasPlan plan = {"SELECT lease_id, agent_id, run_id, step_no, element, step, undo, attempt, request_id, window_ms, "
-		"trace, idempotency_key, request, policy, problem, workflow_id FROM _sas.claim_calls($1, $2, $3, $4, $5)",
-	5, {INT4ARRAYOID, INT4ARRAYOID, INT8OID, INT8OID, TEXTOID}};
-	Datum		args[5] = {steps_int4_array(lanes, n), steps_int4_array(quantities, n), Int64GetDatum(sas_base_self.boot),
-	Int64GetDatum(sas_base_self.worker_id), CStringGetTextDatum(sas_base_self.name)};
+		"trace, idempotency_key, request, policy, problem, workflow_id FROM _sas.claim_calls($1, $2, $3, $4, $5, $6)",
+	6, {INT4ARRAYOID, INT4ARRAYOID, INT8OID, INT8OID, TEXTOID, BOOLOID}};
+	Datum		args[6] = {steps_int4_array(lanes, n), steps_int4_array(quantities, n), Int64GetDatum(sas_base_self.boot),
+	Int64GetDatum(sas_base_self.worker_id), CStringGetTextDatum(sas_base_self.name), BoolGetDatum(apart)};
 	List	   *calls = NIL;
 
 	sas_store_plan_run(&plan, args, NULL);
@@ -84,13 +84,13 @@ sas_store_claim_calls(const int *lanes, const int *quantities, int n)
 }
 
 List *
-sas_store_claim_functions(MemoryContext context, int quantity, bool urgent)
+sas_store_claim_functions(MemoryContext context, int quantity, bool urgent, bool apart)
 {
 	static SasPlan plan = {"SELECT lease_id, owner, run_id, step_no, element, step, undo, attempt, alone, request_id, window_ms, "
-		"function, input, problem, retry, judges, workflow_id FROM _sas.claim_functions($1, $2, $3, $4, urgent => $5)",
-	5, {INT4OID, INT8OID, INT8OID, TEXTOID, BOOLOID}};
-	Datum		args[5] = {Int32GetDatum(quantity), Int64GetDatum(sas_base_self.boot), Int64GetDatum(sas_base_self.worker_id),
-	CStringGetTextDatum(sas_base_self.name), BoolGetDatum(urgent)};
+		"function, input, problem, retry, judges, workflow_id FROM _sas.claim_functions($1, $2, $3, $4, urgent => $5, apart => $6)",
+	6, {INT4OID, INT8OID, INT8OID, TEXTOID, BOOLOID, BOOLOID}};
+	Datum		args[6] = {Int32GetDatum(quantity), Int64GetDatum(sas_base_self.boot), Int64GetDatum(sas_base_self.worker_id),
+	CStringGetTextDatum(sas_base_self.name), BoolGetDatum(urgent), BoolGetDatum(apart)};
 	List	   *steps = NIL;
 	MemoryContext results = sas_store_results;
 
@@ -315,6 +315,16 @@ sas_store_write_health(int agent_id, const char *breaker, double open_ms, Jsonb 
 
 	sas_store_plan_run(&plan, args, nulls);
 	return SPI_processed > 0;
+}
+
+void
+sas_store_raise_stuck(const char *what, int64 run_id, const char *message)
+{
+	static SasPlan plan = {"SELECT _sas.raise_alert('stuck', $1 || ' stuck', $3, NULL, nullif($2, 0))",
+	3, {TEXTOID, INT8OID, TEXTOID}};
+	Datum		args[3] = {CStringGetTextDatum(what), Int64GetDatum(run_id), CStringGetTextDatum(message)};
+
+	sas_store_plan_run(&plan, args, NULL);
 }
 
 int

@@ -123,7 +123,7 @@ typedef struct SasClaimedCall
 	int			workflow_id;
 } SasClaimedCall;
 
-extern List *sas_store_claim_calls(const int *lanes, const int *quantities, int n);
+extern List *sas_store_claim_calls(const int *lanes, const int *quantities, int n, bool apart);
 
 /* A claimed function step. */
 typedef struct SasClaimedFunction
@@ -148,7 +148,7 @@ typedef struct SasClaimedFunction
 extern int64 sas_store_function_workers(Oid owner);
 
 /* Allocated in that context. urgent: where the first ones have a higher priority than those behind them, these only. */
-extern List *sas_store_claim_functions(MemoryContext context, int quantity, bool urgent);
+extern List *sas_store_claim_functions(MemoryContext context, int quantity, bool urgent, bool apart);
 
 /* Which are valid; nothing is locked. */
 extern bool *sas_store_valid_claims(const SasStepId *ids, int n);
@@ -198,6 +198,9 @@ extern void sas_store_write_attempts(const SasStoredAttempt *attempts, int n);
 
 /* breaker NULL: unchanged; error NULL: none. False: the row is locked, and nothing was written. */
 extern bool sas_store_write_health(int agent_id, const char *breaker, double open_ms, Jsonb *error);
+
+/* Raises an alert "stuck", or counts it once more. what cannot be carried out; run_id 0: of no run. */
+extern void sas_store_raise_stuck(const char *what, int64 run_id, const char *message);
 
 /* Progress of a sweep that sets the timers of deadlines: see _sas.set_timers(). Below 0: not known. */
 typedef struct SasTimerSweep

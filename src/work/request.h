@@ -35,6 +35,8 @@ typedef struct SasAgentEntry
 	bool		breaker_changed;
 	SasBreaker	breaker;
 	bool		health_written; /* by the transaction that is open */
+	int			health_tries;	/* to write them that failed */
+	int64		health_not_before_us;	/* they are not written before; 0: they have not waited */
 } SasAgentEntry;
 
 /* How a flight retries inside its window: agent's policy, overlaid by the step's. */
