@@ -107,8 +107,8 @@ BEGIN
         RETURN 'a run above it cannot continue';
     END IF;
     deepest := (SELECT _sas.limit_of(r.owner::oid, 'depth') FROM _sas.run r WHERE r.run_id = parent_id);
-    IF levels >= deepest THEN
-        RETURN format('child runs are limited to %s levels', deepest);
+    IF levels > deepest THEN
+        RETURN format('child runs below each other are limited to %s', deepest);
     END IF;
     -- priorities of the levels add up, and may exceed what one submit may ask for
     SELECT r.owner, least(greatest(r.priority, -1000), 1000) AS priority, r.labels,

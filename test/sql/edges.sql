@@ -168,7 +168,7 @@ SELECT t.workflow('mirror', '{"a": {"agent": "inventory", "call": {}}}') \g /dev
 SELECT t.workflow('mirror', '{"a": {"workflow": "mirror"}}') \g /dev/null
 SELECT run_id FROM sas.submit('mirror');
 SELECT t.work();
-SELECT count(*) AS runs, count(*) FILTER (WHERE state = 'stopped' AND result = 'error') AS failed, max(error ->> 'detail') FILTER (WHERE run_id = 100) AS why FROM sas.runs;
+SELECT count(*) AS runs, count(*) FILTER (WHERE state = 'stopped' AND result = 'error') AS failed, max(error ->> 'detail') FILTER (WHERE run_id = 101) AS why FROM sas.runs;
 SELECT * FROM t.left_over();
 SELECT t.clean() \g /dev/null
 SELECT run_id FROM sas.submit('mirror');
