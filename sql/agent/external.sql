@@ -79,9 +79,9 @@ BEGIN
     END IF;
     IF NOT _sas.may_work(caller, a.agent_id) THEN
         RAISE EXCEPTION 'permission denied for agent "%"', $2
-            USING ERRCODE = 'insufficient_privilege',
-                HINT = format('An admin can grant it: SELECT sas.grant_usage(%L, ''worker'', %L).',
-                              pg_get_userbyid(caller), $2);
+            USING ERRCODE = 'insufficient_privilege', DETAIL = 'At /agent.',
+            HINT = format('An admin can grant it: SELECT sas.grant_usage(%L, ''worker'', %L).',
+                          pg_get_userbyid(caller), $2);
     END IF;
     IF a.kind <> 'external' THEN
         RAISE EXCEPTION 'agent "%" is not external', $2

@@ -31,7 +31,8 @@ BEGIN
     ELSIF NOT _sas.may_work(caller, found_slot.agent_id) THEN
         RAISE EXCEPTION 'permission denied for agent "%"',
             (SELECT a.name FROM _sas.agent a WHERE a.agent_id = found_slot.agent_id)
-            USING ERRCODE = 'insufficient_privilege';
+            USING ERRCODE = 'insufficient_privilege', DETAIL = 'At /request_id.',
+            HINT = 'Only a role with level worker for the agent can answer for it.';
     ELSE
         PERFORM _sas.wake_on_abort();
         PERFORM _sas.commit_durably();

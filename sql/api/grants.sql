@@ -77,13 +77,13 @@ FROM (VALUES
         sas.metrics(text[]); sas.metrics_text(text)'),
     ('builder', 'user admin', '
         sas.workflow(jsonb, jsonb, jsonb, text, text, text, jsonb, interval, regproc, int, text, jsonb,
-            regproc, jsonb, boolean);
+            regproc, jsonb, boolean, text[]);
         sas.steps(jsonb[]);
         sas.step(text, jsonb, text[], jsonb, text, text[], jsonb, jsonb, interval, jsonb, text, text, text,
             boolean, text, text, text, int, int, jsonb, jsonb, jsonb, regproc, text, int, text, float8);
         sas.call(text, text, text, jsonb, jsonb, jsonb, jsonb, text, interval); sas.task(text, jsonb);
-        sas.function(regproc, jsonb); sas.wait_signal(text, interval); sas.wait_until(text);
-        sas.sleep(interval); sas.child(text, jsonb); sas.include(text, jsonb);
+        sas.function(regproc, jsonb); sas.wait_signal(text, interval, text);
+        sas.wait_until(text); sas.sleep(interval); sas.child(text, jsonb); sas.include(text, jsonb);
         sas.undo(jsonb, text, text[], jsonb, interval, jsonb); sas.fallback(jsonb, text[]);
         sas.poll(jsonb, text, interval, interval, interval, text); sas.repeat(text, int, interval);
         sas.retry_policy(int, interval, interval, text, boolean, text[], interval[]);
@@ -435,6 +435,8 @@ BEGIN
                             AND e.refclassid = 'pg_extension'::regclass AND e.deptype = 'e')
     LOOP
         RAISE EXCEPTION 'another session created %s while extension "sas" was created', g.name
-            USING ERRCODE = 'object_not_in_prerequisite_state', HINT = 'Drop it, and try again.';
+            USING ERRCODE = 'object_not_in_prerequisite_state',
+                DETAIL = 'It is in a schema of the extension, and no member of it.',
+                HINT = 'Drop it, and try again.';
     END LOOP;
 END $$;

@@ -237,7 +237,9 @@ BEGIN
     SELECT array_agg(s.alert_id) INTO seen FROM seen s;
     RETURN QUERY
     SELECT a.run_id, _sas.shown_name(w.name), coalesce(a.alert_id = ANY (seen), false), r.state, r.result,
-           CASE WHEN a.alert_id IS NULL THEN 'there is no such alert' END
+           CASE WHEN a.alert_id IS NULL THEN 'there is no such alert'
+               WHEN coalesce(a.alert_id = ANY (seen), false) THEN NULL
+               ELSE format('%s has acknowledged alert %s before', a.acknowledged_by, a.alert_id) END
     FROM (SELECT u.alert_id, min(u.n) AS n FROM unnest(alert_ids) WITH ORDINALITY AS u (alert_id, n)
           WHERE u.alert_id IS NOT NULL GROUP BY 1) g
     LEFT JOIN _sas.alert a ON a.alert_id = g.alert_id

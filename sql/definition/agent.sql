@@ -265,6 +265,7 @@ DECLARE
     a _sas.agent := _sas.live_agent(name);
     before _sas.agent := a;
     known text[] := '{headers,max_in_flight,rate_limit,request_timeout,retry,breaker,options,enabled}';
+    given text;
     p _sas.problem;
 BEGIN
     IF NOT coalesce(reset, '{}') <@ known THEN
@@ -272,7 +273,16 @@ BEGIN
             USING ERRCODE = 'invalid_parameter_value', DETAIL = 'At /reset.',
                 HINT = 'These can be reset: ' || array_to_string(known, ', ') || '.';
     END IF;
-    IF kind IS NOT NULL AND kind <> a.kind THEN
+    SELECT g.key INTO given
+    FROM jsonb_each(jsonb_build_object('headers', headers, 'max_in_flight', max_in_flight, 'rate_limit',
+                                       rate_limit, 'request_timeout', request_timeout, 'retry', retry,
+                                       'breaker', breaker, 'options', options, 'enabled', enabled)) g
+    WHERE g.key = ANY (reset) AND g.value <> 'null' LIMIT 1;
+    IF FOUND THEN
+        RAISE EXCEPTION '% is both given and reset', given
+            USING ERRCODE = 'invalid_parameter_value', DETAIL = 'At /reset.',
+            HINT = 'Give a value, or reset it to its default.';
+    ELSIF kind IS NOT NULL AND kind <> a.kind THEN
         RAISE EXCEPTION 'the kind of agent "%" cannot be changed', name
             USING ERRCODE = 'invalid_parameter_value', DETAIL = 'At /kind.',
             HINT = 'Create another agent.';

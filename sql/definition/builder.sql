@@ -61,7 +61,8 @@ CREATE FUNCTION sas.workflow(steps jsonb, flow jsonb DEFAULT NULL, output jsonb 
                              deadline interval DEFAULT NULL, finalize regproc DEFAULT NULL,
                              priority int DEFAULT NULL, queue text DEFAULT NULL,
                              concurrency jsonb DEFAULT NULL, plan regproc DEFAULT NULL,
-                             hooks jsonb DEFAULT NULL, auto_rescue boolean DEFAULT NULL) RETURNS jsonb
+                             hooks jsonb DEFAULT NULL, auto_rescue boolean DEFAULT NULL,
+                             mask text[] DEFAULT NULL) RETURNS jsonb
 LANGUAGE sql STABLE PARALLEL SAFE
 BEGIN ATOMIC
     SELECT _sas.object('"steps"', steps, '"flow"', flow, '"output"', output,
@@ -70,7 +71,8 @@ BEGIN ATOMIC
                        '"finalize"', to_jsonb(_sas.function_text(finalize)),
                        '"priority"', to_jsonb(priority), '"queue"', to_jsonb(queue),
                        '"concurrency"', concurrency, '"plan"', to_jsonb(_sas.function_text(plan)),
-                       '"hooks"', hooks, '"auto_rescue"', to_jsonb(auto_rescue));
+                       '"hooks"', hooks, '"auto_rescue"', to_jsonb(auto_rescue),
+                       '"mask"', to_jsonb(mask));
 END;
 COMMENT ON FUNCTION sas.workflow IS
     'A definition for sas.create_workflow: steps from sas.steps, flow from sas.sequence and '
@@ -79,7 +81,7 @@ COMMENT ON FUNCTION sas.workflow IS
 CREATE FUNCTION sas.steps(VARIADIC steps jsonb[] DEFAULT '{}') RETURNS jsonb
 LANGUAGE sql IMMUTABLE PARALLEL SAFE
 BEGIN ATOMIC
-    SELECT _sas.refuse('42710', format('step "%s" appears twice', e.key), NULL,
+    SELECT _sas.refuse('42710', format('step "%s" appears twice', e.key), 'At /steps.',
                        'Give each step its own name.')
     FROM unnest(steps) s CROSS JOIN LATERAL jsonb_object_keys(s) AS e (key)
     GROUP BY e.key HAVING count(*) > 1 LIMIT 1;
@@ -102,6 +104,8 @@ CREATE FUNCTION sas.step(name text, body jsonb, after text[] DEFAULT NULL, undo 
 RETURNS jsonb
 LANGUAGE sql STABLE PARALLEL SAFE
 BEGIN ATOMIC
+    SELECT _sas.refuse('22004', 'the name of a step must not be null', 'At /name.',
+                       'Other steps and sas.steps know the step by it.') WHERE name IS NULL;
     SELECT jsonb_build_object(name, body || _sas.object(
         '"after"', to_jsonb(after), '"undo"', undo,
         '"expect"', coalesce(to_jsonb(expect), to_jsonb(expect_status)), '"output"', output,
@@ -151,11 +155,13 @@ END;
 COMMENT ON FUNCTION sas.function IS
     'A call of a function (jsonb) RETURNS jsonb of this database. The function must exist already.';
 
-CREATE FUNCTION sas.wait_signal(signal text, timeout interval DEFAULT NULL) RETURNS jsonb
+CREATE FUNCTION sas.wait_signal(signal text, timeout interval DEFAULT NULL, on_timeout text DEFAULT NULL)
+RETURNS jsonb
 LANGUAGE sql IMMUTABLE PARALLEL SAFE
 BEGIN ATOMIC
     SELECT _sas.object('"wait"', _sas.object('"signal"', to_jsonb(signal),
-                                             '"timeout"', to_jsonb(_sas.span_text(timeout))));
+                                             '"timeout"', to_jsonb(_sas.span_text(timeout)),
+                                             '"on_timeout"', to_jsonb(on_timeout)));
 END;
 COMMENT ON FUNCTION sas.wait_signal IS 'Waits for a signal; the output is its payload.';
 

@@ -227,7 +227,8 @@ BEGIN
         EXIT WHEN plan.function IS NULL;
         IF child THEN
             RAISE EXCEPTION 'workflow "%" has a plan function now', f.name
-                USING ERRCODE = 'object_not_in_prerequisite_state', HINT = 'Resume the run.';
+                USING ERRCODE = 'object_not_in_prerequisite_state',
+                    DETAIL = 'It had none when the child run was claimed.', HINT = 'Resume the run.';
         END IF;
         made := made || jsonb_build_object(plan.prefix, _sas.call_as(caller, caller, plan.function,
                                                                      plan.function_input));

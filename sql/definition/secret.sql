@@ -97,7 +97,8 @@ BEGIN
     IF FOUND THEN
         RAISE EXCEPTION 'secret "%" is in use', name
             USING ERRCODE = 'dependent_objects_still_exist',
-            DETAIL = format('Agent "%s" refers to it.', used);
+            DETAIL = format('Agent "%s" refers to it.', used),
+            HINT = 'Change the agent first, or set the secret to another value.';
     END IF;
     DELETE FROM _sas.secret s WHERE s.name = $2;
     IF NOT FOUND THEN

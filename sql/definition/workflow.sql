@@ -20,7 +20,7 @@ BEGIN
     END IF;
     IF NOT _sas.may_change(caller, f.owner) THEN
         RAISE EXCEPTION 'must be owner of workflow "%"', workflow_name
-            USING ERRCODE = 'insufficient_privilege',
+            USING ERRCODE = 'insufficient_privilege', DETAIL = _sas.at(place),
             HINT = 'Its owner, or a role with level admin, can do this; a superuser''s, superusers alone.';
     END IF;
     RETURN f;
@@ -115,7 +115,7 @@ BEGIN
     IF EXISTS (SELECT FROM _sas.run r JOIN _sas.workflow_version v USING (version_id)
                WHERE v.workflow_id = f.workflow_id AND r.state <> 'stopped' AND r.hook_of IS NULL) THEN
         RAISE EXCEPTION 'workflow "%" has open runs', $2
-            USING ERRCODE = 'dependent_objects_still_exist',
+            USING ERRCODE = 'dependent_objects_still_exist', DETAIL = 'At /name.',
             HINT = 'Let them end, or cancel them with sas.cancel, first.';
     END IF;
     PERFORM _sas.refuse_referred(f);

@@ -353,7 +353,7 @@ BEGIN
              OR _sas.has_level(caller, 'admin'));
     IF NOT FOUND THEN
         RAISE EXCEPTION 'workflow "%" does not exist, or is not yours', workflow_name
-            USING ERRCODE = 'undefined_object', DETAIL = 'At /workflow.',
+            USING ERRCODE = 'undefined_object', DETAIL = 'At /name.',
             HINT = 'See sas.workflows for existing workflows.';
     END IF;
     RETURN f.workflow_id;

@@ -242,7 +242,11 @@ LANGUAGE plpgsql AS $$
 DECLARE
     why text;
 BEGIN
-    IF payload IS NULL THEN
+    IF $3 IS NULL THEN
+        RAISE EXCEPTION 'the name of a signal must not be null'
+            USING ERRCODE = 'null_value_not_allowed', DETAIL = 'At /name.',
+            HINT = 'Name the signal that a step waits for; see sas.steps.';
+    ELSIF payload IS NULL THEN
         RAISE EXCEPTION 'the payload of a signal must not be null'
             USING ERRCODE = 'null_value_not_allowed', DETAIL = 'At /payload.',
             HINT = 'Pass jsonb such as {"approved": true}.';
@@ -255,6 +259,7 @@ BEGIN
     IF why IS NOT NULL THEN
         RAISE EXCEPTION 'signal "%" cannot be delivered: %', $3, why
             USING ERRCODE = 'object_not_in_prerequisite_state',
+            DETAIL = _sas.at(CASE WHEN for_step IS NULL THEN '/name' ELSE '/token' END),
             HINT = 'See sas.steps for what the run waits for.';
     END IF;
     PERFORM _sas.check_signals(r);
@@ -263,7 +268,8 @@ BEGIN
     ON CONFLICT (run_id, step_no, element) WHERE step_no IS NOT NULL DO NOTHING;
     IF NOT FOUND THEN
         RAISE EXCEPTION 'the token has already been used'
-            USING ERRCODE = 'object_not_in_prerequisite_state', HINT = 'A token can be used once.';
+            USING ERRCODE = 'object_not_in_prerequisite_state', DETAIL = 'At /token.',
+            HINT = 'A token can be used once.';
     END IF;
     INSERT INTO _sas.message (actor, due_at, run_id, kind) VALUES ('s', sas.now(), r.run_id, 'signal');
     PERFORM _sas.wake('{}', true, false, '{}');
@@ -368,7 +374,8 @@ BEGIN
     SELECT * INTO r FROM _sas.run x WHERE x.run_id = ids[1];
     IF cardinality(ids) > 1 AND r.owner <> caller THEN
         RAISE EXCEPTION 'key "%" of workflow "%" is ambiguous: it matches % runs', $3, $2, cardinality(ids)
-            USING ERRCODE = 'cardinality_violation', HINT = 'Name the run by its id.';
+            USING ERRCODE = 'cardinality_violation', DETAIL = 'At /key.',
+            HINT = 'Name the run by its id, with sas.signal.';
     END IF;
     PERFORM _sas.signal_run(caller, r, $4, $5);
 END $$;

@@ -296,7 +296,11 @@ BEGIN ATOMIC
                   'is paused by %s since %s: %s; sas.resume(%s) continues it, sas.cancel(%s) ends it',
                   coalesce(run.paused_by, 'nobody'), _sas.instant(run.paused_at, n.now),
                   coalesce(run.paused_for, 'no reason is stored'), run.run_id, run.run_id)
-              WHEN 'compensating' THEN format('failed (%s) and is being undone: %s of %s undone',
+              WHEN 'compensating' THEN format('%s (%s) and is being undone: %s of %s undone',
+                                              CASE WHEN run.error ->> 'type' IN ('urn:sas:cancelled',
+                                                                                 'urn:sas:replaced',
+                                                                                 'urn:sas:compensated')
+                                                   THEN 'was stopped' ELSE 'failed' END,
                                               _sas.title(run.error), $4,
                                               _sas.quantity($4 + $5, 'step is', 'steps are'))
               ELSE format('%s: %s of %s ended',

@@ -54,8 +54,8 @@ BEGIN
     SELECT s.* INTO said FROM _sas.set_version_runs_as(caller, ARRAY[$2], $3) s;
     IF NOT said.changed AND said.state <> 'stopped' AND _sas.is_claimed($2) THEN
         RAISE EXCEPTION '%', said.refused
-            USING ERRCODE = 'object_not_in_prerequisite_state',
-                HINT = 'See sas.steps for what holds it.';
+            USING ERRCODE = 'object_not_in_prerequisite_state', DETAIL = 'At /run_id.',
+            HINT = 'See sas.steps for what holds it.';
     END IF;
     RETURN QUERY SELECT said.run_id, said.step, said.changed, said.state, said.result, said.refused
     WHERE said.run_id IS NOT NULL;

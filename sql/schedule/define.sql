@@ -40,6 +40,7 @@ DECLARE
 BEGIN
     IF NOT EXISTS (SELECT FROM pg_roles r WHERE r.oid = $1) THEN
         RAISE EXCEPTION 'the owner of the schedule does not exist' USING ERRCODE = 'undefined_object',
+            DETAIL = format('Its runs were submitted as role %s.', $1),
             HINT = 'Remove it with sas.unschedule, and create it again.';
     END IF;
     PERFORM _sas.submittable($1, $2);

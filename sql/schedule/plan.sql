@@ -163,7 +163,8 @@ BEGIN
     IF p.tries > _sas.plan_tries() THEN
         RAISE EXCEPTION 'the run could not be planned in % tries', _sas.plan_tries()
             USING ERRCODE = 'object_not_in_prerequisite_state',
-                HINT = 'Its function ends its worker, or its transaction is rolled back. See the log.';
+                DETAIL = 'Its function ends its worker, or its transaction is rolled back.',
+                HINT = 'See the log of the server.';
     END IF;
     PERFORM _sas.check_schedulable(s.owner, s.workflow, s.workflow_owner);
     i := (_sas.apply_overlap(ARRAY[p.instant], NULL))[1];

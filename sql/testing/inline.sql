@@ -313,7 +313,9 @@ BEGIN
                                            f.attempt + f.tries));
     IF made.problem IS NOT NULL THEN
         RAISE EXCEPTION 'the stub for agent "%" cannot answer: %: %', agent_name, made.problem ->> 'path',
-            made.problem ->> 'what' USING ERRCODE = 'invalid_parameter_value';
+            made.problem ->> 'what'
+            USING ERRCODE = 'invalid_parameter_value', DETAIL = 'At /response.',
+            HINT = 'Mend the answer: SELECT sas.stub(...) again; the last stub that matches answers.';
     END IF;
     RETURN made.result;
 END $$;
@@ -404,8 +406,8 @@ BEGIN
     -- no other session knows such a run
     IF r.state <> 'stopped' AND NOT _sas.submitted_here(r.run_id) THEN
         RAISE EXCEPTION 'run % was not submitted in this transaction', $2
-            USING ERRCODE = 'object_not_in_prerequisite_state',
-                HINT = 'The workers run it. Call sas.wait to wait for it.';
+            USING ERRCODE = 'object_not_in_prerequisite_state', DETAIL = 'At /run_id.',
+            HINT = 'The workers run it. Call sas.wait to wait for it.';
     END IF;
     PERFORM _sas.write_timers(ARRAY[r.run_id]);
     PERFORM _sas.freeze_clock(sas.now());
@@ -429,8 +431,9 @@ BEGIN
     IF NOT made.created THEN
         RAISE EXCEPTION 'run % already exists: it has this key, or is the only open run of workflow "%"',
             made.run_id, $2
-            USING ERRCODE = 'unique_violation',
-                HINT = 'If it was submitted in this transaction, pass its id to sas.continue_inline.';
+            USING ERRCODE = 'unique_violation', DETAIL = _sas.at(CASE WHEN $4 IS NULL THEN '/workflow'
+                                                                  ELSE '/key' END),
+            HINT = 'If it was submitted in this transaction, pass its id to sas.continue_inline.';
     END IF;
     RETURN QUERY SELECT * FROM _sas.continue_inline_as(caller, made.run_id, $7);
 END $$;

@@ -130,6 +130,7 @@ BEGIN
     IF a.kind = 'external' AND (method IS NOT NULL OR path IS NOT NULL) THEN
         RAISE EXCEPTION 'tasks of agent "%" have no method and no path', agent
             USING ERRCODE = 'invalid_parameter_value',
+            DETAIL = _sas.at(CASE WHEN method IS NOT NULL THEN '/method' ELSE '/path' END),
             HINT = 'Select them by step, element, attempt and undo.';
     END IF;
     PERFORM _sas.begin_testing();
@@ -162,6 +163,8 @@ BEGIN
         RAISE EXCEPTION
             'a stubbed signal needs a payload, an interval that is not negative, and at least one time'
             USING ERRCODE = 'invalid_parameter_value',
+            DETAIL = _sas.at(CASE WHEN payload IS NULL THEN '/payload' WHEN coalesce(after < '0', true)
+                             THEN '/after' ELSE '/times' END),
             HINT = 'Such as sas.stub_signal(''decision'', ''{"approved": true}'', after => ''2 h'').';
     END IF;
     PERFORM _sas.begin_testing();

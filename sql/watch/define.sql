@@ -277,7 +277,7 @@ BEGIN
     END IF;
     IF NOT _sas.may_change(caller, d.owner) THEN
         RAISE EXCEPTION 'must be owner of watcher "%"', watcher_name
-            USING ERRCODE = 'insufficient_privilege',
+            USING ERRCODE = 'insufficient_privilege', DETAIL = 'At /name.',
             HINT = 'Its owner, or a role with level admin, can do this; a superuser''s, superusers alone.';
     END IF;
     RETURN d;

@@ -46,9 +46,9 @@ BEGIN
         AND NOT _sas.may_work(caller, a.agent_id) LIMIT 1;
     IF FOUND THEN
         RAISE EXCEPTION 'permission denied for agent "%"', wrong
-            USING ERRCODE = 'insufficient_privilege',
-                HINT = format('An admin can grant it: SELECT sas.grant_usage(%L, ''worker'', %L).',
-                              pg_get_userbyid(caller), wrong);
+            USING ERRCODE = 'insufficient_privilege', DETAIL = 'At /agents.',
+            HINT = format('An admin can grant it: SELECT sas.grant_usage(%L, ''worker'', %L).',
+                          pg_get_userbyid(caller), wrong);
     END IF;
     RETURN lanes;
 END $$;

@@ -19,7 +19,7 @@ DECLARE
 BEGIN
     IF NOT _sas.may_watch(caller, d) THEN
         RAISE EXCEPTION 'permission denied for watcher "%"', d.name
-            USING ERRCODE = 'insufficient_privilege',
+            USING ERRCODE = 'insufficient_privilege', DETAIL = 'At /watcher.',
             HINT = 'You can use your own watchers and those of superusers and admins.';
     END IF;
     IF coalesce($3, '') = '' OR octet_length($3) > 1000 THEN
@@ -137,10 +137,10 @@ LANGUAGE plpgsql AS $$
 BEGIN
     IF NOT pg_has_role(caller, w.owner, 'MEMBER') AND NOT _sas.has_level(caller, 'admin') THEN
         RAISE EXCEPTION 'key "%" of watcher "%" is used by another role', w.key, d.name
-            USING ERRCODE = 'insufficient_privilege', HINT = 'Use another key.';
+            USING ERRCODE = 'insufficient_privilege', DETAIL = 'At /key.', HINT = 'Use another key.';
     ELSIF NOT coalesce(adopt, false) THEN
         RAISE EXCEPTION 'key "%" of watcher "%" is already used', w.key, d.name
-            USING ERRCODE = 'unique_violation', DETAIL = format('The task is %s.', w.state),
+            USING ERRCODE = 'unique_violation', DETAIL = format('At /key: the task is %s.', w.state),
                 HINT = 'Pass adopt => true to use the existing task.';
     ELSIF w.input IS DISTINCT FROM $4 THEN
         RAISE EXCEPTION 'key "%" of watcher "%" is used with another input', w.key, d.name
@@ -148,7 +148,8 @@ BEGIN
                 HINT = 'Stop it with sas.unwatch first, or use another key.';
     ELSIF w.state = 'on_deleting' THEN
         RAISE EXCEPTION 'key "%" of watcher "%" is being stopped', w.key, d.name
-            USING ERRCODE = 'object_not_in_prerequisite_state', HINT = 'Try again when it has been deleted.';
+            USING ERRCODE = 'object_not_in_prerequisite_state', DETAIL = 'At /key.',
+                HINT = 'Try again when it has been deleted.';
     END IF;
 END $$;
 

@@ -68,6 +68,7 @@ wait_span_us(const Interval *timeout)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 				 errmsg("the timeout must not be negative"),
+				 errdetail("At /timeout."),
 				 errhint("An interval of zero checks once and returns.")));
 	return (int64) Min(us, SAS_WAIT_MAX_US);
 }
@@ -190,7 +191,9 @@ sas_api_wait(PG_FUNCTION_ARGS)
 	if (PG_ARGISNULL(0) || PG_ARGISNULL(1))
 		ereport(ERROR,
 				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
-				 errmsg("%s must not be null", PG_ARGISNULL(0) ? "run_id" : "timeout")));
+				 errmsg("%s must not be null", PG_ARGISNULL(0) ? "run_id" : "timeout"),
+				 errdetail("At /%s.", PG_ARGISNULL(0) ? "run_id" : "timeout"),
+				 errhint("Name a run, as sas.submit returns it; leave the timeout out for a minute.")));
 	run_id = PG_GETARG_INT64(0);
 	span_us = wait_span_us(PG_GETARG_INTERVAL_P(1));
 	wait_check_transaction();

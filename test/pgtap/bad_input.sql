@@ -501,6 +501,7 @@ FROM unnest(ARRAY[gen_random_uuid(), NULL]) r;
 SELECT pg_temp.refused('SELECT sas.create_agent(''x'', ''http://127.0.0.1'', kind => ''smtp'')', '22023', '/kind', 'an unknown kind of agent');
 SELECT pg_temp.refused('SELECT sas.alter_agent(''nobody'')', '42704', '/name', 'an agent that is not there cannot be altered');
 SELECT pg_temp.refused('SELECT sas.alter_agent(''payments'', reset => ''{colour}'')', '22023', '/reset', 'what an agent does not have cannot be reset');
+SELECT pg_temp.refused('SELECT sas.alter_agent(''payments'', max_in_flight => 7, reset => ''{retry,max_in_flight}'')', '22023', '/reset', 'what is given a value cannot be reset as well');
 SELECT pg_temp.refused('SELECT sas.drop_agent(''nobody'')', '42704', '/name', 'an agent that is not there cannot be dropped');
 SELECT pg_temp.refused('SELECT sas.reset_agent(''nobody'')', '42704', '/name', 'an agent that is not there cannot be reset');
 SELECT pg_temp.refused('SELECT sas.drop_secret(''nope'')', '42704', '/name', 'a secret that is not there cannot be dropped');
@@ -531,8 +532,7 @@ SELECT pg_temp.refused('SELECT sas.signal(4711, ''go'')', '42704', '/run_id', 'a
 SELECT pg_temp.refused('SELECT sas.signal_key(''good'', ''no such key'', ''go'')', '42704', '/key', 'a signal to a key that no run has');
 SELECT pg_temp.refused('SELECT * FROM sas.submit(''good'', after_run => 4711)', '42704', '/after_run', 'an earlier run that does not exist');
 SELECT pg_temp.refused(format('SELECT * FROM sas.submit(''good'', after_result => %L)', r), '22023', '/after_result', format('after_result %s', coalesce(r, 'null'))) FROM unnest('{"{}","{done}","{NULL}"}'::text[]) r;
-SELECT throws_ok('SELECT sas.pause_workflow(''nope'')', '42704', NULL, 'a workflow that is not there cannot be paused');
-SELECT throws_ok('SELECT sas.resume_workflow(''nope'')', '42704', NULL, 'a workflow that is not there cannot be resumed');
+SELECT pg_temp.refused(format('SELECT sas.%s_workflow(''nope'')', v), '42704', '/name', format('a workflow that is not there: %s', v)) FROM unnest('{pause,resume}'::text[]) v;
 SELECT pg_temp.refused('SELECT sas.create_queue(''Not Plain'', 1)', '42602', '/name', 'a queue whose name is not plain');
 SELECT pg_temp.refused(format('SELECT sas.create_queue(''q'', %s)', n), '22023', '/max_running', format('a queue of %s', n)) FROM unnest('{0,-1,1000001,NULL}'::text[]) n WHERE n IS NOT NULL;
 SELECT pg_temp.refused(format('SELECT sas.create_queue(''q'', 1, %L, %s)', k, n), code, path, format('a queue with key %s, per_key %s', k, n)) FROM (VALUES (NULL, '1', '22023', '/per_key'), ('x', '0', '22023', '/per_key'), ('{{run.foo}}', 'NULL', '42P10', '/key'), ('{{steps.a.output}}', 'NULL', '42P10', '/key'), ('{{input..}}', 'NULL', '42601', '/key')) AS v (k, n, code, path);
@@ -556,6 +556,32 @@ SELECT pg_temp.refused('SELECT sas.grant_usage(''sas_definer'', ''user'', ''pack
 
 SELECT is(pg_temp.stored(), (SELECT said FROM before), 'of all this nothing is stored');
 SELECT is((SELECT max_in_flight FROM sas.agents WHERE name = 'payments'), 100, 'and nothing altered');
+
+-- verbs of runs that are there ------------------------------------------------------------------
+
+SELECT sas.create_workflow('waits', '{"steps": {"w": {"wait": {"signal": "go"}}}}') \g /dev/null
+SELECT run_id FROM sas.submit('waits', key => 'one') \gset
+SELECT pg_temp.refused(format('SELECT * FROM sas.wait(%s, %s)', r, t), '22004', path, claim) FROM (VALUES ('NULL', '''1 s''', '/run_id', 'to wait for no run'), ('1', 'NULL', '/timeout', 'to wait for no time')) AS v (r, t, path, claim);
+SELECT pg_temp.refused('SELECT * FROM sas.wait(1, ''-1 s'')', '22023', '/timeout', 'to wait for less than no time');
+SELECT pg_temp.refused(format('SELECT sas.signal(%s, NULL)', :run_id), '22004', '/name', 'a signal without a name');
+SELECT pg_temp.refused(format('SELECT sas.signal(%s, ''go'', NULL)', :run_id), '22004', '/payload', 'a signal without a payload');
+SELECT pg_temp.refused(format('SELECT sas.signal(%s, ''stop'')', :run_id), '55000', '/name', 'a signal for which no step waits');
+SELECT pg_temp.refused('SELECT sas.signal_key(''waits'', ''one'', ''stop'')', '55000', '/name', 'the same by the key of the run');
+SELECT pg_temp.refused('SELECT sas.drop_workflow(''waits'')', '2BP01', '/name', 'to drop a workflow that has open runs');
+SELECT pg_temp.refused('SELECT sas.step(NULL, ''{}'')', '22004', '/name', 'a step without a name');
+SELECT pg_temp.refused('SELECT sas.steps(sas.step(''a'', ''{}''), sas.step(''a'', ''{}''))', '42710', '/steps', 'two steps of one name');
+
+-- what is not one's own --------------------------------------------------------------------------
+
+SELECT sas.create_watcher('listens', '{"agent": "packer", "external": {}, "items": {"function": "shop.book"}}') \g /dev/null
+SELECT sas.grant_usage('sas_definer', 'worker'), sas.create_agent('others', kind => 'external') \g /dev/null
+SELECT sas.revoke_usage('sas_definer', 'worker'), sas.grant_usage('sas_definer', 'worker', 'others') \g /dev/null
+SET ROLE sas_definer;
+SELECT pg_temp.refused('SELECT * FROM sas.claim(''packer'', ''me'')', '42501', '/agent', 'to claim of an agent that one may not work for');
+SELECT pg_temp.refused('SELECT sas.register_node(''me'', 1, ''{packer}'')', '42501', '/agents', 'to be a node for one');
+SELECT pg_temp.refused('SELECT sas.drop_workflow(''waits'')', '42501', '/name', 'to drop the workflow of another role');
+SELECT pg_temp.refused('SELECT sas.create_watcher(''listens'', ''{"function": "shop.book", "every": "1 s"}'')', '42501', '/name', 'to replace the watcher of another role');
+RESET ROLE;
 
 -- and what is good is taken --------------------------------------------------------------------
 

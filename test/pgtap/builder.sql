@@ -145,4 +145,7 @@ SELECT is(ARRAY(SELECT b.f::text FROM builder b JOIN pg_proc p ON p.oid = b.f
 SELECT is(ARRAY(SELECT b.f::text FROM builder b JOIN pg_proc p ON p.oid = b.f WHERE p.provolatile = 'v'), '{}',
           'and none is volatile');
 
+SELECT is(sas.workflow(sas.steps(), mask => '{input.card,output.receipt}') -> 'mask', '["input.card", "output.receipt"]', 'a mask');
+SELECT is(sas.wait_signal('go', '1 h', on_timeout => 'go_on'), '{"wait": {"signal": "go", "timeout": "1 hour", "on_timeout": "go_on"}}', 'a wait that goes on when its time is over');
+
 SELECT * FROM finish();
