@@ -3,16 +3,17 @@
  * budget.c
  *		Stops an evaluation that takes too long or allocates too much.
  *
- * The executor of SQL/JSON paths knows no limit, but it checks for interrupts.  While a budget is
+ * The executor of SQL/JSON paths has no limit, but it checks for interrupts.  While a budget is
  * armed, a timer that counts processor time ticks every few milliseconds; the handler compares the
- * time of the thread and the size of the context, and cancels the evaluation as a user would cancel
- * a statement.  SIGINT is blocked meanwhile: a cancel inside is ours, and that of a user is
- * delivered when the evaluation has ended.  A statement_timeout arrives as a SIGINT, too.  What a
- * path finds is made into an array without a check: that costs a small multiple of what it read.
+ * time of the thread and the size of the context, and cancels the evaluation as a user would
+ * cancel a statement.  SIGINT is blocked meanwhile: a cancel inside is ours, and that of a user is
+ * delivered when the evaluation has ended.  A statement_timeout arrives as a SIGINT, too.  The
+ * executor builds the array of the found values without a check: that costs a small multiple of
+ * what it read.
  *
  *		run -> evaluate -> [arm -> ... -> cancel] -> disarm -> NULL or a reason
  *
- * Evaluations do not nest: they call nothing of a user.
+ * Evaluations do not nest: they call no function of a user.
  */
 #include "postgres.h"
 
@@ -33,14 +34,14 @@
 static MemoryContext budget_context = NULL;
 static MemoryContext budget_caller;
 static bool budget_has_handler = false;
-static sigset_t budget_signals; /* as they were before */
+static sigset_t budget_signals; /* the mask before */
 static volatile sig_atomic_t budget_armed = false;
 static int64 budget_began_us;
 static Size budget_copied;
 static bool budget_in_turn = false;
 static int64 budget_turn_us;
 static Size budget_turn_bytes;
-static const char *volatile budget_spent; /* NULL: nothing; else the cancel that is pending is ours */
+static const char *volatile budget_spent; /* NULL: nothing; else the pending cancel is ours */
 
 static int64
 budget_thread_us(void)
@@ -123,7 +124,7 @@ budget_disarm(void)
 	sigprocmask(SIG_SETMASK, &budget_signals, NULL);
 }
 
-/* The user has asked for a cancel, too: it is the one that counts, and it is taken as delivered. */
+/* The user has also asked for a cancel: that one counts, and is delivered here. */
 static bool
 budget_user_cancels(void)
 {

@@ -8,35 +8,34 @@
 
 #include "utils/palloc.h"
 
-/* Processor time of the thread, so that a busy machine fails nobody. */
+/* Processor time of the thread, so that a busy machine fails no evaluation. */
 #define SAS_BUDGET_MS 100
-/* All that is allocated on the way; the result is bounded by what references put in. */
+/* Limits all temporary memory; the result is limited by the bytes that references insert. */
 #define SAS_BUDGET_BYTES (16 * 1024 * 1024)
 
 #define SAS_BUDGET_TOO_SLOW "takes more than 100 ms to evaluate"
 #define SAS_BUDGET_TOO_MUCH "needs more than 16 MB to evaluate"
 
 /*
- * Runs evaluate(arg) in a memory context of its own.  NULL, or which budget was spent; then
+ * Runs evaluate(arg) in its own memory context.  Returns NULL, or which budget was spent; then
  * evaluate did not return.  The context lives until sas_template_budget_release().
  */
 extern const char *sas_template_budget_run(void (*evaluate) (void *), void *arg);
 extern void sas_template_budget_release(void);
 
 /*
- * Inside evaluate: from here on the budget counts.  Cheap evaluations never call it.  Copied: bytes
- * that will be allocated for a copy of what is there already; they do not count.
+ * Inside evaluate: from here on the budget counts.  Cheap evaluations never call it.  Copied:
+ * bytes for a copy of existing data; they do not count.
  */
 extern void sas_template_budget_arm(Size copied);
 
-/* Inside evaluate: where the result goes. */
+/* Inside evaluate: the memory context of the result. */
 extern MemoryContext sas_template_budget_caller(void);
 
 /*
- * A worker evaluates many steps in one transaction.  Between begin and end,
- * all evaluations together may take half a second and give 64 MB; then an
- * ERROR ends the transaction, and the worker tries again with fewer steps.
- * For a single step there is no begin.
+ * A worker evaluates many steps in one transaction.  Between begin and end, all evaluations
+ * together may take half a second and return 64 MB; beyond that an ERROR ends the transaction, and
+ * the worker tries again with fewer steps.  For a single step there is no begin.
  */
 extern void sas_template_turn_begin(void);
 extern void sas_template_turn_end(void);

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: PostgreSQL */
 /*
  * find.c
- *		Finds what paths point to.
+ *		Finds the values that paths point to.
  *
- * Most paths are members and plain subscripts: those are walked here, without the executor of
- * PostgreSQL.  Where its lax mode would do more than follow a member (unwrap an array, wrap a
- * scalar), the executor does it, within a budget.  The variant with time zone is called: the other
- * one raises, even when silent, where a comparison of dates needs one.
+ * Most paths consist of members and plain subscripts: this file follows them without the executor
+ * of PostgreSQL. If lax mode requires more (unwrap an array, wrap a scalar), the executor does it,
+ * within a budget.  It is called in its variant with time zone: the other one raises an error,
+ * even when silent, if a comparison of dates needs a time zone.
  */
 #include "postgres.h"
 
@@ -48,7 +48,7 @@ sas_template_kind(const JsonbValue *value)
 	}
 }
 
-/* Why the walk ended at this step; value is what the steps before it found. */
+/* Why the walk ended at this step; value is the result of the earlier steps. */
 static char *
 find_explain(const SasPath *path, int stop, const JsonbValue *value)
 {
@@ -131,7 +131,7 @@ find_no_variables(void)
 	return empty;
 }
 
-/* Does the root have a number that is too long to be multiplied? */
+/* Does the root contain a number that is too long to be multiplied? */
 static bool
 find_has_long_number(Jsonb *root)
 {
@@ -183,9 +183,9 @@ find_gather(List *found)
 }
 
 /*
- * All values found, as an array, when the path may find one several times ([0, 0]).  A few bytes of
- * path could then make an array of many times the root, and the function that makes arrays of what
- * a path finds has no check for interrupts: values are fetched one by one here.
+ * All values found, as an array, when the path may find one several times ([0, 0]).  A few bytes
+ * of path could then make an array many times as large as the root.  PostgreSQL's function that
+ * returns an array does not check for interrupts, so this one fetches the values one by one.
  */
 static Jsonb *
 find_fetch(const SasPath *path, Datum *args)
@@ -221,7 +221,7 @@ find_fetch(const SasPath *path, Datum *args)
 	return find_gather(found);
 }
 
-/* All values found, as an array; NULL with *hint set when that cannot be told. */
+/* All values found, as an array; NULL with *hint set if they cannot be determined. */
 static Jsonb *
 find_query(const SasPath *path, Jsonb *root, char **hint)
 {

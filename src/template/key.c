@@ -4,7 +4,7 @@
  *		The Idempotency-Key of a step.
  *
  * The first half of SHA-256 over "trace/step/element", or "trace/step/element/undo", written as a
- * UUID: the same in every attempt of every worker, and of no use for guessing another one.
+ * UUID: every attempt of every worker gets the same key, and no key helps to guess another one.
  */
 #include "postgres.h"
 

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: PostgreSQL */
 /*
  * object.c
- *		An object put together of values that are copied as they are.
+ *		Builds an object from values that are copied unchanged.
  *
- * What jsonb offers takes every value apart and puts it together again, which costs ten times the
- * memory of a large one.  Here a container is copied in one piece.
+ * The functions of jsonb decompose and rebuild every value, which costs ten times the memory of a
+ * large one.  This file copies a container in one piece.
  */
 #include "postgres.h"
 
@@ -31,7 +31,7 @@ object_align(StringInfo out)
 		appendStringInfoCharMacro(out, '\0');
 }
 
-/* Appends the data of a value; its type. */
+/* Appends the data of a value; returns its type. */
 static uint32
 object_append(StringInfo out, const JsonbValue *value)
 {
@@ -114,7 +114,7 @@ sas_template_with_member(Jsonb *object, char *name, int len, Jsonb *member)
 	{
 		if (token == WJB_KEY)
 			pairs[n].key = value;
-		/* one of that name is replaced */
+		/* replaces a member of that name */
 		else if (token == WJB_VALUE &&
 				 (pairs[n].key.val.string.len != len || memcmp(pairs[n].key.val.string.val, name, len) != 0))
 			pairs[n++].value = value;

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: PostgreSQL */
 /*
  * path.c
- *		Compiles paths and keeps them.
+ *		Compiles paths and caches them.
  *
- * A path is compiled once per backend.  The cache holds a bounded number of bounded texts and is
- * emptied when full; it depends on nothing in the database, so it needs no invalidation.
+ * A path is compiled once per backend.  The cache has a limited number of entries of limited size
+ * and is emptied when full; it depends on nothing in the database, so it needs no invalidation.
  *
- * What PostgreSQL accepts and sas refuses: .** and like_regex, whose cost has no bound that an
- * interrupt could cut, and products of long numbers, which are not interrupted either.
+ * PostgreSQL accepts, but sas refuses: .** and like_regex, whose cost has no limit that an
+ * interrupt could enforce, and products of long numbers, which cannot be interrupted either.
  */
 #include "postgres.h"
 
@@ -78,7 +78,7 @@ path_empty_cache(void)
 							 HASH_ELEM | HASH_BLOBS | HASH_CONTEXT);
 }
 
-/* Does a predicate begin with something that needs no "$." before it? */
+/* Does a predicate begin with something that needs no "$." in front? */
 static bool
 path_needs_no_root(const char *text)
 {
@@ -98,7 +98,7 @@ path_needs_no_root(const char *text)
 	return false;
 }
 
-/* What is well-formed, and yet not accepted. */
+/* Refuses paths that are well-formed but not supported. */
 static bool
 path_refused(const SasPathVisit *seen, SasPathProblem *problem)
 {
@@ -153,7 +153,7 @@ path_parse(char *text, SasPathProblem *problem)
 	return path_refused(&seen, problem) ? NULL : jsonpath;
 }
 
-/* Parse in a context of its own, so that only the jsonpath is left behind, if that. */
+/* Parse in a separate context, so that at most the jsonpath stays allocated. */
 static JsonPath *
 path_compile(const char *text, int len, SasPathKind kind, SasPathProblem *problem)
 {
@@ -219,7 +219,7 @@ sas_template_path(const char *text, int len, SasPathKind kind, SasPathProblem *p
 	if (hash_get_num_entries(path_cache) >= CACHE_ENTRIES)
 		path_empty_cache();
 
-	/* What can fail for want of memory comes before the entry exists. */
+	/* Everything that can run out of memory happens before the entry exists. */
 	MemoryContextSwitchTo(path_cache_context);
 	fresh.hash = hash;
 	fresh.text = pnstrdup(text, len);

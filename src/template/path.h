@@ -16,7 +16,7 @@
 typedef enum SasPathKind
 {
 	SAS_PATH_REFERENCE,			/* "$." is left out */
-	SAS_PATH_PREDICATE			/* "$." is left out only where the text begins with a member name */
+	SAS_PATH_PREDICATE			/* "$." is left out only if the text begins with a member name */
 } SasPathKind;
 
 typedef struct SasPathStep
@@ -33,37 +33,40 @@ typedef struct SasPath
 	bool		many;			/* it gives an array */
 	bool		repeats;		/* it may give a value several times */
 	bool		multiplies;		/* it has *, / or %, whose cost grows with the square of the digits */
-	int			nsteps;			/* members and subscripts it begins with */
+	int			nsteps;			/* its leading members and subscripts */
 	SasPathStep *steps;
 } SasPath;
 
-/* Longer paths are refused: each is compiled, and kept, in every process that evaluates it. */
+/* Longer paths are refused: every process that evaluates a path compiles and caches it. */
 #define SAS_PATH_MAX_LENGTH 8192
 
-/* The cost of a product grows with the digits of both: few of them, and no long number. */
+/*
+ * The cost of a product grows with the digits of both factors: few products are allowed, and no
+ * long number.
+ */
 #define SAS_PATH_MAX_PRODUCTS 16
 
 /* Why a path is not accepted. */
 typedef struct SasPathProblem
 {
 	const char *reason;			/* malformed, or refused */
-	const char *hint;			/* refused: the way round it; else NULL */
+	const char *hint;			/* refused: what to write instead; else NULL */
 } SasPathProblem;
 
 /*
- * The compiled form of a path, from the cache if it is there; valid until the next call.  NULL:
+ * The compiled form of a path, from the cache if possible; valid until the next call.  NULL:
  * *problem is filled.
  */
 extern const SasPath *sas_template_path(const char *text, int len, SasPathKind kind, SasPathProblem *problem);
 
 /*
- * Look up a reference, within a budget (budget.h).  False: problem->what and problem->hint are set.  When there
- * is nothing and it is optional, *value is null.
+ * Look up a reference, within a budget (budget.h).  False: problem->what and problem->hint are
+ * set.  If it finds nothing and the reference is optional, *value is null.
  */
 extern bool sas_template_find(const SasPath *path, Jsonb *root, bool optional,
 							  JsonbValue *value, SasTemplateProblem *problem);
 
-/* 1 true, 0 false, -1 neither; *reason is set where it is known why */
+/* 1 true, 0 false, -1 neither; *reason is set if the reason is known */
 extern int	sas_template_match(const SasPath *path, Jsonb *root, const char **reason);
 
 /* "a string", "an object" ... */
@@ -75,7 +78,7 @@ extern const char *sas_template_kind(const JsonbValue *value);
  */
 extern char *sas_template_caught(MemoryContext caller);
 
-/* scan.c: what a jsonpath looks at */
+/* scan.c: what a jsonpath reads */
 typedef struct SasPathRoot
 {
 	char	   *names[4];		/* plain member names after "$", NULL from the first that is not plain */
@@ -93,7 +96,7 @@ typedef struct SasPathVisit
 
 extern void sas_template_path_visit(JsonPath *jsonpath, SasPathVisit *seen);
 
-/* Has the number so many digits that a product of such numbers would take long? */
+/* Does the number have so many digits that a product of such numbers would take long? */
 extern bool sas_template_number_is_long(Numeric number);
 
 /* Fill all but jsonpath, from it. */

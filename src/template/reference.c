@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: PostgreSQL */
 /*
  * reference.c
- *		What a template or a predicate looks at, and whether it is well-formed: asked at define time.
+ *		Lists what a template or a predicate refers to, and checks whether it is
+ *		well-formed, at define time.
  *
- * The order of steps follows from this list, so a "$" inside a filter or a subscript counts too:
+ * The order of steps follows from this list, so a "$" inside a filter or a subscript counts, too:
  *
  *		"{{input.lines[$.steps.pick.output.n]}}"
  *
@@ -98,7 +99,7 @@ sas_template_references(Jsonb *template)
 	return list;
 }
 
-/* A predicate as if it were a reference between braces. */
+/* Treats a predicate like a reference between braces. */
 static void
 reference_predicate_token(text *predicate, SasToken *token)
 {

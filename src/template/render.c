@@ -3,11 +3,11 @@
  * render.c
  *		Puts values from a root into a template.
  *
- * The template is copied value by value; only its strings are looked into.  A string that is one
- * reference is replaced by the value found, any other by text.  What was put in is copied, not
- * looked into, so data that holds "{{" stays data.  Size and depth of the result are bounded here,
- * because jsonb itself would raise.  All that is made on the way lives in the context of the budget
- * (budget.h); only the result is made in the caller's.
+ * The template is copied value by value; only its strings are scanned.  A string that is one
+ * reference is replaced by the value found, any other by text.  Inserted values are copied, not
+ * scanned, so data that contains "{{" stays data.  Size and depth of the result are limited here,
+ * because jsonb itself would raise an error.  Temporary data live in the context of the budget
+ * (budget.h), only the result in that of the caller.
  */
 #include "postgres.h"
 
@@ -24,23 +24,23 @@
 #include "template/url.h"
 #include "template/walk.h"
 
-/* Below this a rendering is too small to be timed. */
+/* A rendering of fewer bytes is too small to be timed. */
 #define RENDER_SMALL (64 * 1024)
 
 typedef struct Render
 {
 	bool		(*method) (struct Render *);
 	Jsonb	   *template;
-	text	   *path;			/* of a URL, in place of a template */
+	text	   *path;			/* the path of a URL, instead of a template */
 	Jsonb	   *root;
 	Size		put_in;			/* bytes that came from references so far */
 	SasToken	token;			/* the last reference that was looked up */
-	StringInfoData text;		/* where strings are put together */
+	StringInfoData text;		/* buffer for strings */
 	JsonbParseState *state;
-	JsonbValue *tree;			/* the whole, after the last token */
+	JsonbValue *tree;			/* the complete string, after the last token */
 	SasTemplateProblem *problem;
 	bool		good;
-	Datum		result;			/* of a good one */
+	Datum		result;			/* if the rendering succeeds */
 } Render;
 
 static bool
@@ -135,7 +135,7 @@ render_append_text(StringInfo out, const JsonbValue *value)
 	}
 }
 
-/* Replace a string by what it stands for. */
+/* Replaces a string by its value. */
 static bool
 render_expand(Render *render, JsonbValue *value)
 {
@@ -168,7 +168,10 @@ render_expand(Render *render, JsonbValue *value)
 		}
 		if (!render_look_up(render, &token, &found))
 			return false;
-		/* The size of a container is checked before its JSON is written, and again after: escapes add to it. */
+		/*
+		 * The size of a container is checked before its JSON is written, and again afterwards,
+		 * because escapes make it longer.
+		 */
 		if (render->put_in + render_value_size(&found) > SAS_TEMPLATE_MAX_RESULT)
 			return render_account(render, render_value_size(&found));
 		render_append_text(out, &found);
@@ -212,7 +215,7 @@ render_put(Render *render, JsonbIteratorToken token, JsonbValue *value, int dept
 	return true;
 }
 
-/* The result is made where the caller wants it: it is not part of what is spent. */
+/* The result is allocated in the context of the caller: it does not count against the budget. */
 static void
 render_finish(Render *render, JsonbValue *value)
 {
@@ -223,7 +226,7 @@ render_finish(Render *render, JsonbValue *value)
 	MemoryContextSwitchTo(old);
 }
 
-/* A template that is one string: what it becomes is copied whole, at any depth. */
+/* A template that is one string: its value is copied as a whole, at any depth. */
 static bool
 render_scalar(Render *render)
 {
@@ -239,7 +242,7 @@ render_scalar(Render *render)
 	return true;
 }
 
-/* The next token of the template, filled in, goes to the result. */
+/* Fills in the next token of the template and appends it to the result. */
 static bool
 render_take(Render *render, SasWalk *walk, JsonbIteratorToken token, JsonbValue *value)
 {
@@ -370,7 +373,7 @@ render_path(Render *render)
 	return true;
 }
 
-/* Puts the path of a request where its other members are. */
+/* Adds the path of a request to its other members. */
 static bool
 render_put_path(Render *render, text *template)
 {
@@ -403,7 +406,7 @@ render_request(Render *render)
 	{
 		if (token == WJB_KEY && walk.depth == 1 && value.val.string.len == 4 && memcmp(value.val.string.val, "path", 4) == 0)
 		{
-			/* last of all: what is wrong with the rest is reported first */
+			/* at the end: problems of the rest are reported first */
 			if (sas_template_walk_next(&walk, &value) != WJB_VALUE || value.type != jbvString)
 				elog(ERROR, "the path of a request is not a string");
 			path = cstring_to_text_with_len(value.val.string.val, value.val.string.len);
@@ -426,7 +429,7 @@ render_evaluate(void *arg)
 	render->good = render->method(render);
 }
 
-/* Within a budget.  What is told of a problem is copied out of its context. */
+/* Runs within a budget. The texts of a problem are copied out of its context. */
 static bool
 render_run(Render *render)
 {

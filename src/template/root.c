@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: PostgreSQL */
 /*
  * root.c
- *		The root object that the paths of a step or of a run start from.
+ *		The root object of the paths of a step or of a run.
  *
- * Made for each step that is claimed, so in one go.  Of a large input only the members that the
+ * It is built for each claimed step, so in one pass.  Only those members of a large input that the
  * templates use are copied.
  */
 #include "postgres.h"

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: PostgreSQL */
 /*
  * scan.c
- *		Reads the tree of a compiled jsonpath: which members of the root it looks at, whether it gives
- *		one value or many, and the plain steps it begins with.
+ *		Reads the tree of a compiled jsonpath: which members of the root it reads, whether
+ *		it returns one value or many, and the plain steps it begins with.
  *
  *		input.lines[*] ? (@.sku == $.steps.pick.output.sku)
  *
@@ -19,7 +19,7 @@
 
 #include "template/path.h"
 
-/* Numbers with more digits before or behind the point are not multiplied or divided. */
+/* Numbers with more digits before or after the point are not multiplied or divided. */
 #define SCAN_MAX_DIGITS 300
 
 static SasPathRoot *
@@ -172,7 +172,7 @@ sas_template_number_is_long(Numeric number)
 		DatumGetInt32(DirectFunctionCall1(numeric_scale, value)) > SCAN_MAX_DIGITS;
 }
 
-/* Is this [7] or [last]?  Anything else is left to the executor of PostgreSQL. */
+/* Is this [7] or [last]? The executor of PostgreSQL handles all others. */
 static bool
 scan_plain_subscript(JsonPathItem *item, int *index)
 {

@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: PostgreSQL */
 /*
  * template.h
- *		Templates: any jsonb value whose strings may hold {{ path }} references.
+ *		Templates: any jsonb value whose strings may contain {{ path }} references.
  *
- * A path is an SQL/JSON path with the leading "$." left out, over one root object.  What a string
- * becomes:
+ * A path is an SQL/JSON path without the leading "$.", over one root object.  Results of a string:
  *
  *		"{{input.n}}"			the value itself, with its type
  *		"no {{input.n}}"		text: strings raw, numbers and booleans as text, null as nothing, the
@@ -13,11 +12,12 @@
  *		"{{input.list[*]}}"		an array: [*], .*, [a to b], a filter, keyvalue() give many
  *		"\{{"					the two braces themselves
  *
- * What comes from the root is never looked at again, and object keys are never expanded.
+ * Values from the root are never expanded again, nor are object keys.
  *
- * Nothing here raises because of a template or of data: a problem is returned instead, so that one
- * bad row does not spoil a set of good ones.  That it takes too long, or needs too much memory, is a
- * problem, too (budget.h).  Results live in the current memory context; one may be its argument.
+ * These functions raise no error because of a template or of data: they return a problem instead,
+ * so that one bad row does not spoil a set of good ones.  Too much time or memory is a problem,
+ * too (budget.h).  Results live in the current memory context; a result may be the argument
+ * itself.
  */
 #ifndef SAS_TEMPLATE_TEMPLATE_H
 #define SAS_TEMPLATE_TEMPLATE_H
@@ -27,7 +27,7 @@
 #include "utils/timestamp.h"
 #include "utils/uuid.h"
 
-/* What may be in SasTemplateProblem.what */
+/* Values of SasTemplateProblem.what */
 #define SAS_TEMPLATE_NOTHING_FOUND "nothing found"
 #define SAS_TEMPLATE_SEVERAL_FOUND "more than one value found"
 #define SAS_TEMPLATE_MALFORMED "malformed reference"
@@ -40,7 +40,7 @@
 #define SAS_TEMPLATE_TOO_LARGE "result is too large"
 #define SAS_TEMPLATE_TOO_DEEP "result is nested too deeply"
 
-/* Bounds of a result.  Far below them jsonb, StringInfo and the stack still hold. */
+/* Limits of a result, far below those of jsonb, StringInfo and the stack. */
 #define SAS_TEMPLATE_MAX_RESULT (16 * 1024 * 1024)
 #define SAS_TEMPLATE_MAX_DEPTH 1000
 
@@ -62,7 +62,7 @@ typedef struct SasTemplateReference
 	char	   *pointer;
 	char	   *path;			/* without braces and question mark */
 	bool		optional;
-	char	   *root;			/* first member name, NULL where it is not a plain one */
+	char	   *root;			/* first member name, NULL if it is not a plain one */
 	char	   *member;			/* second member name, likewise */
 	char	   *third;			/* third member name, likewise */
 	char	   *fourth;			/* fourth member name, likewise */
@@ -89,11 +89,11 @@ extern bool sas_template_render_path(text *template, Jsonb *root, text **result,
 extern bool sas_template_render_request(Jsonb *request, Jsonb *root, Jsonb **result,
 										SasTemplateProblem *problem);
 
-/* What the paths of a step, or of a run, start from. */
+/* The root of the paths of a step or of a run. */
 typedef struct SasTemplateRoot
 {
 	Jsonb	   *input;			/* NULL: null */
-	int			reads;			/* the number of members of it to use, when it is an object; -1: the whole */
+	int			reads;			/* number of its members to use, if it is an object; -1: all */
 	text	  **members;
 	text	   *key;
 	int64		run_id;
@@ -116,7 +116,7 @@ extern Jsonb *sas_template_root(const SasTemplateRoot *of);
 extern Jsonb *sas_template_object(JsonbPair *pairs, int n);
 extern void sas_template_object_value(JsonbValue *value, Jsonb *jsonb);
 
-/* The object with one member more, or another one of that name. */
+/* The object with this member added or replaced. */
 extern Jsonb *sas_template_with_member(Jsonb *object, char *name, int len, Jsonb *member);
 
 /* The Idempotency-Key of a step, or of its undo; trace: that of its run. */
@@ -132,7 +132,10 @@ extern List *sas_template_references(Jsonb *template);
  */
 extern int	sas_template_predicate(text *predicate, Jsonb *root, const char **reason);
 
-/* NULL when the predicate is accepted; *hint: the way round, of one that is well-formed and refused. */
+/*
+ * NULL if the predicate is accepted; *hint: what to write instead, if it is well-formed but
+ * refused.
+ */
 extern char *sas_template_predicate_problem(text *predicate, const char **hint);
 
 /* List of SasTemplateReference with pointer "". */

@@ -3,9 +3,9 @@
  * token.c
  *		Cuts a template string into text and references.
  *
- * Tokens are slices of the string, so nothing is allocated here.  A reference ends at the first "}}"
- * outside double quotes and outside braces of its own: {{steps."a}}b"}} and {{input.**{2}}} are one
- * reference each.  Looking at single bytes is right in every server encoding.
+ * Tokens are slices of the string, so nothing is allocated here.  A reference ends at the first
+ * "}}" outside double quotes and outside its own braces: {{steps."a}}b"}} and {{input.**{2}}} are
+ * one reference each.  It is correct to compare single bytes in every server encoding.
  *
  *		"id-{{ input.id? }} \{{"  ->  text "id-", reference "input.id" (optional), text " ", text "{{"
  *
@@ -83,7 +83,7 @@ sas_template_next_token(SasTokenScan *scan, SasToken *token)
 	return token->kind;
 }
 
-/* Where the reference that begins at "from" ends: its "}}", or NULL. */
+/* The "}}" of the reference that begins at "from", or NULL. */
 static const char *
 token_closing_braces(const char *from, const char *end)
 {
@@ -111,7 +111,7 @@ token_closing_braces(const char *from, const char *end)
 	return NULL;
 }
 
-/* Does it end in a question mark that no backslash makes part of a name? */
+/* Does it end in a question mark that is not escaped by a backslash? */
 static bool
 token_ends_in_question(const char *start, const char *end)
 {

@@ -11,7 +11,7 @@ typedef enum SasTokenKind
 	SAS_TOKEN_END,
 	SAS_TOKEN_TEXT,				/* to be copied as it stands */
 	SAS_TOKEN_REFERENCE,		/* the path between the braces, trimmed, "?" taken off */
-	SAS_TOKEN_MALFORMED			/* what stands between the braces, or the rest of the string */
+	SAS_TOKEN_MALFORMED			/* the text between the braces, or the rest of the string */
 } SasTokenKind;
 
 typedef struct SasToken

@@ -3,8 +3,8 @@
  * url.c
  *		Percent-encoding and dot segments (RFC 3986).
  *
- * A value could climb out of its place in a path by dots: a dot segment is refused, not resolved.
- * What a server makes of an encoded slash is its own affair.
+ * A value with dots could leave its place in a path: a dot segment is refused, not resolved. The
+ * service decides about an encoded slash.
  */
 #include "postgres.h"
 
@@ -43,7 +43,7 @@ sas_template_encode(StringInfo out, const char *string, int len)
 	}
 }
 
-/* Is it "." or "..", the dots written plainly or as %2e? */
+/* Is it "." or "..", with plain dots or %2e? */
 static bool
 url_is_dots(const char *segment, int len)
 {

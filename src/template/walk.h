@@ -28,7 +28,7 @@ typedef struct SasWalk
 extern void sas_template_walk(SasWalk *walk, Jsonb *template);
 extern JsonbIteratorToken sas_template_walk_next(SasWalk *walk, JsonbValue *value);
 
-/* JSON pointer (RFC 6901) to what sas_template_walk_next() returned last. */
+/* JSON pointer (RFC 6901) to the last result of sas_template_walk_next(). */
 extern char *sas_template_walk_pointer(const SasWalk *walk);
 
 #endif							/* SAS_TEMPLATE_WALK_H */
