@@ -16,11 +16,11 @@ typedef struct SasFramingBuffer
 	size_t		size;			/* allocated */
 } SasFramingBuffer;
 
-/* Where in a line of an event stream we are. */
+/* The position in a line of an event stream. */
 typedef enum SasSseState
 {
 	SAS_SSE_NAME,				/* also at the beginning of a line */
-	SAS_SSE_COLON,				/* just behind it: one blank is left out */
+	SAS_SSE_COLON,				/* just after it: one blank is skipped */
 	SAS_SSE_VALUE,
 	SAS_SSE_SKIP				/* a comment, or an unknown field */
 } SasSseState;
@@ -41,8 +41,8 @@ struct SasFramer
 	SasFraming	framing;
 	size_t		max_item;
 	int			bom;			/* bytes of a byte order mark seen; -1: past the beginning */
-	bool		taken;			/* data has been given away and is void with the next call */
-	bool		after_cr;		/* a line feed now belongs to the line end before */
+	bool		taken;			/* data was returned and becomes invalid with the next call */
+	bool		after_cr;		/* a line feed here belongs to the previous line end */
 	SasFramingBuffer data;		/* of the event, the line or the message that is not complete */
 
 	SasFramingWebsocket *websocket; /* NULL: it is none */
@@ -52,7 +52,7 @@ struct SasFramer
 	SasSseField field;
 	char		name[6];
 	int			name_len;
-	bool		bad;			/* the value of the field has something that voids it */
+	bool		bad;			/* the value of the field is invalid */
 	SasFramingBuffer event;
 	SasFramingBuffer id;		/* of the field that is being read */
 	char	   *next_id;		/* of the event that is being read; see id_seen */

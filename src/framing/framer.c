@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: PostgreSQL */
 /*
  * framer.c
- *	  What all framings share: memory, the byte order mark, beginning and end.
+ *	  The common part of all framings: memory, the byte order mark, beginning and end.
  */
 #include "framing/buffer.h"
 
@@ -73,7 +73,7 @@ sas_framing_close(SasFramer *f)
 	free(f);
 }
 
-/* What was given away is void. */
+/* Invalidates the frame that was returned. */
 static void
 framer_drop_taken(SasFramer *f)
 {
@@ -99,9 +99,8 @@ framer_feed(SasFramer *f, const char *bytes, size_t len, size_t *used, SasFrame 
 }
 
 /*
- * One byte order mark at the very beginning is left out.  Bytes that only
- * looked like one are fed after all: three bytes without a line end, no
- * item.
+ * One byte order mark at the very beginning is skipped.  Bytes that only looked like one are fed
+ * after all: three bytes without a line end, no item.
  */
 SasFrameResult
 sas_framing_feed(SasFramer *f, const char *bytes, size_t len, size_t *used, SasFrame *frame)
@@ -146,7 +145,7 @@ sas_framing_begun(const SasFramer *f)
 		case SAS_FRAMING_WEBSOCKET:
 			return sas_framing_websocket_begun(f);
 		default:
-			/* the standard has it that such an event is thrown away */
+			/* the standard says that such an event is discarded */
 			return false;
 	}
 }

@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: PostgreSQL */
 /*
  * framer.h
- *	  From the bytes of a stream to its items, however the bytes are cut.
+ *	  Splits the bytes of a stream into items, however the bytes are cut.
  *
- * Feed bytes until they are used up; each call uses some and gives at most
- * one item:
+ * Feed bytes until they are used up; each call uses some and returns at most one item:
  *
  *	  while (len > 0)
  *	  {
@@ -42,7 +41,7 @@ typedef enum SasFrameResult
 	SAS_FRAME_NO_MEMORY
 } SasFrameResult;
 
-/* The longest id of an event: it goes back to the service in a header. */
+/* The longest id of an event: it is sent back to the service in a header. */
 #define SAS_FRAME_MAX_ID 4096
 
 /* Bytes as they came, any of them: not checked for an encoding, no NUL behind them. */
@@ -64,9 +63,9 @@ extern void sas_framing_close(SasFramer *f);
 extern SasFrameResult sas_framing_feed(SasFramer *f, const char *bytes, size_t len, size_t *used, SasFrame *frame);
 
 /*
- * Has a line or a message begun that is not complete?  Where the stream ends
- * so, it was cut off, and what has come of that item is none.  Of events that
- * is not asked: the end of a stream in the middle of one is in good order.
+ * Has a line or a message begun that is not complete?  If the stream ends there, it was cut off,
+ * and the incomplete item is no item.  This does not apply to events: a stream may end in the
+ * middle of one.
  */
 extern bool sas_framing_begun(const SasFramer *f);
 
@@ -88,10 +87,13 @@ extern const char *sas_framing_websocket_problem(const SasFramer *f);
 /* The code and reason (UTF-8) that the service closed with, 0: none; -1: it has not closed. */
 extern int	sas_framing_websocket_close_code(const SasFramer *f, const char **reason);
 
-/* For a new connection: forgets what is incomplete, keeps the last event id. Not of a WebSocket, which is opened anew. */
+/*
+ * For a new connection: discards an incomplete item, keeps the last event id. Not for a WebSocket,
+ * which gets a new framer.
+ */
 extern void sas_framing_restart(SasFramer *f);
 
-/* Gives memory back that only a busy stream needs.  A frame is no longer valid then. */
+/* Frees memory that only a busy stream needs. This invalidates the last frame. */
 extern void sas_framing_rest(SasFramer *f);
 
 /*
@@ -101,13 +103,16 @@ extern void sas_framing_rest(SasFramer *f);
  */
 extern const char *sas_framing_last_id(const SasFramer *f);
 
-/* Has the stream taken its last event id back, without another one since?  Then it is not to be asked for what is behind that. */
+/*
+ * Has the stream cleared its last event id, without a new one since? Then a new connection must not
+ * send the old one.
+ */
 extern bool sas_framing_id_cleared(const SasFramer *f);
 
 /* The pause before a reconnect that the stream asked for, in ms; -1: none. */
 extern long sas_framing_retry_ms(const SasFramer *f);
 
-/* The memory of the framer in bytes, but for its output. */
+/* The memory of the framer in bytes, without its output. */
 extern size_t sas_framing_size(const SasFramer *f);
 
 #endif							/* SAS_FRAMING_FRAMER_H */

@@ -31,7 +31,7 @@ lines_take(SasFrame *frame, const char *bytes, size_t len)
 }
 
 /*
- * A line that is whole in the bytes is given without a copy.
+ * A line that is complete in the bytes is returned without a copy.
  */
 SasFrameResult
 sas_framing_lines_feed(SasFramer *f, const char *bytes, size_t len, size_t *used, SasFrame *frame)

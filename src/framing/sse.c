@@ -83,7 +83,7 @@ sse_add_value(SasFramer *f, const char *bytes, size_t len)
 	}
 }
 
-/* A string of its own of the id that was read; NULL in *copy for an empty one. */
+/* A copy of the id that was read; NULL in *copy if it is empty. */
 static bool
 sse_copy_id(const SasFramer *f, char **copy)
 {
@@ -120,7 +120,7 @@ sse_end_field(SasFramer *f)
 	return SAS_FRAME_MORE;
 }
 
-/* An empty line: what was read is an event, if it has data. */
+/* An empty line: the event is complete, if it has data. */
 static SasFrameResult
 sse_dispatch(SasFramer *f, SasFrame *frame)
 {

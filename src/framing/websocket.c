@@ -4,14 +4,14 @@
  *	  The frames of a WebSocket (RFC 6455, the side of the client): messages
  *	  are items.
  *
- * libwslay reads and writes frames.  It is given one byte at a time between
- * two frames and never more than a frame has: it keeps nothing back, so what
- * was used of the input is exact.  What it does not know is here: the order
- * of fragments, UTF-8, the largest message, close codes, and that a service
- * masks nothing.
+ * libwslay reads and writes frames.  It gets one byte at a time between two
+ * frames and never more than the rest of a frame.  So it buffers nothing, and
+ * the count of used bytes is exact.  This file checks what libwslay does not:
+ * the order of fragments, UTF-8, the largest message, close codes, and that a
+ * service does not mask.
  *
- * Whatever has to be sent (pongs, the answer to a close) is collected, and
- * the owner of the connection sends it.
+ * Output (pongs, the answer to a close) is collected, and the owner of the
+ * connection sends it.
  */
 #include "framing/buffer.h"
 
@@ -23,7 +23,7 @@
 /* one byte of text at a time: RFC 3629, without surrogates and beyond U+10FFFF */
 typedef struct WebsocketText
 {
-	int			left;			/* bytes of the character that has begun */
+	int			left;			/* missing bytes of the character that has begun */
 	unsigned char low;			/* bounds of the next one */
 	unsigned char high;
 } WebsocketText;
@@ -50,9 +50,9 @@ struct SasFramingWebsocket
 
 	SasFramingBuffer out;
 	bool		close_sent;
-	int			close_code;		/* that the service gave; -1: it has closed nothing */
+	int			close_code;		/* of the service; -1: it has not closed */
 	char		reason[124];	/* with it */
-	const char *problem;		/* what the service did wrong, or NULL */
+	const char *problem;		/* the fault of the service, or NULL */
 };
 
 /* ------------------------------------------------------------ for libwslay */
@@ -175,7 +175,7 @@ framing_websocket_fail(SasFramer *f, int code, const char *problem)
 	return sas_framing_websocket_close(f, code) ? SAS_FRAME_BROKEN : SAS_FRAME_NO_MEMORY;
 }
 
-/* The first byte of a character; false: there is none such. */
+/* Checks the first byte of a character; false: it is invalid. */
 static bool
 framing_websocket_begin_character(WebsocketText *t, unsigned char c)
 {
@@ -216,7 +216,7 @@ framing_websocket_is_close_code(int code)
 	return (code >= 1000 && code <= 1003) || (code >= 1007 && code <= 1014) || (code >= 3000 && code <= 4999);
 }
 
-/* What is known of a frame before its payload. */
+/* Checks the header of a frame. */
 static SasFrameResult
 framing_websocket_begin_frame(SasFramer *f, const struct wslay_frame_iocb *frame)
 {
@@ -318,7 +318,7 @@ framing_websocket_end_frame(SasFramer *f, SasFrame *item)
 	return SAS_FRAME_ITEM;
 }
 
-/* Reads on until there is something to tell, or no input. */
+/* Reads until there is a result or no more input. */
 SasFrameResult
 sas_framing_websocket_feed(SasFramer *f, const char *bytes, size_t len, size_t *used, SasFrame *item)
 {

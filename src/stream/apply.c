@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: PostgreSQL */
 /*
- * apply.c: what the store has answered, and what becomes of each watch.
+ * apply.c: applies the answers of the store to each watch.
  *
- * Nothing here fails half way but for want of memory, which ends the worker:
- * see report.c.
+ * Only a lack of memory can stop this half-way; it ends the worker, see
+ * report.c.
  */
 #include "postgres.h"
 
@@ -31,7 +31,7 @@ apply_kind(const SasWatchRequest *r)
 		strcmp(format, "ws") == 0 ? SAS_WATCH_WEBSOCKET : SAS_WATCH_LONG_POLL;
 }
 
-/* What it does next. */
+/* Decides the next action of the watch. */
 static void
 apply_request(SasWatch *w, const SasWatchRequest *r)
 {
@@ -63,7 +63,7 @@ apply_request(SasWatch *w, const SasWatchRequest *r)
 	w->idle_ms = apply_number(r->request, "idle_timeout_ms");
 	w->every_ms = apply_number(r->request, "every_ms");
 	w->timeout_ms = apply_number(r->request, "timeout_ms");
-	/* a poll that has passed something on comes again when its time has come */
+	/* a poll that has delivered an item is repeated at its next time */
 	if (w->kind == SAS_WATCH_POLL && w->begun_us != 0)
 		wait_ms = Max(wait_ms, w->every_ms - (sas_base_clock_monotonic_us() - w->begun_us) / 1000.0);
 	if (wait_ms <= 0 && sas_stream_watch_rest(w))
@@ -93,7 +93,7 @@ apply_claims(List *claimed)
 	}
 }
 
-/* What was asked for; those without an answer are not hosted here any longer. */
+/* Takes the requests that were asked for; watches without an answer are no longer hosted here. */
 static void
 apply_requests(const SasStreamReport *report)
 {
@@ -126,12 +126,15 @@ apply_stop(SasWatch *w)
 	sas_stream_watch_set_line(w, SAS_LINE_DUE);
 }
 
-/* The end of its batch was not taken, and is reported as a failure: the items come again behind the cursor. */
+/*
+ * The end of its batch was not stored, and is reported as a failure: the service sends these items
+ * again after the cursor.
+ */
 static void
 apply_cut(SasWatch *w)
 {
 	sas_stream_watch_close(w);
-	/* or the service would answer that nothing has changed */
+	/* otherwise the service would answer that nothing has changed */
 	sas_stream_hosted_replace(&w->etag, NULL);
 	if (w->release)
 		return;
@@ -139,7 +142,7 @@ apply_cut(SasWatch *w)
 	w->report = true;
 }
 
-/* Each batch was taken, or its watch is not hosted here any longer. */
+/* Each batch was stored, or its watch is no longer hosted here. */
 static void
 apply_verdicts(const SasStreamReport *report)
 {
@@ -215,7 +218,7 @@ apply_pauses(const SasStreamReport *report)
 	}
 }
 
-/* What was released is not hosted here any longer, but for what another transaction holds. */
+/* Released watches are no longer hosted here, except those that another transaction has locked. */
 static void
 apply_releases(const SasStreamReport *report)
 {

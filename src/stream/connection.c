@@ -1,13 +1,11 @@
 /* SPDX-License-Identifier: PostgreSQL */
 /*
- * connection.c: the connections of watches: how they begin, are read, and
- * end.
+ * connection.c: begins, reads and ends the connections of watches.
  *
- * A stream begins like a call, with the agent's request_timeout until its
- * answer begins.  From then on only silence ends it (idle_timeout).  It
- * takes no slot of its agent, but a token of its rate; while the breaker is
- * not closed it asks for the probe like any call.  Polls are calls, with a
- * slot each.
+ * A stream begins like a call, with the agent's request_timeout until its answer begins.  From
+ * then on only silence ends it (idle_timeout).  It takes no slot of its agent, but a token of its
+ * rate; while the breaker is not closed, it may be the probe like any call.  Polls are calls, with
+ * a slot each.
  *
  * When a service fails, the connection of one watch ends.  That is reported
  * to the store, which answers how long to pause.
@@ -27,12 +25,15 @@
 #include "work/secrets.h"
 #include "work/sign.h"
 
-/* The most unread bytes of a stream; libcurl buffers as many again, and so does the kernel. */
+/*
+ * The largest number of unread bytes of a stream; libcurl buffers as many again, and so does the
+ * kernel.
+ */
 #define SAS_WINDOW ((size_t) 16 * 1024)
 
 /*
- * A limit that does not say when it is lifted is tried again after this
- * time, plus a random time: thousands of watches may wait for it.
+ * If a limit has no known end, it is checked again after this time, plus a random time: thousands
+ * of watches may wait for it.
  */
 #define SAS_LIMITED_US 250000
 #define SAS_LIMITED_JITTER_US 1000000
@@ -57,7 +58,7 @@ connection_free_slot(SasWatch *w)
 	if (!w->has_slot)
 		return;
 	w->has_slot = false;
-	/* for a worker that was refused: this one may have no slot for the call */
+	/* so that a refused worker gets its turn: this one may have no slot for the call */
 	if (sas_limits_free(w->agent_id))
 	{
 		sas_wake_count_lane(w->agent_id);
@@ -82,7 +83,7 @@ sas_stream_watch_close(SasWatch *w)
 
 /* -------------------------------------------------------------------- begun */
 
-/* A slot, or a token; false: the timer is set for another try. */
+/* Takes a slot, or a token; false: the timer is set for another try. */
 static bool
 connection_ask_limits(SasWatch *w, SasAgentEntry *agent)
 {
@@ -99,7 +100,10 @@ connection_ask_limits(SasWatch *w, SasAgentEntry *agent)
 	return w->has_slot;
 }
 
-/* False: it waits for the access token of its agent, or that there is none is reported. token NULL: it needs none. */
+/*
+ * False: the watch waits for the access token of its agent, or the lack of one was reported. token
+ * NULL: it needs none.
+ */
 static bool
 connection_ask_token(SasWatch *w, SasAgentEntry *agent, const char **token)
 {
@@ -118,7 +122,7 @@ connection_ask_token(SasWatch *w, SasAgentEntry *agent, const char **token)
 	return state == SAS_TOKEN_NONE || state == SAS_TOKEN_READY;
 }
 
-/* The watch keeps it with the secrets, so that it is masked. */
+/* The watch stores it with the secrets, so that it is masked. */
 static void
 connection_add_token(SasWatch *w, SasCall *call, const char *token)
 {
@@ -182,7 +186,7 @@ sas_stream_watch_connect(SasWatch *w)
 
 	sas_stream_watch_set_line(w, SAS_LINE_NONE);
 	w->deferred = agent == NULL || !agent->stored->enabled;
-	/* without room the news that there is some begin it */
+	/* without room, it begins when there is room */
 	if (w->deferred || w->room <= 0 || !connection_ask_token(w, agent, &token) || !connection_ask_limits(w, agent))
 		return;
 	why = sas_work_request_compose(&sent, agent->stored, w->request, NULL);
@@ -215,7 +219,7 @@ sas_stream_watch_connect(SasWatch *w)
 	}
 	if (!connection_is_stream(w))
 		return;
-	/* a stream does not need its request any longer: it is asked for again before the next connection */
+	/* a stream no longer needs its request: it is requested again before the next connection */
 	pfree(w->request);
 	w->request = NULL;
 	sas_stream_watch_set_timer(w, w->begun_us + (int64) (agent->stored->request_timeout_ms * 1000));
@@ -249,8 +253,8 @@ connection_end(SasWatch *w, SasAgentEntry *agent, const char *why)
 }
 
 /*
- * The answer has begun: checks that it is a stream, and opens it. False: it is
- * not what was asked for.
+ * The answer has begun: checks that it is a stream, and opens it. False: it is not the expected
+ * answer.
  */
 static bool
 connection_open_stream(SasWatch *w, SasAgentEntry *agent, const SasReply *head)
@@ -280,7 +284,7 @@ connection_open_stream(SasWatch *w, SasAgentEntry *agent, const SasReply *head)
 	return true;
 }
 
-/* A WebSocket is asked for a sign of life half-way. */
+/* After half of the time, a WebSocket gets a ping. */
 static void
 connection_set_idle_timer(SasWatch *w)
 {
@@ -290,7 +294,7 @@ connection_set_idle_timer(SasWatch *w)
 	sas_stream_watch_set_timer(w, w->idle_ms > 0 ? received_us + (int64) (w->idle_ms * share) : 0);
 }
 
-/* The service has closed a WebSocket: what has come of a message that is not complete is no item. */
+/* The service has closed a WebSocket: an incomplete message is no item. */
 static bool
 connection_is_closed(SasWatch *w, const SasStoredAgent *masking, const char **why)
 {
@@ -356,14 +360,14 @@ sas_stream_watch_timed_out(SasWatch *w)
 		connection_fail(w, "the service gave no usable answer", "no answer in time");
 	}
 	else if (sas_transport_stream_bytes(w->handle, &bytes) > 0)
-		sas_stream_watch_set_timer(w, sas_base_clock_monotonic_us() + (int64) (w->idle_ms * 1000)); /* we have not read what came */
+		sas_stream_watch_set_timer(w, sas_base_clock_monotonic_us() + (int64) (w->idle_ms * 1000)); /* unread bytes have arrived */
 	else if (sas_base_clock_monotonic_us() - sas_transport_stream_received_us(w->handle) < (int64) (w->idle_ms * 1000))
 	{
 		int64		silent_us = sas_base_clock_monotonic_us() - sas_transport_stream_received_us(w->handle);
 
 		if (w->kind == SAS_WATCH_WEBSOCKET && silent_us >= (int64) (w->idle_ms * 500) && !w->pinged)
 		{
-			/* where it cannot be sent, silence ends the connection all the same */
+			/* if it cannot be sent, silence ends the connection anyway */
 			(void) sas_stream_websocket_ping(w);
 			w->pinged = true;
 		}
@@ -376,8 +380,8 @@ sas_stream_watch_timed_out(SasWatch *w)
 /* --------------------------------------------------------------------- over */
 
 /*
- * Reads the rest of a stream at its end. True: it ended in good order. An
- * incomplete item at the end is dropped.
+ * Reads the rest of a stream at its end. True: it ended cleanly. An incomplete item at the end is
+ * discarded.
  */
 static bool
 connection_finish_stream(SasWatch *w, SasReply *reply, SasAgentEntry *agent, const char **why)

@@ -19,7 +19,7 @@
  * Calls and streams share one loop, and a flood of items must not delay a call
  * by more than some ten milliseconds.
  */
-#define SAS_WATCHES_READ_US 10000	/* time to read before calls are served again */
+#define SAS_WATCHES_READ_US 10000	/* time to read streams before calls are served again */
 #define SAS_WATCHES_BEGIN 100	/* connections to begin before the network is served again */
 
 SasTransport *sas_stream_streams;
@@ -27,7 +27,7 @@ SasTransport *sas_stream_polls;
 
 static SasWatch *host_current;	/* the watch whose network event is being handled */
 
-/* After an error half-way: the watch begins again, from the cursor in the store. */
+/* After an error half-way: the watch restarts at the cursor in the store. */
 static void
 host_repair(void)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: PostgreSQL */
 /*
- * hosted.c: which watches are hosted, in which line, and their timers.
+ * hosted.c: the hosted watches, the lines in which they wait, and their timers.
  */
 #include "postgres.h"
 
@@ -10,7 +10,10 @@
 #include "work/failure.h"
 #include "work/json.h"
 
-/* Rows that other transactions hold are tried again after this, which doubles while they stay locked. */
+/*
+ * Rows that other transactions have locked are tried again after this time, which doubles while
+ * they stay locked.
+ */
 #define HOSTED_LOCKED_MS 20
 #define HOSTED_LOCKED_MAX_MS 1000
 #define SAS_LOOK_US (60 * INT64CONST(1000000))

@@ -15,7 +15,7 @@ typedef struct SasHosted
 	int			capacity;		/* watches that it may host */
 	pairingheap *by_time;
 	dlist_head	ready;			/* to connect */
-	dlist_head	due;			/* with something for the store */
+	dlist_head	due;			/* with a report for the store */
 	dlist_head	locked;			/* the same, but not before locked_until_us */
 	int64		locked_until_us;
 	int			locked_pause_ms;	/* grows while rows stay locked */
@@ -37,10 +37,10 @@ extern void sas_stream_hosted_set_locked(void);
 /* When that pause is over, the watches with locked rows are due again. */
 extern void sas_stream_hosted_end_pause(int64 now_us);
 
-/* Not hosted any longer. */
+/* No longer hosted. */
 extern void sas_stream_hosted_forget(SasWatch *w);
 
-/* Closes its connection, if any, and asks for its request again; what the connection brought stays. */
+/* Closes its connection, if any, and asks for its request again; the received items stay. */
 extern void sas_stream_hosted_ask_again(SasWatch *w);
 extern void sas_stream_hosted_drop_request(SasWatch *w);
 

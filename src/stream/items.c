@@ -27,7 +27,7 @@
 #define SAS_BATCH_ITEMS 1000
 #define SAS_BATCH_BYTES (1024 * 1024)
 
-/* of all streams together; a stream that buffers less than its share is never failed for it */
+/* of all streams together; a stream that buffers less than its share never fails because of it */
 #define SAS_BUFFERED_BYTES ((size_t) 256 * 1024 * 1024)
 #define SAS_BUFFERED_SHARE ((size_t) 64 * 1024)
 
@@ -65,7 +65,7 @@ sas_stream_items_room(const SasWatch *w)
 	return w->n_items < Min(SAS_BATCH_ITEMS, w->room) && w->bytes < SAS_BATCH_BYTES;
 }
 
-/* A batch that no transaction has taken grows further. */
+/* Reopens the batch: it grows until a transaction takes it. */
 static void
 stream_items_reopen(SasWatch *w)
 {
@@ -92,7 +92,7 @@ stream_items_begin_item(SasWatch *w, size_t len)
 	w->bytes += len;
 }
 
-/* An event's id or name, null when there is none or it is no text. */
+/* The id or name of an event; null if there is none or it is no text. */
 static void
 stream_items_push_word(SasWatch *w, const char *key, const char *bytes, size_t len)
 {
@@ -192,7 +192,7 @@ sas_stream_items_cursor(const SasWatch *w)
 
 	if (w->framer == NULL)
 		return w->new_cursor;
-	/* with the cursor as it was, what came since would come again */
+	/* with the old cursor, the service would send the newer items again */
 	if (w->kind == SAS_WATCH_SSE && sas_framing_id_cleared(w->framer))
 		return "";
 	id = w->kind == SAS_WATCH_SSE ? sas_framing_last_id(w->framer) : NULL;

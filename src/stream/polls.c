@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: PostgreSQL */
 /*
- * polls.c: what the answer to a poll means for its watch.
+ * polls.c: evaluates the answer to a poll.
  */
 #include "postgres.h"
 
@@ -11,7 +11,7 @@
 #include "utils/resowner.h"
 #include "utils/timestamp.h"
 
-/* A long poll with an empty answer at once is asked again after this time. */
+/* A long poll that gets an empty answer at once is repeated after this time. */
 #define SAS_EMPTY_US 1000000
 
 /* SHA-256 of the body, in hex. No transaction is open, but the server wants a resource owner for the computation. */
@@ -72,7 +72,7 @@ sas_stream_poll_finish(SasWatch *w, SasReply *reply, const SasStoredAgent *agent
 		sas_stream_watch_again(w, w->begun_us + (int64) (w->every_ms * 1000));
 		return;
 	}
-	/* the store notes that the poll was made, and says when the next one is due */
+	/* the store records the poll, and returns when the next one is due */
 	w->ask = true;
 	sas_stream_watch_set_line(w, SAS_LINE_DUE);
 }

@@ -13,12 +13,11 @@
  *		row another transaction holds: all that is reported again in a moment
  *	 4. reads its news, asks for requests of watches that are to connect, claims
  *
- * Answers are applied after the commit, so an abort takes nothing back.
- * After an abort, batches are written one at a time, then in growing
- * numbers.  A batch that is refused again and again is given up with its
- * connection: the store has the cursor.  An error between the commit and the
- * last of its answers ends the worker, since it would not know which watches
- * it hosts; as after any death, its watches are given to others.
+ * Answers are applied after the commit, so an abort needs no clean-up.  After an abort, batches
+ * are written one at a time, then in growing numbers.  A batch that is refused repeatedly is given
+ * up with its connection: the store has the cursor.  An error between the commit and the last of
+ * its answers ends the worker, because it would not know which watches it hosts; as after any
+ * crash, its watches move to other workers.
  */
 #include "postgres.h"
 
@@ -45,10 +44,10 @@ static uint32 report_version_read; /* of the store's news */
 static uint32 report_nudges_read;	/* likewise, of nudges */
 static bool report_claim_more;	/* the last claim gave all that was asked for */
 static bool report_failed;		/* the last transaction did not commit */
-static bool report_applying;	/* a commit has happened whose answers are not all applied */
+static bool report_applying;	/* the answers of the last commit are not all applied */
 static int	report_at_once = SAS_WATCHES_AT_ONCE;
 
-/* What the due watches have to report, as much as fits. */
+/* Collects the reports of the due watches, as many as fit. */
 static void
 report_gather(SasStreamReport *report)
 {
@@ -98,7 +97,7 @@ report_gather(SasStreamReport *report)
 	}
 }
 
-/* After an abort: a batch that was refused again and again is given up, with its connection. */
+/* After an abort: a batch that was refused repeatedly is given up, with its connection. */
 static void
 report_give_up(void)
 {
@@ -115,7 +114,7 @@ report_give_up(void)
 				 errdetail("The watch reconnects and reads from its cursor.")));
 		sas_stream_items_drop(w);
 		sas_stream_watch_close(w);
-		/* or the service would answer that nothing has changed */
+		/* otherwise the service would answer that nothing has changed */
 		sas_stream_hosted_replace(&w->etag, NULL);
 		if (!w->release)
 			sas_stream_watch_report(w, sas_stream_watch_problem(w, "store", "could not store items", NULL), -1);
@@ -168,7 +167,10 @@ report_is_locked(const SasStreamReport *report, const SasWatchId *id)
 	return false;
 }
 
-/* What comes after a batch waits with it: a connection would begin before its items otherwise. */
+/*
+ * Later reports of a watch wait for its batch: otherwise a connection would begin before its items
+ * are stored.
+ */
 static void
 report_drop_locked(SasStreamReport *report)
 {
@@ -211,7 +213,7 @@ report_write(SasStreamReport *report, bool read_news)
 		report->claimed = sas_store_claim_watches(report_node_id, report->quantity);
 }
 
-/* What did not fit into a batch can be read now. */
+/* Items that did not fit into a batch can be read now. */
 static void
 report_read_again(const SasWatchId *id)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: PostgreSQL */
 /*
- * report.h: what one transaction reports on watches, and the answers.
+ * report.h: the reports of one transaction on watches, and the answers.
  */
 #ifndef SAS_STREAM_REPORT_H
 #define SAS_STREAM_REPORT_H

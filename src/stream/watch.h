@@ -39,7 +39,7 @@ typedef enum SasWatchLine
 {
 	SAS_LINE_NONE,
 	SAS_LINE_READY,				/* to connect */
-	SAS_LINE_DUE,				/* has something for the store */
+	SAS_LINE_DUE,				/* has a report for the store */
 	SAS_LINE_LOCKED				/* the same, but in a moment: another transaction holds its row */
 } SasWatchLine;
 
@@ -77,7 +77,7 @@ typedef struct SasWatch
 	SasFramer  *framer;
 	int			room;			/* items that may be appended before the window closes */
 
-	/* what is not in the store yet */
+	/* items that are not stored yet */
 	MemoryContext batch;		/* NULL: nothing */
 	JsonbParseState *items;
 	Jsonb	   *built;			/* the same, once it has been sent */
@@ -86,10 +86,10 @@ typedef struct SasWatch
 	char	   *new_digest;		/* in batch */
 	char	   *new_cursor;		/* in batch; the cursor of a connection that is over */
 	int			tries;			/* transactions that aborted with it */
-	bool		locked;			/* the store took nothing: another transaction holds its row */
+	bool		locked;			/* the store took nothing: another transaction has locked its row */
 
 	/* what is to be reported */
-	bool		report;			/* the connection is over; error NULL: in good order */
+	bool		report;			/* the connection has ended; error NULL: cleanly */
 	Jsonb	   *error;
 	double		at_least_ms;
 	bool		ask;			/* for the next request */
@@ -118,7 +118,7 @@ extern void sas_stream_watch_report(SasWatch *w, Jsonb *error, double at_least_m
  */
 extern bool sas_stream_watch_rest(SasWatch *w);
 
-/* The watch has nothing for the store: it connects again at that time. */
+/* The watch has no report for the store: it connects again at that time. */
 extern void sas_stream_watch_again(SasWatch *w, int64 at_us);
 
 /* A problem object about the watch. */
@@ -139,7 +139,7 @@ extern void sas_stream_watch_timed_out(SasWatch *w);
 
 /* polls.c */
 
-/* A poll was answered: is it news? */
+/* A poll was answered: has the body changed? */
 extern void sas_stream_poll_finish(SasWatch *w, SasReply *reply, const SasStoredAgent *agent);
 
 /* A long poll was answered, or not in time, which means that there is nothing. */
@@ -162,10 +162,10 @@ extern bool sas_stream_websocket_flush(SasWatch *w);
 /* Has the service closed it? *problem: and why that is a failure, or NULL. */
 extern bool sas_stream_websocket_closed(SasWatch *w, const SasStoredAgent *masking, const char **problem);
 
-/* Asks the service for a sign of life. */
+/* Sends a ping. */
 extern bool sas_stream_websocket_ping(SasWatch *w);
 
-/* Says that we leave. */
+/* Sends a close frame. */
 extern void sas_stream_websocket_leave(SasWatch *w);
 
 /* items.c */
@@ -177,7 +177,10 @@ extern void sas_stream_items_close(SasWatch *w);
 /* May another item be taken into the batch? */
 extern bool sas_stream_items_room(const SasWatch *w);
 
-/* Bytes of a stream; all: whatever the batch may take. Returns how many were used; *why: the stream has failed. */
+/*
+ * Reads bytes of a stream; all: even if the batch is full. Returns how many were used; *why: the
+ * stream has failed.
+ */
 extern size_t sas_stream_items_feed(SasWatch *w, const SasStoredAgent *agent, const char *bytes, size_t len, bool all, const char **why);
 
 /* The answer to a poll, as of a call; to a long poll, its body. */

@@ -2,9 +2,9 @@
 /*
  * border.c: addresses that may not be connected to (base/networks.h).
  *
- * The address is asked about that libcurl is about to connect to, and that of
- * a kept connection before each request: whatever name led there, whatever
- * that name means by now, and whichever redirect asked for it.
+ * The address is checked to which libcurl is about to connect, and that of a kept connection
+ * before each request. So neither the host name, nor a change of its address, nor a redirect
+ * matters.
  */
 #include <string.h>
 #include <unistd.h>
@@ -15,7 +15,7 @@
 static bool
 border_note(SasRequest *r, const char *setting)
 {
-	/* of several addresses of a name, one that may be used is what the call failed at */
+	/* if a name has several addresses, an allowed one has failed, so the border is not to blame */
 	r->denied_by = setting;
 	return setting == NULL;
 }
@@ -35,14 +35,14 @@ sas_transport_request_open_socket(void *arg, curlsocktype purpose, struct curl_s
 	return fd;
 }
 
-/* May this request use a connection to that address? */
+/* May this request use a connection to this address? */
 bool
 sas_transport_request_may_use(SasRequest *r, const char *ip)
 {
 	return ip == NULL || ip[0] == '\0' || border_note(r, sas_base_networks_refuse_text(ip));
 }
 
-/* The same of one that is on its way, after the settings have changed. */
+/* The same for a request in progress, after the settings have changed. */
 bool
 sas_transport_request_may_go_on(SasRequest *r)
 {

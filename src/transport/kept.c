@@ -1,15 +1,14 @@
 /* SPDX-License-Identifier: PostgreSQL */
 /*
- * kept.c: an answer that nobody asked for is nobody's answer.
+ * kept.c: an answer without a request is not taken for that of the next one.
  *
- * A service may send a second answer on a connection that is kept, after the
- * first was read.  libcurl before 8.1 would take it for the answer to the next
- * request.  So before a request goes out on a kept connection, nothing may
- * wait there to be read; else libcurl closes it, and the request goes out on
- * a new one.  HTTP/2 says itself which answer belongs to which request.
+ * A service may send a second answer on a connection that is kept, after the first was read.
+ * libcurl before 8.1 would take it for the answer to the next request.  So before a request is
+ * sent on a kept connection, no bytes may wait there to be read; otherwise libcurl closes it, and
+ * the request is sent on a new one.  HTTP/2 says itself which answer belongs to which request.
  *
- * libcurl tells the local port of the connection, not its socket.  So sockets
- * are noted by their port when the first request goes out.
+ * libcurl reports the local port of the connection, not its socket.  So sockets are recorded by
+ * their port when the first request is sent.
  */
 #include <netinet/in.h>
 #include <sys/socket.h>
@@ -42,7 +41,7 @@ sas_transport_kept_note(SasRequest *r, int fd)
 	r->sockets[0] = fd;
 }
 
-/* May the request go out on the connection that has these ports? */
+/* May the request be sent on the connection with these ports? */
 bool
 sas_transport_kept_is_clean(SasRequest *r, int local_port, int remote_port)
 {
@@ -64,8 +63,8 @@ sas_transport_kept_is_clean(SasRequest *r, int local_port, int remote_port)
 }
 
 /*
- * After a hop: true when it found no clean connection.  Then r is set up to
- * go out on a new one; nothing was sent.
+ * After a hop: true if it found no clean connection.  Then r is set up for a new one; nothing was
+ * sent.
  */
 bool
 sas_transport_kept_again(SasRequest *r)

@@ -1,18 +1,17 @@
 /* SPDX-License-Identifier: PostgreSQL */
 /*
  * memory.c
- *	  Bytes of requests and answers that are held in memory.
+ *	  Counts the bytes of requests and answers in memory.
  *
- * Those of one agent may grow as long as they are no more than what is left
- * of the limit.  So one agent alone gets half of it, two get a third each:
- * large answers of some never keep those of others out.  Beyond that an
- * answer is not read on: libcurl leaves the socket alone, and TCP slows the
- * service down.
+ * Those of one agent may grow as long as they are no more than the free rest of the limit.  So a
+ * single agent gets half of it, two get a third each: large answers of some agents never block
+ * those of others.  Beyond that an answer is not read further: libcurl does not read the socket,
+ * and TCP slows the service down.
  *
  *	  reading -> [starved: paused] -> reading, when there is room again
  *
- * One call at a time may read beyond the limit, or starved calls could wait
- * for each other.  It is let go when its reply was taken.
+ * One call at a time may read beyond the limit, because starved calls could wait for each other.
+ * It gives up this right when its reply was taken.
  */
 #include "transport/request.h"
 
@@ -58,7 +57,7 @@ sas_transport_request_hold(SasRequest *r, ptrdiff_t bytes)
 	sas_transport_hold(r->transport, r->share, bytes);
 }
 
-/* Nothing of it is held any longer. */
+/* Subtracts all bytes of the call. */
 void
 sas_transport_request_release(SasRequest *r)
 {
@@ -74,7 +73,7 @@ sas_transport_request_release(SasRequest *r)
 	r->starved = false;
 }
 
-/* May these bytes of its answer be taken in?  False: they are offered again. */
+/* May these bytes of its answer be stored? False: libcurl offers them again. */
 bool
 sas_transport_request_may_read(SasRequest *r, size_t bytes)
 {
@@ -92,7 +91,7 @@ sas_transport_request_may_read(SasRequest *r, size_t bytes)
 	return false;
 }
 
-/* Lets starved calls read on as far as there is room; the oldest goes first. */
+/* Lets starved calls continue to read as far as there is room, the oldest first. */
 void
 sas_transport_feed(SasTransport *t)
 {

@@ -3,9 +3,9 @@
  * origin.c
  *	  Addresses: origins, segments, dot segments.
  *
- * libcurl's URL parser accepts much (one slash or three, escapes in the
- * host, decimal IPv4).  What it would repair is refused here first, so that
- * an address means the same to a reader of the definition and to libcurl.
+ * libcurl's URL parser accepts much (one slash or three, escapes in the host, decimal IPv4).  This
+ * file first refuses what libcurl would repair, so that an address means the same to a reader of
+ * the definition and to libcurl.
  */
 #include "transport/origin.h"
 
@@ -23,8 +23,7 @@ origin_lower(char c)
 }
 
 /*
- * What can be seen without a parser.  The authority is everything between the
- * slashes and the path.
+ * Checks that need no parser.  The authority is everything between the slashes and the path.
  */
 static const char *
 origin_check_authority(const char *url)
@@ -55,7 +54,7 @@ origin_check_authority(const char *url)
 }
 
 /*
- * Writes the origin of a parsed address; NULL or what is wrong with it.
+ * Writes the origin of a parsed address. Returns NULL, or what is wrong with it.
  */
 static const char *
 origin_write(CURLU *u, bool https, char *origin, size_t len)

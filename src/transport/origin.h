@@ -3,9 +3,8 @@
  * origin.h
  *	  Addresses: origins, segments, dot segments.
  *
- * Used when an agent or a workflow is defined and again when a call is sent,
- * so that both read an address with the same parser: libcurl's.  Needs no
- * set-up, starts no threads, and may be called in any session.
+ * Used when an agent or a workflow is defined, and again when a call is sent, so that both use the
+ * same parser: libcurl's.  Needs no set-up, starts no threads, and may be called in any session.
  */
 #ifndef SAS_ORIGIN_H
 #define SAS_ORIGIN_H
@@ -17,17 +16,16 @@
 #define SAS_ORIGIN_LEN 288
 
 /*
- * Checks a base address and gives its origin, "scheme://host:port": in lower
- * case, with the port always there.  A path is allowed, a query, a fragment,
- * a user or a password is not.  On false *why says what is wrong with it, as
- * a fragment such as "it must begin with http:// or https://".
+ * Checks a base address and gives its origin, "scheme://host:port": in lower case, always with the
+ * port.  A path is allowed; a query, a fragment, a user or a password is not.  On false *why says
+ * what is wrong with it, as a fragment such as "it must begin with http:// or https://".
  */
 extern bool sas_transport_origin_parse(const char *url, char *origin, size_t len, const char **why);
 
-/* the same for the address of one call, which may have a query */
+/* the same for the address of a call, which may have a query */
 extern bool sas_transport_origin_of_call(const char *url, char *origin, size_t len, const char **why);
 
-/* false also when one of them is not an address sas would call */
+/* false also if one of them is not an address that sas would call */
 extern bool sas_transport_same_origin(const char *a, const char *b);
 
 /* a reference (absolute or relative) as seen from base; free() it; NULL: bad */

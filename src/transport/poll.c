@@ -3,10 +3,9 @@
  * poll.c
  *	  One descriptor and one timer for all sockets of a transport.
  *
- * libcurl says which sockets it waits for and when it wants to be called.  The
- * sockets go into one epoll descriptor, and the time becomes a deadline on the
- * monotonic clock.  So the owner waits for one descriptor with one time-out and
- * never sees a socket.
+ * libcurl reports which sockets it waits for and when it wants to be called.  The sockets go into
+ * one epoll descriptor, and the time becomes a deadline on the monotonic clock.  So the owner
+ * waits for one descriptor with one time-out and never sees a socket.
  */
 #include "transport/request.h"
 
@@ -16,9 +15,9 @@
 #define EVENTS_AT_ONCE 256
 
 /*
- * libcurl says what it waits for on a socket.  in_epoll is what we assigned to
- * the socket.  When the kernel refuses, the call runs into its time-out: an
- * error returned to libcurl here would end all calls.
+ * libcurl reports which events of a socket it waits for. in_epoll is what we assigned to the
+ * socket.  When the kernel refuses, the call runs into its time-out: an error returned to libcurl
+ * here would end all calls.
  */
 static int
 poll_on_socket(CURL *easy, curl_socket_t fd, int what, void *arg, void *in_epoll)

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: PostgreSQL */
 /*
  * reply.c
- *	  What comes back: the callbacks of libcurl, the kind of a reply, its error.
+ *	  Replies: the callbacks of libcurl, the kind of a reply, its error.
  *
- * The callbacks run inside libcurl: they only store, and give up by
- * returning a short count with the reason in r->refused.
+ * The callbacks run inside libcurl. They only store bytes. They give up by returning a short
+ * count, with the reason in r->refused.
  *
  * The error texts are our own. libcurl's texts name the host and sometimes
  * the address, which may contain a secret; a reply ends up in tables and
@@ -102,9 +102,9 @@ reply_store_header(SasRequest *r, const char *line, size_t len)
 }
 
 /*
- * A status line begins a new list: the headers of an interim answer (1xx)
- * are dropped.  Fields behind the final answer's headers are trailers, and
- * are not stored: they must not pass for headers.
+ * A status line begins a new list: the headers of an interim answer (1xx) are dropped.  Fields
+ * after the final answer's body are trailers, and are not stored: they must not be taken for
+ * headers.
  */
 size_t
 sas_transport_request_on_header(char *data, size_t size, size_t n, void *arg)
@@ -183,7 +183,7 @@ sas_transport_request_note_sent(SasRequest *r)
 	if (r->begun == 0)
 		return;
 	curl_easy_getinfo(r->easy, CURLINFO_REQUEST_SIZE, &bytes);
-	/* of several frames the first may be sent, and libcurl counts none if another fails */
+	/* the first of several frames may be sent, and libcurl counts none if another fails */
 	if (bytes > 0 || r->reply->first_byte_us != 0 || r->http2)
 		r->sent = true;
 }
@@ -202,10 +202,13 @@ sas_transport_request_before_send(void *arg, char *remote_ip, char *local_ip,
 
 	(void) local_ip;
 	sas_transport_request_note_sent(r);
-	/* a connection that was kept, and a setting that is younger */
+	/* a kept connection, and a newer setting */
 	if (!sas_transport_request_may_use(r, remote_ip))
 		return CURL_PREREQFUNC_ABORT;
-	/* the process was stopped, or the connection took long: by now somebody else may have taken the work back */
+	/*
+	 * the process was stopped, or the connection took long: the supervisor may have taken the work
+	 * back
+	 */
 	if (r->send_by_us > 0 && sas_transport_now_us() >= r->send_by_us)
 	{
 		r->refused = "its time was over before the request was sent";
@@ -381,8 +384,8 @@ reply_set_error(SasRequest *r, CURLcode code)
 }
 
 /*
- * The call is over; code is libcurl's word on its last hop.  It is content
- * with headers that end in the middle; we are not.
+ * The call has ended; code is libcurl's result of its last hop. libcurl accepts headers that end
+ * in the middle; sas does not.
  */
 void
 sas_transport_request_finish(SasRequest *r, CURLcode code)

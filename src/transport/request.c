@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: PostgreSQL */
 /*
  * request.c
- *	  What is sent: a SasCall becomes the options of a libcurl handle.
+ *	  Requests: turns a SasCall into the options of a libcurl handle.
  *
  * sas_transport_request_load() is called with a new or reset easy handle,
  * before libcurl's multi handle gets it; sas_transport_request_redirect()
@@ -16,8 +16,8 @@
 #include <strings.h>
 
 /*
- * Servers often drop idle connections after a minute.  A connection that is
- * not taken up again by then is not worth the race.
+ * Servers often drop idle connections after a minute.  A connection that has not been reused by
+ * then is not worth the race.
  */
 #define MAX_IDLE_SECONDS 50L
 
@@ -45,7 +45,7 @@ transport_request_name_is(const char *line, size_t name_len, const char *name)
 }
 
 /*
- * Appends one line to libcurl's list.  On lack of memory the list is as it was.
+ * Appends one line to libcurl's list.  If memory is short, the list does not change.
  */
 static bool
 transport_request_append(struct curl_slist **list, const char *line)
@@ -100,7 +100,7 @@ transport_request_add_header(SasRequest *r, const char *line)
 }
 
 /*
- * The headers, and silence on those that libcurl would add by itself.
+ * Sets the headers, and removes those that libcurl would add on its own.
  */
 static const char *
 transport_request_add_headers(SasRequest *r, const SasCall *call)
@@ -161,9 +161,8 @@ transport_request_set_method(SasRequest *r)
 }
 
 /*
- * What every call has, and no agent can change: no cookies, no netrc, no
- * environment, no other protocol, no redirect without our check,
- * certificates verified.
+ * Options that no agent can change: no cookies, no netrc, no environment, no other protocol, no
+ * redirect without our check, certificates verified.
  *
  * CURLOPT_BUFFERSIZE stays at its default of 16 kB. libcurl 7.88 keeps the
  * buffer of a call whose name look-up failed, while curl_easy_reset()
@@ -226,7 +225,7 @@ transport_request_set_options(SasRequest *r, const SasCall *call)
 		r->http2 ? (long) CURL_HTTP_VERSION_2TLS : (long) CURL_HTTP_VERSION_1_1);
 	SET(CURLOPT_PROXY, call->proxy ? call->proxy : "");
 
-	/* a stream has a connection of its own: nothing is searched for among thousands that are in use */
+	/* a stream has its own connection, so libcurl does not search thousands of used ones */
 	SET(CURLOPT_FRESH_CONNECT, call->window > 0 ? 1L : 0L);
 	SET(CURLOPT_FORBID_REUSE, call->window > 0 && !call->websocket ? 1L : 0L);
 	SET(CURLOPT_CONNECT_ONLY, call->websocket ? 1L : 0L);
@@ -322,8 +321,7 @@ sas_transport_request_load(SasRequest *r, const SasCall *call, char *errbuf, siz
 }
 
 /*
- * The method becomes GET and the body is left behind, with the headers that
- * speak of it.
+ * The method becomes GET; the body and its headers are dropped.
  */
 static bool
 transport_request_turn_into_get(SasRequest *r)
@@ -352,7 +350,7 @@ transport_request_turn_into_get(SasRequest *r)
 }
 
 /*
- * The address this answer sends us to, if we go there: malloc'd, or NULL.
+ * The address to which this answer redirects, if we follow it: malloc'd, or NULL.
  */
 static char *
 transport_request_redirect_target(SasRequest *r, long status)
@@ -377,9 +375,9 @@ transport_request_redirect_target(SasRequest *r, long status)
 }
 
 /*
- * Is an easy handle good for one transfer only?  Before 8.1.1 libcurl keeps a
- * pointer to the last header of the transfer before, which is freed: an answer
- * whose first header is folded would be appended there.
+ * Can an easy handle be used for one transfer only? Before 8.1.1 libcurl keeps a pointer to the
+ * last header of the transfer before, which is freed: an answer whose first header is folded would
+ * be appended there.
  */
 bool
 sas_transport_request_wears_out(void)
@@ -404,7 +402,7 @@ transport_request_renew(SasRequest *r)
 	return true;
 }
 
-/* What is left of the time of the call; 0: it has no limit. */
+/* The remaining time of the call; 0: it has no limit. */
 long
 sas_transport_request_left_ms(const SasRequest *r)
 {
@@ -416,8 +414,8 @@ sas_transport_request_left_ms(const SasRequest *r)
 }
 
 /*
- * After a hop: true when there is another one, and r is set up for it.  On
- * false the answer (or the lack of one) is the reply.
+ * After a hop: true if there is another one, and r is set up for it.  On false the answer (or the
+ * lack of one) is the reply.
  */
 bool
 sas_transport_request_redirect(SasRequest *r, CURLcode code)

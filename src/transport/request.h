@@ -34,7 +34,10 @@ typedef struct SasRequestNews
 	struct SasRequest *tail;
 } SasRequestNews;
 
-/* What an event of epoll is about: a socket of libcurl, or a request that has its own (upgrade.c). */
+/*
+ * The source of an event of epoll: a socket of libcurl, or a request with its own socket
+ * (upgrade.c).
+ */
 #define SAS_POLL_OF_SOCKET(fd) ((uint64_t) (uint32_t) (fd) << 1)
 #define SAS_POLL_OF_REQUEST(r) ((uint64_t) (uintptr_t) (r) | 1)
 #define SAS_POLL_IS_REQUEST(u64) (((u64) & 1) != 0)
@@ -71,10 +74,10 @@ typedef struct SasRequest
 	size_t		header_bytes;
 	size_t		headers_size;	/* allocated */
 	size_t		body_size;		/* allocated */
-	const char *refused;		/* why a callback gave up, or NULL */
+	const char *refused;		/* the reason why a callback gave up, or NULL */
 	int64_t		send_by_us;		/* 0: none */
 	int			sockets[2];		/* the last that were opened for it; 0: none */
-	bool		unclean;		/* something that nobody asked for was on the kept connection */
+	bool		unclean;		/* bytes without a request were on the kept connection */
 	const char *denied_by;		/* the setting that forbids an address that was tried, or NULL */
 
 	/* memory */
@@ -88,7 +91,7 @@ typedef struct SasRequest
 	size_t		read;			/* bytes of the body that have been read */
 	bool		websocket;
 	SasUpgrade *upgrade;		/* NULL: libcurl has the connection */
-	bool		paused;			/* the window is full, the socket is left alone */
+	bool		paused;			/* the window is full, the socket is not read */
 	bool		has_news;		/* in the list of streams with news */
 	struct SasRequest *news_prev;
 	struct SasRequest *news_next;
@@ -96,7 +99,7 @@ typedef struct SasRequest
 	int64_t		received_us;
 
 	/* all hops */
-	bool		sent;			/* request bytes may have left */
+	bool		sent;			/* bytes of a request may have been sent */
 	SasReply   *reply;			/* there from the start: finishing needs no memory */
 } SasRequest;
 

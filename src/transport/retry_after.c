@@ -12,7 +12,7 @@
 #include <string.h>
 #include <time.h>
 
-/* Longer spans are all the same to everybody. */
+/* Longer spans make no difference. */
 #define RETRY_AFTER_MOST_S 86400.0
 
 double

@@ -1,13 +1,12 @@
 /* SPDX-License-Identifier: PostgreSQL */
 /*
  * stream.c
- *	  The body of a stream, read as it comes.
+ *	  The body of a stream, read as it arrives.
  *
- * The bytes of a 2xx answer are in the reply's body until they are read.
- * When they would exceed the window, libcurl is paused: it keeps what it has
- * read (one buffer), takes no more from the socket, and the kernel closes
- * the window of the connection.  An empty window takes any number of bytes,
- * so a stream always moves, and an idle one needs no memory.
+ * The bytes of a 2xx answer are in the reply's body until they are read.  If they would exceed the
+ * window, libcurl is paused: it keeps the bytes that it has read (one buffer), reads no more from
+ * the socket, and the kernel closes the window of the connection.  An empty window takes any
+ * number of bytes, so a stream always makes progress, and an idle one needs no memory.
  *
  * Reading happens outside libcurl's callbacks, and may run them.
  */
@@ -27,7 +26,7 @@ sas_transport_request_on_socket(void *arg, curl_socket_t fd, curlsocktype purpos
 
 	(void) arg;
 	(void) purpose;
-	/* without it the stream works as well */
+	/* the stream also works without it */
 	(void) setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &size, sizeof(size));
 	return CURL_SOCKOPT_OK;
 }
@@ -74,7 +73,7 @@ sas_transport_request_forget_news(SasRequest *r)
 		list->tail = r->news_prev;
 }
 
-/* Bytes into the window, which has room for them. */
+/* Appends bytes to the window, which has room for them. */
 static bool
 stream_append(SasRequest *r, const char *data, size_t len)
 {
@@ -115,7 +114,7 @@ sas_transport_request_on_stream(SasRequest *r, const char *data, size_t len)
 	return len;
 }
 
-/* Leaves what is unread in the reply: its owner gets it, and the request ends. */
+/* Leaves the unread bytes in the reply: its owner gets them, and the request ends. */
 void
 sas_transport_request_drop_read(SasRequest *r)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: PostgreSQL */
 /*
  * transport.c
- *	  Calls begin, end and are stopped.
+ *	  Starts, ends and stops calls.
  *
  * A request is in one of three lists: active (libcurl has it), finished (its
  * reply waits for its owner), idle (an easy handle for the next call).
@@ -261,8 +261,7 @@ sas_transport_start(SasTransport *t, const SasCall *call, char *errbuf, size_t e
 }
 
 /*
- * Takes the request from libcurl.  When that cuts it short, a thread may still
- * look up its host.
+ * Removes the request from libcurl.  If it had not ended, a thread may still look up its host.
  */
 static void
 transport_detach(SasTransport *t, SasRequest *r, bool cut_short)
@@ -298,8 +297,8 @@ sas_transport_stop_call(SasTransport *t, void *handle)
 }
 
 /*
- * The call is over; code is libcurl's word.  Large answers wait apart: they
- * take their owner long, and must not keep others waiting.
+ * The call has ended; code is libcurl's result.  Large answers have their own list: their owner
+ * needs long for them, and others must not wait.
  */
 static void
 transport_finish(SasTransport *t, SasRequest *r, CURLcode code)
@@ -324,8 +323,8 @@ sas_transport_move_upgraded(SasTransport *t, SasRequest *r)
 }
 
 /*
- * Takes from libcurl what is done.  A redirect makes it active again, and a
- * connection for a WebSocket begins to be one.
+ * Collects the finished requests of libcurl.  A redirect makes a request active again; a
+ * connection for a WebSocket begins its handshake.
  */
 static void
 transport_collect(SasTransport *t)
@@ -360,7 +359,10 @@ transport_collect(SasTransport *t)
 	}
 }
 
-/* Ends what is connected to where nobody may be any more: a stream that says nothing asks for nothing, either. */
+/*
+ * Ends requests that are connected to an address that is now denied: a silent stream makes no
+ * further request that would check it.
+ */
 static void
 transport_ask_border(SasTransport *t)
 {

@@ -11,10 +11,9 @@
  *				  |								 |
  *				  +--------- stop_call ----------+	no reply is given
  *
- * A call with a window is a stream: its body is read as it comes, with
- * sas_transport_next_news() and sas_transport_stream_...().  Unread bytes
- * fill the window; then the connection is not read until there is room, and
- * TCP slows the service down.
+ * A call with a window is a stream: its body is read as it arrives, with sas_transport_next_news()
+ * and sas_transport_stream_...().  Unread bytes fill the window; then the connection is not read
+ * until there is room, and TCP slows the service down.
  *
  * A handle is valid from start until next has returned its reply, or until
  * stop_call.  Nothing here throws, longjmps, or knows of PostgreSQL: memory
@@ -43,7 +42,7 @@
 
 typedef struct SasTransport SasTransport;
 
-/* What is held in memory for one agent; zero at first, and there as long as its calls. */
+/* The memory of one agent; zero at first; it must live as long as the agent's calls. */
 typedef struct SasTransportShare
 {
 	size_t		bytes;
@@ -53,9 +52,8 @@ typedef struct SasTransportShare
 /*
  * What to send.  Strings and body are copied by sas_transport_start().
  *
- * Content-Length, Transfer-Encoding and Expect are the transport's business:
- * a call that brings one of them is refused.  No User-Agent is sent unless it
- * is among the headers.
+ * The transport sets Content-Length, Transfer-Encoding and Expect: a call that contains one of
+ * them is refused.  No User-Agent is sent unless it is among the headers.
  */
 typedef struct SasCall
 {
@@ -66,12 +64,12 @@ typedef struct SasCall
 	const void *body;			/* NULL: no body */
 	size_t		body_len;
 	long		timeout_ms;		/* the whole call, redirects included; 0: none */
-	int64_t		send_by_us;		/* CLOCK_MONOTONIC; no request is begun from then on, whatever kept it; 0: none */
+	int64_t		send_by_us;		/* CLOCK_MONOTONIC; no request begins after it; 0: none */
 	long		connect_timeout_ms; /* 0: libcurl's five minutes */
 	size_t		max_response;	/* bytes of body; one more is a broken reply */
 	bool		http2;			/* offer HTTP/2 on https, else HTTP/1.1 */
 	bool		follow_redirects;	/* same origin only, at most 5 */
-	const char *ca_file;		/* only these authorities count; NULL: system's */
+	const char *ca_file;		/* the only trusted authorities; NULL: the system's */
 	const char *cert;			/* PEM file with client certificate and key */
 	const char *proxy;			/* NULL: none, whatever the environment names */
 	size_t		window;			/* bytes; > 0: a stream, if the answer is 2xx; in HTTP/1.1 */
@@ -143,7 +141,7 @@ extern int	sas_transport_fd(SasTransport *t);
 
 extern bool sas_transport_join(SasTransport *t, SasTransport *other);
 
-/* how long to wait at most before sas_transport_work(); -1: for the fd only */
+/* the longest wait before sas_transport_work(); -1: wait only for the fd */
 extern long sas_transport_timeout_ms(SasTransport *t);
 
 /* can this be sent? false with a reason in errbuf: what sas_transport_start() would refuse */
@@ -160,7 +158,7 @@ extern void *sas_transport_start(SasTransport *t, const SasCall *call,
 /* aborts a call, active or finished; no reply is given for it */
 extern void sas_transport_stop_call(SasTransport *t, void *handle);
 
-/* moves everything that can move; never blocks, and ends soon */
+/* makes all possible progress; never blocks, and ends soon */
 extern void sas_transport_work(SasTransport *t);
 
 /* the next finished reply, small or large, in order of finishing, or NULL; next: small ones first */
@@ -175,7 +173,10 @@ extern void sas_transport_reply_free(SasReply *reply);
  */
 extern void *sas_transport_next_news(SasTransport *t);
 
-/* the reply of a handle as far as it has come, to look at: whether it is a stream, and its headers; NULL: there is no answer yet */
+/*
+ * the reply of a handle so far: whether it is a stream, and its headers; NULL: there is no answer
+ * yet
+ */
 extern const SasReply *sas_transport_stream_head(void *handle);
 
 /* what can be read; reading opens the window again */
@@ -203,14 +204,17 @@ extern double sas_transport_retry_after_ms(const SasReply *reply);
 /* started, and neither stopped nor given back by sas_transport_next() */
 extern int	sas_transport_in_flight(SasTransport *t);
 
-/* will sas_transport_next_small() or ..._large() give one? */
+/* will sas_transport_next_small() or ..._large() return one? */
 extern bool sas_transport_has_small(const SasTransport *t);
 extern bool sas_transport_has_large(const SasTransport *t);
 
 /* has this call finished? Its reply was not given yet. */
 extern bool sas_transport_is_finished(const void *handle);
 
-/* may bytes of a request of this call have left? Else it can be stopped as if it had not been started. */
+/*
+ * may bytes of a request of this call have been sent? If not, it can be stopped as if it had not
+ * been started.
+ */
 extern bool sas_transport_may_have_sent(const void *handle);
 
 /*
@@ -225,9 +229,8 @@ extern void sas_transport_hold(SasTransport *t, SasTransportShare *share, ptrdif
 extern bool sas_transport_has_room(const SasTransport *t, const SasTransportShare *share, size_t bytes);
 
 /*
- * Memory of this process for what is copied often: from now on large pieces
- * that are freed are used again, not given back to the system; or as before.
- * release: what is free is given back now.
+ * Memory for frequent large copies in this process: from now on freed large pieces are reused, not
+ * returned to the system; or as before. release: returns free memory now.
  */
 extern void sas_transport_reuse_memory(bool reuse);
 extern void sas_transport_release_memory(void);

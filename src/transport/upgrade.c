@@ -3,10 +3,10 @@
  * upgrade.c
  *	  A connection that becomes a WebSocket (RFC 6455, section 4).
  *
- * libcurl makes the connection (name, border, proxy, TLS) and then leaves it
- * to us (CURLOPT_CONNECT_ONLY).  We send the request, read the head of the
- * answer, and after status 101 bytes go in both directions as they are.  Any
- * other answer is the reply, without its body.
+ * libcurl makes the connection (name, border, proxy, TLS) and then hands it over
+ * (CURLOPT_CONNECT_ONLY).  This file sends the request and reads the head of the answer.  After
+ * status 101, bytes go unchanged in both directions.  Any other answer is the reply, without its
+ * body.
  *
  * The easy handle stays with the multi handle: the connection lives as long
  * as it does there.  Its socket is in the same epoll descriptor as those that
@@ -24,7 +24,10 @@
 
 #define READ_AT_ONCE ((size_t) 16 * 1024)
 
-/* Unsent bytes; a service that does not read what it asked for is cut off. One piece may be larger. */
+/*
+ * Unsent bytes; a service that does not read the answers to its pings is cut off. One piece may be
+ * larger.
+ */
 #define MAX_UNSENT ((size_t) 64 * 1024)
 
 struct SasUpgrade
@@ -124,7 +127,7 @@ sas_transport_upgrade_leave(SasRequest *r)
 	r->upgrade = NULL;
 }
 
-/* What the kernel, and TLS, take now. */
+/* Sends the bytes that the kernel, and TLS, accept now. */
 static CURLcode
 upgrade_send(SasRequest *r)
 {
@@ -150,7 +153,7 @@ upgrade_send(SasRequest *r)
 
 /* ------------------------------------------------------------------- answer */
 
-/* Behind the head: where it ends from here on, or NULL. */
+/* Returns the end of the head in these bytes, or NULL. */
 static char *
 upgrade_head_end(char *from, char *end)
 {
@@ -185,7 +188,7 @@ upgrade_read_head(SasRequest *r, char *head, size_t len)
 	return true;
 }
 
-/* Bytes of the answer: of its head, as long as that is not complete; then of the stream. */
+/* Handles bytes of the answer: of its head until that is complete, then of the stream. */
 static bool
 upgrade_take(SasRequest *r, const char *bytes, size_t len)
 {
@@ -226,7 +229,7 @@ upgrade_take(SasRequest *r, const char *bytes, size_t len)
 	return true;
 }
 
-/* How much may be read now: what comes behind the head fits into any window. */
+/* How many bytes may be read now: those after the head fit into any window. */
 static size_t
 upgrade_room(const SasRequest *r)
 {
@@ -284,7 +287,7 @@ sas_transport_upgrade_begin(SasRequest *r)
 	return true;
 }
 
-/* The socket is ready. *code: how it has ended; false: it goes on. */
+/* The socket is ready. *code: how the request has ended; false: it continues. */
 bool
 sas_transport_upgrade_move(SasRequest *r, CURLcode *code)
 {
@@ -303,7 +306,10 @@ sas_transport_upgrade_move(SasRequest *r, CURLcode *code)
 	return true;
 }
 
-/* There is room again. TLS may have read more than the socket tells: it is looked at once in any case. */
+/*
+ * There is room again. TLS may have read more bytes than the socket shows, so it is read once in
+ * any case.
+ */
 void
 sas_transport_upgrade_go_on(SasRequest *r)
 {

@@ -1,15 +1,14 @@
 /* SPDX-License-Identifier: PostgreSQL */
 /*
- * whole.c: whether all of an answer came, where libcurl cannot tell or does not ask.
+ * whole.c: checks whether an answer is complete, in cases that libcurl cannot or does not check.
  */
 #include <string.h>
 
 #include "transport/request.h"
 
 /*
- * A Content-Length that is no number, or two that differ, say nothing about
- * where the answer ends (RFC 9112, 6.3).  libcurl takes the last one, and so
- * a part of the answer for all of it.
+ * A Content-Length that is no number, or two that differ, say nothing about where the answer ends
+ * (RFC 9112, 6.3). libcurl uses the last one, and so takes a part of the answer for all of it.
  */
 bool
 sas_transport_whole_has_clear_length(const SasReply *reply)
@@ -55,10 +54,9 @@ whole_json_is_open(const char *body, size_t len)
 }
 
 /*
- * An answer without a length ends with its connection, and so does one whose
- * service was killed in the middle of it.  JSON shows the difference.  HTTP/2
- * says where an answer ends, but libcurl 7.88 also ends it well at a frame
- * that breaks the protocol.
+ * An answer without a length ends with its connection, and so does one whose service was killed in
+ * the middle of it.  JSON shows the difference.  HTTP/2 marks the end of an answer, but libcurl
+ * 7.88 also reports success at a frame that violates the protocol.
  */
 bool
 sas_transport_whole_is_cut(const SasRequest *r)
