@@ -50,11 +50,26 @@ sas_function_batch_claimed(int n)
 		batch_size_n_short = n > SAS_FEW ? SAS_SHORT_CLAIMS : batch_size_n_short + 1;
 }
 
+/*
+ * What each step of a batch takes, without what a transaction takes by itself.
+ * On a busy machine that is more than a batch may take, and a batch of one
+ * step would never grow.
+ */
+static int64
+batch_size_each_us(int64 spent_us, int64 called_us, int n)
+{
+	static int64 own_us = 0;	/* of the last transaction with one step */
+
+	if (n == 1)
+		own_us = spent_us - called_us;
+	return Max(1, Max(called_us, spent_us - Min(own_us, n == 1 ? spent_us : spent_us / 2)) / n);
+}
+
 /* A function that fills a batch by itself leaves the other steps to other workers. */
 void
-sas_function_batch_done(int64 spent_us, int n, bool was_slow)
+sas_function_batch_done(int64 spent_us, int64 called_us, int n, bool was_slow)
 {
-	int64		each_us = Max(1, spent_us / n);
+	int64		each_us = batch_size_each_us(spent_us, called_us, n);
 	int64		fitting = Max(1, SAS_BATCH_US / each_us);
 	int64		fair = fitting > 1 ? Min(SAS_FAIR_BATCH, SAS_FAIR_US / each_us) : 1;
 

@@ -18,8 +18,8 @@ extern bool sas_function_batch_is_short(void);
 /* The claim returned n steps. */
 extern void sas_function_batch_claimed(int n);
 
-/* n steps (n > 0) took spent_us, without their commit; was_slow: one of them ended the batch. */
-extern void sas_function_batch_done(int64 spent_us, int n, bool was_slow);
+/* n steps (n > 0) took spent_us, without their commit, of which their functions called_us; was_slow: one of them ended the batch. */
+extern void sas_function_batch_done(int64 spent_us, int64 called_us, int n, bool was_slow);
 
 /* Does a call that took spent_us end its batch? */
 extern bool sas_function_is_slow(int64 spent_us);

@@ -35,6 +35,7 @@ typedef struct Step
 
 static uint32 step_wake_count; /* count of wake-ups for functions at the last look */
 static bool step_claiming;		/* the transaction that is open has begun to claim; or the last one that did, failed */
+static int64 step_called_us;	/* what the functions of this group have taken */
 static bool step_found_none;	/* and it left nothing behind */
 
 /* ---------------------------------------------------------------- claims */
@@ -123,6 +124,7 @@ step_check(SasFunctionWork **group, int n)
 	for (int i = 0; i < n; i++)
 		ids[i] = ((Step *) group[i])->claimed->id;
 	valid = sas_store_valid_claims(ids, n);
+	step_called_us = 0;
 	for (int i = 0; i < n; i++)
 		if (!valid[i])
 			group[i]->fate = SAS_FATE_LOST;
@@ -139,6 +141,7 @@ step_called(SasFunctionWork *w, int64 spent_us)
 {
 	Step	   *s = (Step *) w;
 
+	step_called_us += spent_us;
 	if (w->problem != NULL && w->aborts.problem == NULL)
 		w->invoked.transient = sas_work_json_bool(s->claimed->problem, "transient", false);
 	sas_metrics_add(SAS_METRIC_CALL, 0, s->claimed->workflow_id, w->invoked.ok ? "succeeded" : "failed", 1, spent_us / 1e6);
@@ -298,7 +301,7 @@ static void
 step_written(int64 spent_us, int n, bool was_slow)
 {
 	if (n > 0)
-		sas_function_batch_done(spent_us, n, was_slow);
+		sas_function_batch_done(spent_us, step_called_us, n, was_slow);
 }
 
 SasFunctionKind sas_function_steps = {
