@@ -18,7 +18,8 @@ SELECT a.name, a.kind, a.base_url, a.enabled, CASE a.kind
         WHERE q.lane IN (a.agent_id, _sas.key_lane(-a.agent_id))) AS waiting,
        -- answers of the service to calls of other roles are only for roles that may read all payload
        CASE WHEN h.last_error IS NULL OR (SELECT _sas.sees_payload(10::oid)) THEN h.last_error
-           ELSE jsonb_strip_nulls(jsonb_build_object('title', h.last_error -> 'title', 'status',
+           ELSE jsonb_strip_nulls(jsonb_build_object('type', h.last_error -> 'type', 'title',
+                                                     h.last_error -> 'title', 'status',
                                                      h.last_error -> 'status')) END AS last_error,
        h.last_error_at, coalesce(h.stale_replies, 0) AS stale_replies, a.request_timeout, a.retry,
        a.created_at, a.options -> 'concurrency' AS concurrency

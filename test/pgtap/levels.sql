@@ -236,6 +236,9 @@ SELECT is(pg_temp.sees('op', $$SELECT s.input ->> 'pin' FROM sas.steps s JOIN sa
 SELECT is(pg_temp.sees('mon', $$SELECT count(*) FROM sas.runs WHERE input IS NOT NULL OR output IS NOT NULL$$), '0', 'a monitor sees no input and no output of runs');
 SELECT is(pg_temp.sees('mon', $$SELECT count(*) FROM sas.steps WHERE input IS NOT NULL OR output IS NOT NULL$$), '0', 'nor of steps');
 SELECT is(pg_temp.sees('mon', $$SELECT count(*) FROM sas.agents WHERE last_error IS NOT NULL$$), '0', 'an agent without an error has none for a monitor either');
+UPDATE _sas.agent_health SET last_error = '{"type": "urn:sas:http", "title": "the service answered 402", "detail": "card 4711", "status": 402, "instance": "/runs/1/steps/a"}' WHERE agent_id = (SELECT min(agent_id) FROM _sas.agent_health);
+SELECT is(pg_temp.sees(r, $$SELECT last_error FROM sas.agents WHERE last_error IS NOT NULL$$), '{"type": "urn:sas:http", "title": "the service answered 402", "status": 402}', format('%s sees of the last error of an agent its type, title and status, no payload', r)) FROM unnest('{mon,ann}'::text[]) r;
+UPDATE _sas.agent_health SET last_error = NULL;
 SELECT is(pg_temp.sees('bob', format('SELECT _sas.step_input(%s, 1, 0)', (SELECT run_id FROM sas.runs WHERE submitted_by = 'ann' AND input ? 'pin'))), '42501 permission denied for schema _sas', 'what the views call is for nobody by itself');
 
 -- verbs on runs of others: as if they were not there
