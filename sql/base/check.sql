@@ -69,10 +69,15 @@ BEGIN
     SELECT _sas.pointer(path, k),
            CASE WHEN k = ANY (later) THEN format('key "%s" is not supported in this release', k)
                ELSE format('unknown key "%s"', k) END,
-           'Allowed keys: ' || array_to_string(keys, ', ') || '.',
+           _sas.meant(k, keys) || 'Allowed keys: ' || array_to_string(keys, ', ') || '.',
            CASE WHEN k = ANY (later) THEN '0A000' ELSE '22023' END
     FROM jsonb_object_keys(value) k WHERE NOT k = ANY (keys);
 END $$;
+
+-- _sas.meant(word, names): the beginning of a hint, Did you mean "x"?, if one of the names is near to this
+-- word; else an empty text.
+CREATE FUNCTION _sas.meant(word text, names text[]) RETURNS text
+LANGUAGE C STABLE PARALLEL SAFE AS 'MODULE_PATHNAME', 'sas_api_meant';
 
 -- _sas.span(value): the interval that a definition means; null if it is none. A worker reads it as the
 -- session that defined it would.
@@ -107,7 +112,8 @@ $$;
 CREATE FUNCTION _sas.check_choice(value jsonb, path text, choices text[]) RETURNS SETOF _sas.problem
 LANGUAGE sql STABLE AS $$
     SELECT path, format('%s is not one of the choices', left(value::text, 80)),
-        'Choose one of: ' || array_to_string(choices, ', ') || '.', '22023'
+        _sas.meant(value #>> '{}', choices) || 'Choose one of: ' || array_to_string(choices, ', ') || '.',
+        '22023'
     WHERE value IS NOT NULL AND (jsonb_typeof(value) <> 'string' OR NOT (value #>> '{}') = ANY (choices))
 $$;
 

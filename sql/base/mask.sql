@@ -67,7 +67,9 @@ LANGUAGE sql STABLE AS $$
            CASE WHEN words IS NULL
                 THEN 'Write input, output or steps.NAME, then members as .name, ."any name" or .*, and '
                      'elements as [0] or [*], without filters and methods.'
-                ELSE 'Name a step of this workflow.' END,
+                ELSE _sas.meant(step, ARRAY(SELECT jsonb_object_keys(
+                         CASE jsonb_typeof(steps) WHEN 'object' THEN steps ELSE '{}' END)))
+                     || 'Name a step of this workflow.' END,
            CASE WHEN words IS NULL THEN '22023' ELSE '42P10' END
     FROM jsonb_array_elements(CASE jsonb_typeof(mask) WHEN 'array' THEN mask ELSE '[]' END)
          WITH ORDINALITY AS e (v, n)

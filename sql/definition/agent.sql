@@ -137,7 +137,9 @@ BEGIN
     IF NOT FOUND THEN
         RAISE EXCEPTION 'agent "%" does not exist', agent_name
             USING ERRCODE = 'undefined_object', DETAIL = _sas.at(place),
-                HINT = 'See sas.agents for existing agents.';
+                HINT = _sas.meant(agent_name, ARRAY(SELECT x.name FROM _sas.agent x
+                                                    WHERE x.dropped_at IS NULL))
+                    || 'See sas.agents for existing agents.';
     END IF;
     RETURN a;
 END $$;

@@ -29,7 +29,9 @@ LANGUAGE sql STABLE AS $$
                                    FROM jsonb_each(p.value) k)
                ELSE true END
     UNION ALL
-    SELECT l.path, format('step "%s" does not exist', l.name), 'Name steps of this definition.', '42P10'
+    SELECT l.path, format('step "%s" does not exist', l.name),
+           _sas.meant(l.name, ARRAY(SELECT jsonb_object_keys(steps))) || 'Name steps of this definition.',
+           '42P10'
     FROM leaf l LEFT JOIN jsonb_object_keys(steps) AS k (name) ON k.name = l.name WHERE k.name IS NULL
     UNION ALL
     SELECT l.path, format('step "%s" appears twice in the flow', l.name),

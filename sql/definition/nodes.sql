@@ -17,7 +17,8 @@ LANGUAGE sql STABLE AS $$
                  'Start it as a run of its own with "workflow" instead.', '42P19')::_sas.problem
         WHEN f.workflow_id IS NULL
         THEN ROW(NULL, format('workflow "%s" does not exist', workflow),
-                 'Create it with sas.create_workflow.', '42704')::_sas.problem
+                 _sas.meant(workflow, _sas.submittable_names(caller))
+                 || 'Create it with sas.create_workflow.', '42704')::_sas.problem
         WHEN NOT _sas.may_submit(caller, f)
         THEN ROW(NULL, format('permission denied for workflow "%s"', workflow),
                  format('Its owner can grant it: SELECT sas.grant_workflow(%L, %L).', workflow,

@@ -12,7 +12,8 @@ BEGIN
     IF NOT FOUND THEN
         RAISE EXCEPTION 'queue "%" does not exist', queue_name
             USING ERRCODE = 'undefined_object', DETAIL = 'At /name.',
-            HINT = 'See sas.queues for existing queues.';
+            HINT = _sas.meant(queue_name, ARRAY(SELECT q.name FROM _sas.queue q WHERE q.dropped_at IS NULL))
+                || 'See sas.queues for existing queues.';
     END IF;
     RETURN u;
 END $$;
@@ -32,7 +33,9 @@ LANGUAGE sql STABLE AS $$
     SELECT path, CASE jsonb_typeof(value)
         WHEN 'string' THEN format('queue "%s" does not exist', left(value #>> '{}', 80))
         ELSE 'the queue must be a name, or null for none' END,
-           'Create it with sas.create_queue.', CASE jsonb_typeof(value) WHEN 'string' THEN '42704'
+           _sas.meant(value #>> '{}',
+                      ARRAY(SELECT q.name FROM _sas.queue q WHERE q.dropped_at IS NULL))
+           || 'Create it with sas.create_queue.', CASE jsonb_typeof(value) WHEN 'string' THEN '42704'
                ELSE '22023' END
     WHERE value IS NOT NULL AND _sas.queue_id(value) IS NULL
 $$;

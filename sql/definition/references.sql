@@ -52,17 +52,16 @@ LANGUAGE sql STABLE AS $$
         'A reference begins with input, steps, run or key; in the output of a step also with output, in a '
         'map with item or index, in a step that repeats with last or index, in a poll and its output with '
         'started.', '42P10'
-    FROM reference r
-    WHERE r.problem IS NULL AND r.root IS DISTINCT FROM 'secret'
+    FROM reference r WHERE r.problem IS NULL AND r.root IS DISTINCT FROM 'secret'
       AND (r.root IS NULL OR r.pointer ~ '^/steps/[^/]*/each$' AND r.root IN ('item', 'index')
            OR NOT (r.root IN ('input', 'steps', 'run', 'key', 'output') OR r.root IN ('item', 'index')
                    AND r.maps OR r.root IN ('last', 'index') AND r.turns OR r.root = 'started' AND r.polls)
            OR r.root = 'output'
-              AND (r.node = 0
-                   OR r.pointer ~ '^/steps/[^/]*/(fallback/)?(undo/|poll/)?(call|input|wait)(/|$)'))
+             AND (r.node = 0 OR r.pointer ~ '^/steps/[^/]*/(fallback/)?(undo/|poll/)?(call|input|wait)(/|$)'))
     UNION ALL
     SELECT r.pointer, format('step "%s" does not exist', coalesce(r.member, '')),
-        'A reference to a step is {{steps.NAME.output}}, with an optional path after it.', '42P10'
+        _sas.meant(r.member, ARRAY(SELECT n.local FROM unnest(nodes) n WHERE n.scope = 1))
+        || 'A reference to a step is {{steps.NAME.output}}, with an optional path after it.', '42P10'
     FROM reference r WHERE r.problem IS NULL AND r.root = 'steps' AND NOT r.known
     UNION ALL
     SELECT r.pointer, format('step "%s" does not poll', r.member),
@@ -81,8 +80,9 @@ LANGUAGE sql STABLE AS $$
     WHERE r.problem IS NULL AND r.root = 'steps' AND r.third = 'token' AND r.known
         AND (jsonb_typeof(n.body #> '{wait,signal}') IS DISTINCT FROM 'string' OR n.body ?| '{each,repeat}')
     UNION ALL
-    SELECT n.path || '/after', format('step "%s" does not exist', a.name), 'Name steps of this definition.',
-        '42P10'
+    SELECT n.path || '/after', format('step "%s" does not exist', a.name),
+        _sas.meant(a.name, ARRAY(SELECT o.local FROM unnest(nodes) o WHERE o.scope = 1))
+        || 'Name steps of this definition.', '42P10'
     FROM unnest(nodes) n
     CROSS JOIN LATERAL (SELECT e #>> '{}' AS name
                         FROM jsonb_array_elements(CASE jsonb_typeof(n.body -> 'after')

@@ -16,7 +16,9 @@ BEGIN
         RETURN;  -- known only at submit: see _sas.check_agents
     ELSIF is_kind IS NULL THEN
         RETURN NEXT ROW(path || '/agent', format('agent "%s" does not exist', agent),
-                        'Create it with sas.create_agent.', '42704')::_sas.problem;
+                        _sas.meant(agent, ARRAY(SELECT a.name FROM _sas.agent a
+                                                WHERE a.dropped_at IS NULL AND a.kind = wanted))
+                        || 'Create it with sas.create_agent.', '42704')::_sas.problem;
     ELSIF is_kind <> wanted THEN
         RETURN NEXT ROW(path || '/agent', format('agent "%s" is of kind "%s"', agent, is_kind),
                         format('A %s needs an agent of kind "%s".', $2, wanted), '42809')::_sas.problem;

@@ -124,7 +124,7 @@ BEGIN
     IF NOT FOUND THEN
         RAISE EXCEPTION 'workflow "%" does not exist', $2
             USING ERRCODE = 'undefined_object', DETAIL = 'At /workflow.',
-            HINT = 'Create it with sas.create_workflow.';
+            HINT = _sas.meant($2, _sas.submittable_names(caller)) || 'Create it with sas.create_workflow.';
     ELSIF f.workflow_id = target.workflow_id THEN
         RAISE EXCEPTION 'workflow "%" cannot subscribe to itself', $2
             USING ERRCODE = 'invalid_recursion', DETAIL = 'At /to_workflow.',

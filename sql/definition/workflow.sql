@@ -16,7 +16,8 @@ BEGIN
     IF NOT FOUND THEN
         RAISE EXCEPTION 'workflow "%" does not exist', workflow_name
             USING ERRCODE = 'undefined_object', DETAIL = _sas.at(place),
-                HINT = 'See sas.workflows for existing workflows.';
+                HINT = _sas.meant(workflow_name, _sas.submittable_names(caller))
+                    || 'See sas.workflows for existing workflows.';
     END IF;
     IF NOT _sas.may_change(caller, f.owner) THEN
         RAISE EXCEPTION 'must be owner of workflow "%"', workflow_name
@@ -239,6 +240,13 @@ LANGUAGE sql STABLE AS $$
     SELECT _sas.runnable_version(caller, f) IS NOT NULL
 $$;
 
+-- _sas.submittable_names(caller): the names of the workflows that the caller may submit.
+CREATE FUNCTION _sas.submittable_names(caller oid) RETURNS text[]
+LANGUAGE sql STABLE AS $$
+    SELECT coalesce(array_agg(f.name ORDER BY f.name), '{}') FROM _sas.workflow f
+    WHERE f.dropped_at IS NULL AND _sas.may_submit(caller, f)
+$$;
+
 -- _sas.runnable_version(caller, f, wanted): the newest version that the caller may submit or include, or
 -- the wanted one; null: there is none. A superuser can run only what superusers have written, because
 -- everything that it names runs with superuser rights.
@@ -297,7 +305,8 @@ BEGIN
     IF NOT FOUND THEN
         RAISE EXCEPTION 'workflow "%" does not exist', workflow_name
             USING ERRCODE = 'undefined_object', DETAIL = 'At /workflow.',
-                HINT = 'Create it with sas.create_workflow.';
+                HINT = _sas.meant(workflow_name, _sas.submittable_names(caller))
+                    || 'Create it with sas.create_workflow.';
     END IF;
     found_version := _sas.runnable_version(caller, f, wanted);
     IF found_version IS NULL THEN

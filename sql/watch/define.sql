@@ -156,7 +156,8 @@ BEGIN
         AND w.dropped_at IS NULL;
     IF NOT FOUND THEN
         RETURN NEXT ROW('/items/workflow', format('workflow %s does not exist', left(value::text, 80)),
-                        'Create it with sas.create_workflow.', '42704')::_sas.problem;
+                        _sas.meant(value #>> '{}', _sas.submittable_names(caller))
+                        || 'Create it with sas.create_workflow.', '42704')::_sas.problem;
     ELSIF NOT _sas.may_submit(caller, f) THEN
         RETURN NEXT ROW('/items/workflow', format('permission denied for workflow "%s"', f.name),
                         'Its owner can grant it with sas.grant_workflow.', '42501')::_sas.problem;

@@ -164,7 +164,7 @@ sas_api_verb(PG_FUNCTION_ARGS)
 			((ReturnSetInfo *) fcinfo->resultinfo)->isDone = ExprEndResult;
 		PG_RETURN_NULL();
 	}
-	result = FunctionCallInvoke(call);
+	result = sas_api_verb_invoke(call);
 	fcinfo->isnull = call->isnull;
 	return result;
 }

@@ -11,4 +11,7 @@
 
 extern PGDLLEXPORT Datum sas_api_verb(PG_FUNCTION_ARGS);
 
+/* verb_error.c: calls the internal function of a verb; an error leaves out through which functions it came */
+extern Datum sas_api_verb_invoke(FunctionCallInfo call);
+
 #endif							/* SAS_API_VERB_H */
