@@ -349,12 +349,15 @@ sas_stream_watch_read(SasWatch *w)
 void
 sas_stream_watch_timed_out(SasWatch *w)
 {
+	SasAgentEntry *agent = sas_work_agent(w->agent_id);
+	const SasReply *head = sas_transport_stream_head(w->handle);
 	const char *bytes;
 
-	if (!w->opened)
+	/* this worker was late: the answer has begun, and is read in one of the next ticks */
+	if (!w->opened && agent != NULL && head != NULL && head->stream)
+		sas_stream_watch_set_timer(w, sas_base_clock_monotonic_us() + (int64) (agent->stored->request_timeout_ms * 1000));
+	else if (!w->opened)
 	{
-		SasAgentEntry *agent = sas_work_agent(w->agent_id);
-
 		if (agent != NULL)
 			sas_work_agent_report(agent, false, w->begun_us);
 		connection_fail(w, "the service gave no usable answer", "no answer in time");

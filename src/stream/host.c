@@ -25,6 +25,9 @@
 SasTransport *sas_stream_streams;
 SasTransport *sas_stream_polls;
 
+/* So many ticks in a row read on before the time is asked for: after them, whatever is ready. */
+#define HOST_MAX_BEHIND 32
+
 static SasWatch *host_current;	/* the watch whose network event is being handled */
 
 /* After an error half-way: the watch restarts at the cursor in the store. */
@@ -68,13 +71,14 @@ host_connect_some(void)
 	host_current = NULL;
 }
 
-static void
+/* True: more may be ready. */
+static bool
 host_move(SasTransport *t)
 {
 	SasReply   *reply;
 	int64		until_us;
+	bool		more = sas_transport_work(t);
 
-	sas_transport_work(t);
 	until_us = sas_base_clock_monotonic_us() + SAS_WATCHES_READ_US;
 	while ((host_current = sas_transport_next_news(t)) != NULL)
 	{
@@ -88,20 +92,31 @@ host_move(SasTransport *t)
 		sas_stream_watch_finish(host_current, reply);
 		sas_transport_reply_free(reply);
 	}
+	return more;
 }
 
+/*
+ * A worker that was stopped finds thousands of streams readable, and their
+ * time over.  What has come is read first.
+ */
 bool
 sas_stream_move(void)
 {
+	static int	behind = 0;
 	int64		now;
+	bool		more;
 
 	if (host_current != NULL)
 		host_repair();
 	host_connect_some();
-	host_move(sas_stream_streams);
-	host_move(sas_stream_polls);
+	more = host_move(sas_stream_streams);
+	more |= host_move(sas_stream_polls);
+	host_current = NULL;
 	now = sas_base_clock_monotonic_us();
 	sas_stream_hosted_end_pause(now);
+	behind = more ? behind + 1 : 0;
+	if (more && behind <= HOST_MAX_BEHIND)
+		return true;
 	while (!pairingheap_is_empty(sas_stream_hosted.by_time))
 	{
 		host_current = pairingheap_container(SasWatch, timer, pairingheap_first(sas_stream_hosted.by_time));

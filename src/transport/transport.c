@@ -422,24 +422,23 @@ transport_come_late(SasTransport *t)
 	}
 }
 
-void
+bool
 sas_transport_work(SasTransport *t)
 {
 	sigset_t	before;
+	bool		did = true;
 
 	sas_transport_block_signals(&before);
 	sas_transport_feed(t);
 	transport_ask_border(t);
 	transport_come_late(t);
-	for (int i = 0; i < ROUNDS_OF_WORK; i++)
+	for (int i = 0; i < ROUNDS_OF_WORK && did; i++)
 	{
-		bool		did = sas_transport_poll_once(t);
-
+		did = sas_transport_poll_once(t);
 		transport_collect(t);
-		if (!did)
-			break;
 	}
 	sas_transport_restore_signals(&before);
+	return did;
 }
 
 static SasReply *

@@ -158,8 +158,8 @@ extern void *sas_transport_start(SasTransport *t, const SasCall *call,
 /* aborts a call, active or finished; no reply is given for it */
 extern void sas_transport_stop_call(SasTransport *t, void *handle);
 
-/* makes all possible progress; never blocks, and ends soon */
-extern void sas_transport_work(SasTransport *t);
+/* makes all possible progress; never blocks, and ends soon; true: more may be ready */
+extern bool sas_transport_work(SasTransport *t);
 
 /* the next finished reply, small or large, in order of finishing, or NULL; next: small ones first */
 extern SasReply *sas_transport_next_small(SasTransport *t);
