@@ -89,7 +89,7 @@ EXCEPTION WHEN OTHERS THEN
 END $$;
 
 -- _sas.answer_tick(quantity): applies the answers of runs that are free. Returns how many messages were
--- taken, and when the next one is due. An answer that raises an error is applied by itself, so that it
+-- taken, and when the next one is due. An answer that raises an error is applied alone, so that it
 -- holds up no other run.
 --   locks   the runs of the messages that no other transaction holds; the other messages are deferred
 --   reads   message

@@ -10,7 +10,7 @@
 -- expect} of the step. For a poll whose call has succeeded, the request is the status request, which has no
 -- key and must be answered with 2xx.
 -- apart: as in _sas.claim_ready.
---   holds   nothing; locks no run, and passes by a ready row that another session has locked
+--   holds   nothing; locks no run, and skips a ready row that another session has locked
 --   writes  ready, lease, step, run (_sas.claim_ready)
 --   next    _sas.write_replies, or _sas.take_back
 CREATE FUNCTION _sas.claim_calls(lanes int[], quantities int[], boot bigint, worker_id bigint, locked_by text,

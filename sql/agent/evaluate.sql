@@ -54,7 +54,7 @@ LANGUAGE sql IMMUTABLE AS $$
     SELECT CASE WHEN state = 'compensating'
                 THEN CASE verdict WHEN 'done' THEN 'compensated' ELSE 'compensating' END
                 WHEN verdict = 'done' THEN 'succeeded'
-                -- in a run that cannot go on no status request is made any more
+                -- a run that cannot continue makes no further status request
                 WHEN verdict IN ('started', 'asked')
                 THEN CASE WHEN abandon_as IS NULL THEN 'suspended' ELSE 'failed' END
                 WHEN verdict = 'hand_back' THEN CASE WHEN again_in > '0' THEN 'suspended' ELSE 'ready' END

@@ -4,11 +4,11 @@
 --
 -- A claim takes ready rows of the agent's lane, and one slot of the agent for each; the slot stores which
 -- program holds which step, and request_id finds it. Unlike a worker, a session may keep its transaction
--- open, and no tick may wait for it. So a claim first takes shared locks of the runs (ticks then pass by),
--- and only then rows of _sas.ready. It passes by rows that other sessions have locked.
+-- open, and no tick may wait for it. So a claim first takes shared locks of the runs (ticks then skip them),
+-- and only then rows of _sas.ready. It skips rows that other sessions have locked.
 
 -- _sas.tasks(claimed): the input of these claimed tasks; problem: why it cannot be built. A task that is
--- too large fails by itself and holds up no other.
+-- too large fails alone and holds up no other.
 CREATE FUNCTION _sas.tasks(claimed _sas.claimed[])
 RETURNS TABLE (run_id bigint, step_no int, element int, undo boolean, lane int, request_id uuid,
                complete_in interval, name text, key text,
@@ -126,7 +126,7 @@ END $$;
 
 -- _sas.take_tasks(agent_id, quantity, lease): takes this many ready tasks out of the queue of the agent, in
 -- their order; null: other transactions have locked all that is ready.
---   locks   their runs (shared) first, then their rows in ready; passes by locked ones
+--   locks   their runs (shared) first, then their rows in ready; skips locked ones
 --   writes  ready
 --   next    _sas.hold_tasks
 CREATE FUNCTION _sas.take_tasks(agent_id int, quantity int, lease interval) RETURNS _sas.claimed[]
@@ -210,7 +210,7 @@ END $$;
 -- _sas.claim_as(caller, agent, worker, quantity, lease): the body of sas.claim. Each claimed task is held
 -- for the lease, at most for its complete_in. A task whose input cannot be built fails for good, and
 -- another one is claimed instead.
---   locks   slots of the agent, then runs (shared), then their rows in ready; passes by locked ones
+--   locks   slots of the agent, then runs (shared), then their rows in ready; skips locked ones
 --   writes  ready, external_slot, lease, step, run
 --   next    sas.complete, sas.fail, sas.heartbeat or sas.hand_back of the worker; _sas.take_back
 CREATE FUNCTION _sas.claim_as(caller oid, agent text, worker text, quantity int, lease interval)

@@ -97,7 +97,7 @@ LANGUAGE plpgsql AS $$
 DECLARE
     s _sas.step;
 BEGIN
-    -- the program gives it up in a run that cannot go on, and an earlier claim has left it in doubt: the
+    -- the program gives it up in a run that cannot continue, and an earlier claim has left it in doubt: the
     -- supervisor settles it
     IF verdict IN ('again', 'hand_back') AND NOT p.undo AND NOT p.settles
        AND EXISTS (SELECT FROM _sas.run r JOIN _sas.step x USING (run_id)
@@ -171,7 +171,7 @@ END $$;
 
 -- _sas.fail_as(...): the body of sas.fail. The task is offered again after the pause of its retry policy,
 -- until max_attempts of this series are used up; then its window has failed, and the supervisor decides. In
--- a run that cannot go on there is no further attempt.
+-- a run that cannot continue there is no further attempt.
 CREATE FUNCTION _sas.fail_as(caller oid, request_id uuid, error text, permanent boolean) RETURNS boolean
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
     SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_hashjoin = off
@@ -247,7 +247,7 @@ BEGIN
 END $$;
 
 -- _sas.heartbeat_as(...): the body of sas.heartbeat. It reports a cancel for work that was claimed before
--- the run was abandoned; an undo, and a task that is repeated to learn its outcome, go on.
+-- the run was abandoned; an undo, and a task that is repeated to learn its outcome, continue.
 CREATE FUNCTION _sas.heartbeat_as(caller oid, request_id uuid, progress float8, checkpoint jsonb) RETURNS text
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
     SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_hashjoin = off

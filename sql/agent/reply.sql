@@ -65,7 +65,7 @@ BEGIN
 END $$;
 
 -- _sas.relieve_claims(boot, workers, owners): these workers are in a call that takes long: function steps
--- that they have claimed beside it are given back, and count nothing, but for those of the owner that is
+-- that they have claimed beside it are given back, and count nothing, except for those of the owner that is
 -- called for, which the call may share a transaction with. Returns how many.
 --   locks   the runs that no other transaction holds
 --   wakes   other function workers
@@ -302,7 +302,7 @@ BEGIN
 END $$;
 
 -- _sas.count_stale(replies, lost): counts stale replies per agent: they came too late, or from a claim that
--- does not hold any more.
+-- no longer holds.
 -- Writes: agent_health.
 CREATE FUNCTION _sas.count_stale(replies _sas.call_reply[], lost uuid[]) RETURNS void
 LANGUAGE plpgsql AS $$

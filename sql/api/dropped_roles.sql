@@ -52,7 +52,7 @@ END $$;
 CREATE EVENT TRIGGER sas_forget_grants ON ddl_command_end WHEN TAG IN ('DROP OWNED')
 EXECUTE FUNCTION _sas.forget_grants();
 
--- _sas.untie_owner(role): DROP ROLE has found that the role owns nothing any more: revokes what ties it to
+-- _sas.untie_owner(role): DROP ROLE has found that the role no longer owns anything: revokes what ties it to
 -- schema sas, unless that is a level or a grant.
 CREATE FUNCTION _sas.untie_owner(role regrole) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$

@@ -31,7 +31,7 @@ BEGIN
     END LOOP;
 END $$;
 
--- Grants of roles that do not exist any more are left out, because their oids may belong to other roles
+-- Grants of roles that no longer exist are left out, because their oids may belong to other roles
 -- where the dump is restored.
 DO $$
 DECLARE
@@ -71,7 +71,7 @@ BEGIN
     END LOOP;
 END $$;
 
--- A dump includes the place of the data if it has work that continues by itself; restored in another place
+-- A dump includes the place of the data if it has work that continues on its own; restored in another place
 -- it is a copy (sql/base/place.sql). A dump of definitions only is at home wherever it is restored.
 SELECT pg_catalog.pg_extension_config_dump('_sas.home', $$
     WHERE EXISTS (SELECT FROM _sas.run r WHERE r.state <> 'stopped')

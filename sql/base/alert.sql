@@ -171,9 +171,8 @@ BEGIN
     DELETE FROM _sas.alert_run m USING closed c WHERE m.alert_id = c.alert_id;
 END $$;
 
--- _sas.close_resolved(alert_ids): closes those of these alerts of runs that have no run any more. They are
--- locked first: then no session adds a run to them, and the next statement sees runs that were added
--- before.
+-- _sas.close_resolved(alert_ids): closes those of these alerts that have no run left. They are locked first:
+-- then no session adds a run to them, and the next statement sees runs that were added before.
 CREATE FUNCTION _sas.close_resolved(alert_ids bigint[]) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -190,7 +189,7 @@ END $$;
 CREATE FUNCTION _sas.remind_at(deadline timestamptz) RETURNS timestamptz
 LANGUAGE sql STABLE PARALLEL SAFE AS $$ SELECT deadline + interval '1 h' $$;
 
--- _sas.close_alerts_of(run_ids): closes the alerts of these runs, which are not paused any more, or have
+-- _sas.close_alerts_of(run_ids): closes the alerts of these runs, which are no longer paused, or have
 -- been undone.
 CREATE FUNCTION _sas.close_alerts_of(run_ids bigint[]) RETURNS void
 LANGUAGE plpgsql AS $$

@@ -28,7 +28,7 @@ BEGIN
             EXECUTE 'SELECT ' || work INTO result USING items[n : n];
             results := results || result;
         EXCEPTION WHEN OTHERS THEN
-            -- timeouts go on: a table is locked, not a row, and each item would wait for it
+            -- a timeout is raised again: a table is locked, not a row, and each item would wait for it
             locked := locked + _sas.count_lock(SQLSTATE);
             IF locked > 2 THEN
                 RAISE;

@@ -30,7 +30,7 @@ LANGUAGE C STRICT AS 'MODULE_PATHNAME', 'sas_api_try_lock';
 CREATE FUNCTION _sas.id_base() RETURNS bigint
 LANGUAGE C STABLE PARALLEL RESTRICTED AS 'MODULE_PATHNAME', 'sas_api_id_base';
 
--- _sas.node_shift(): an id without so many bits is the node that gave it out.
+-- _sas.node_shift(): an id shifted right by this number of bits is the node that assigned it.
 CREATE FUNCTION _sas.node_shift() RETURNS int LANGUAGE sql IMMUTABLE PARALLEL SAFE
 BEGIN ATOMIC SELECT 41; END;
 
@@ -135,7 +135,7 @@ CREATE FUNCTION _sas.stop_calls() RETURNS void
 LANGUAGE C AS 'MODULE_PATHNAME', 'sas_api_stop_calls';
 
 -- _sas.interrupt_functions(request_ids): at commit, interrupts the function workers that call functions for
--- these claims, which do not hold any more. A function that ignores this is ended after a while, with its
+-- these claims, which no longer hold. A function that ignores this is ended after a while, with its
 -- worker.
 CREATE FUNCTION _sas.interrupt_functions(request_ids uuid[]) RETURNS void
 LANGUAGE C STRICT AS 'MODULE_PATHNAME', 'sas_api_interrupt_functions';
@@ -285,7 +285,7 @@ CREATE FUNCTION _sas.last_tick() RETURNS timestamptz
 LANGUAGE C STABLE AS 'MODULE_PATHNAME', 'sas_api_last_tick';
 
 -- _sas.wake_on_abort(): wakes all workers of this database when this transaction ends, by commit or by
--- abort. For a session that locks rows which workers then pass by.
+-- abort. For a session that locks rows which workers then skip.
 CREATE FUNCTION _sas.wake_on_abort() RETURNS void
 LANGUAGE c VOLATILE STRICT
 AS 'MODULE_PATHNAME', 'sas_api_wake_on_abort';

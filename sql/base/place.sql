@@ -5,7 +5,7 @@
 -- one, the data is a copy, and its original may still be in use; no worker runs until sas.release().
 --
 -- A promoted standby continues in the place of its primary; the next probe stores its timeline. A dump
--- contains the rows only if it has work that continues by itself (sql/api/dump.sql).
+-- contains the rows only if it has work that continues on its own (sql/api/dump.sql).
 
 -- _sas.place(): this place. continues: the server was started as a standby, or is one.
 CREATE FUNCTION _sas.place(OUT system_identifier bigint, OUT database oid, OUT timeline bigint,
@@ -49,7 +49,7 @@ END $$;
 
 -- _sas.at_home(): may workers run? The launcher's probe calls it before the first of them starts. Its
 -- answer is stored, so that neither a crash nor a promotion changes it. Its transaction need not reach a
--- standby, because a standby comes to the same answer. It does not wait for a session that is just
+-- standby, because a standby gets the same answer. It does not wait for a session that is just
 -- releasing the data: at the commit of that session the launcher checks again.
 -- Writes: home, alert.
 CREATE FUNCTION _sas.at_home() RETURNS boolean

@@ -14,7 +14,7 @@ LANGUAGE C VOLATILE AS 'MODULE_PATHNAME', 'sas_api_share_take';
 CREATE FUNCTION _sas.give_share(owner oid, is_child boolean, input jsonb) RETURNS bigint
 LANGUAGE C VOLATILE STRICT AS 'MODULE_PATHNAME', 'sas_api_give_share';
 
--- _sas.give_watches(owner, n): so many infinite tasks of the owner are deleted, if this transaction commits.
+-- _sas.give_watches(owner, n): n infinite tasks of the owner are deleted, if this transaction commits.
 CREATE FUNCTION _sas.give_watches(owner oid, n bigint) RETURNS bigint
 LANGUAGE C VOLATILE STRICT AS 'MODULE_PATHNAME', 'sas_api_give_watches';
 
@@ -154,7 +154,7 @@ BEGIN
     END IF;
 END $$;
 
--- _sas.open_share(owner, runs, is_child, bytes): the same for runs, with so many bytes of input.
+-- _sas.open_share(owner, runs, is_child, bytes): the same for runs, with these bytes of input.
 CREATE FUNCTION _sas.open_share(owner oid, runs int, is_child boolean, bytes bigint) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN

@@ -249,7 +249,7 @@ LANGUAGE sql AS $$
     WHERE agent.agent_id = a.agent_id;
 $$;
 
--- _sas.key_has_changed(before, a): what is parked under the old key of this agent gets its key anew.
+-- _sas.key_has_changed(before, a): what is parked under the old key of this agent gets a new key.
 CREATE FUNCTION _sas.key_has_changed(before _sas.agent, a _sas.agent) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN

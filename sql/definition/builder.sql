@@ -194,7 +194,7 @@ BEGIN ATOMIC
 END;
 COMMENT ON FUNCTION sas.include IS 'The steps of another workflow, inlined under the name of this step.';
 
--- what stands beside it
+-- parts beside the body of a step
 CREATE FUNCTION sas.undo(body jsonb, expect text DEFAULT NULL, expect_status text[] DEFAULT NULL,
                          retry jsonb DEFAULT NULL, complete_in interval DEFAULT NULL,
                          recovery jsonb DEFAULT NULL) RETURNS jsonb

@@ -3,7 +3,7 @@
 -- Hooks of a definition: what they may contain, and how they are stored.
 
 -- _sas.set_alert_hook_as(caller, function): the body of sas.set_alert_hook: replaces the alert hook; null:
--- there is none any more. The function is called as the caller.
+-- removes it. The function is called as the caller.
 CREATE FUNCTION _sas.set_alert_hook_as(caller oid, function regprocedure) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET jit = off AS $$
 DECLARE

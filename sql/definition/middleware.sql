@@ -208,7 +208,7 @@ BEGIN
 END $$;
 
 -- _sas.check_middleware(caller, workflow): raises an error if a middleware applies to runs of the caller,
--- and the role that created it may not call its functions any more.
+-- and the role that created it may no longer call its functions.
 CREATE FUNCTION _sas.check_middleware(caller oid, workflow text) RETURNS void
 LANGUAGE plpgsql STABLE AS $$
 DECLARE

@@ -157,7 +157,7 @@ BEGIN
 END $$;
 
 -- _sas.planned_includes(caller, definition, input, chain): the includes of a definition that are planned,
--- or that include others, with their input; null: it is not known before the run, and problem says why. A
+-- or that include others, with their input; null: it is unknown before the run, and problem says why. A
 -- workflow that would include itself is left out; _sas.scopes refuses it.
 CREATE FUNCTION _sas.planned_includes(caller oid, definition jsonb, input jsonb, chain text)
 RETURNS TABLE (step text, workflow text, input jsonb, problem text, definition jsonb)

@@ -125,7 +125,7 @@ BEGIN
         SET max_running = EXCLUDED.max_running, key = EXCLUDED.key, per_key = EXCLUDED.per_key
     RETURNING q.* INTO new;
     IF (old.key, old.per_key) IS DISTINCT FROM (new.key, new.per_key) THEN
-        -- what is parked gets its key anew, also what a scheduler parks at this moment
+        -- what is parked gets a new key, also what a scheduler parks at this moment
         INSERT INTO _sas.freed_key (queue_id) VALUES (new.queue_id);
     END IF;
     PERFORM _sas.wake('{}', true, false, '{}');

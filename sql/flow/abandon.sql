@@ -1,6 +1,6 @@
 -- SPDX-License-Identifier: PostgreSQL
 --
--- Abandon: a run cannot go on. What happens to the run, its child runs and its open steps.
+-- Abandon: a run cannot continue. What happens to the run, its child runs and its open steps.
 
 -- _sas.cancel_ready(run_ids, undos): deletes the ready rows of these runs. A step that has not begun gets a
 -- row in state cancelled. A step that has begun has a row; the caller changes its state. Returns the
@@ -20,11 +20,11 @@ BEGIN
     RETURN gone;
 END $$;
 
--- _sas.abandon(run_ids, fates, errors, at_once, by): these runs cannot go on. Deletes their ready rows
--- first, cancels steps that have not begun, lets running steps go on, ends the child runs, and hands the
+-- _sas.abandon(run_ids, fates, errors, at_once, by): these runs cannot continue. Deletes their ready rows
+-- first, cancels steps that have not begun, lets running steps continue, ends the child runs, and hands the
 -- runs to the scheduler once nothing is running.
 --   fates    compensate, cancel: completed steps are undone; fail: they are left as they are
---   at_once  running steps do not go on: their claims are revoked
+--   at_once  running steps do not continue: their claims are revoked
 --   by       rule, parent: a pause may take it back, see _sas.keep_abandoned; null: it is final
 -- Caller: holds the lock of the runs. Writes: ready, step, run, message, abandoned_run. Wakes: the
 -- scheduler. Next: _sas.revoke_claims; _sas.undo_next, once nothing is running.

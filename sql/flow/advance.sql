@@ -31,14 +31,11 @@ BEGIN
     END IF;
 END $$;
 
--- _sas.steps_after(run_ids, step_nos): what follows from the end of these steps:
---   changes                  changes of steps that still wait for others, have waited, or are deferred
---   ready_runs, ready_nos    steps that are ready now
---   counted, counts          runs whose number of open steps changes
---   ended                    runs in which no step is open any more
---   held                     runs that continue beside a failure, see _sas.check_hosted
--- A step that waits for several others has a row with a counter as soon as the first of them has ended, so
--- that each edge is followed once.
+-- _sas.steps_after(run_ids, step_nos): what follows from the end of these steps: changes changes of steps
+-- that still wait for others, have waited, or are deferred ready_runs, ready_nos steps that are ready now
+-- counted, counts runs whose number of open steps changes ended runs without an open step held runs that
+-- continue beside a failure, see _sas.check_hosted A step that waits for several others has a row with a
+-- counter as soon as the first of them has ended, so that each edge is followed once.
 CREATE FUNCTION _sas.steps_after(run_ids bigint[], step_nos int[], OUT changes _sas.step_change[],
                                  OUT ready_runs bigint[], OUT ready_nos int[], OUT counted bigint[],
                                  OUT counts int[], OUT ended bigint[], OUT held bigint[])
@@ -93,10 +90,9 @@ BEGIN
     FROM follows f CROSS JOIN books b;
 END $$;
 
--- _sas.end_of_steps(run_ids): no step is open any more in these runs, which have no abandon_as: makes the
--- finalize step ready, or stops the run.
--- Caller: holds the lock of the runs. Writes: run, step. Next: _sas.make_ready for the finalize step,
--- _sas.change_runs for the end.
+-- _sas.end_of_steps(run_ids): these runs have no open step and no abandon_as: makes the finalize step ready,
+-- or stops the run. Caller: holds the lock of the runs. Writes: run, step. Next: _sas.make_ready for the
+-- finalize step, _sas.change_runs for the end.
 CREATE FUNCTION _sas.end_of_steps(run_ids bigint[]) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -161,7 +157,7 @@ BEGIN
         coalesce(how, CASE f.abandon_as WHEN 'fail' THEN 'fail' ELSE 'cancel' END)
     FROM unnest(run_ids, fates) AS f (run_id, abandon_as)
     JOIN _sas.run c ON c.parent_run_id = f.run_id
-    -- a child run that undoes a step goes on, except in a halt
+    -- a child run that undoes a step continues, except in a halt
     WHERE c.state <> 'stopped' AND (how = 'halt' OR c.parent_element >= 0) IS NOT FALSE;
     IF FOUND THEN
         PERFORM _sas.wake('{}', true, false, '{}');

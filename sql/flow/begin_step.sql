@@ -105,7 +105,7 @@ END $$;
 -- _sas.follow_success(changes): continues after these steps have succeeded, or were undone, without a
 -- worker.
 -- Next: _sas.go_on; _sas.fall_back for a step that was undone before its fallback; _sas.close_steps in a
--- run that cannot go on.
+-- run that cannot continue.
 CREATE FUNCTION _sas.follow_success(changes _sas.step_change[]) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -338,7 +338,7 @@ $$;
 
 -- _sas.after_skip(run_ids, step_nos): continues runs after these steps, which had failed or waited, were
 -- skipped. Steps that need the output of a skipped step are skipped with it, and so on; steps that only
--- come after it go on. A skipped step that was given another output counts like one that has succeeded.
+-- come after it continue. A skipped step that was given another output counts like one that has succeeded.
 CREATE FUNCTION _sas.after_skip(run_ids bigint[], step_nos int[]) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE

@@ -83,7 +83,7 @@ $$;
 -- plans: what their plan function has returned for each. A run that undoes a step has neither the deadline
 -- of its parent, nor does it end with the runs above it: what is done must be undone, however long that
 -- takes.
--- Writes: run, step. Next: the child goes on by itself; see _sas.begin_children.
+-- Writes: run, step. Next: the child continues on its own; see _sas.begin_children.
 CREATE FUNCTION _sas.submit_children(parent_id bigint, parent_no int, of_undo boolean, parent_elements int[],
                                      inputs jsonb[], plans jsonb[] DEFAULT NULL) RETURNS text
 LANGUAGE plpgsql AS $$
@@ -276,9 +276,8 @@ BEGIN
     WHERE r.run_id = ANY ($1) AND r.state = 'stopped' AND r.result IN ('success', 'warning');
 END $$;
 
--- _sas.end_children(run_ids, how): abandons child runs, because their parent run cannot go on. how: cancel,
--- fail; abort: as cancel, and running work is stopped.
--- Next: _sas.abandon.
+-- _sas.end_children(run_ids, how): abandons child runs, as their parent run cannot continue. how: cancel,
+-- fail; abort: as cancel, and running work is stopped. Next: _sas.abandon.
 CREATE FUNCTION _sas.end_children(run_ids bigint[], how text) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE

@@ -54,7 +54,7 @@ BEGIN
     PERFORM _sas.make_ready(f.run_ids, f.nos, f.elements);
 END $$;
 
--- _sas.substituted(run_ids, step_nos, elements): steps have succeeded in runs that go on: those of them
+-- _sas.substituted(run_ids, step_nos, elements): steps have succeeded in runs that continue: those of them
 -- that are fallbacks hand their output to the steps that they substitute. Returns the same list, with those
 -- steps instead of their fallbacks.
 -- Writes: step.

@@ -35,7 +35,7 @@ $$;
 
 -- _sas.first_in_line(run_ids, at_most): the runs that can have a slot under all of their keys now, among
 -- those that wait under the keys of these runs. The first of all waiting runs has none before it under any
--- key; therefore at least one run can go on when no slot is held.
+-- key; therefore at least one run can continue when no slot is held.
 -- Caller: holds the mutex "places".
 CREATE FUNCTION _sas.first_in_line(run_ids bigint[], at_most int) RETURNS bigint[]
 LANGUAGE plpgsql AS $$
@@ -136,9 +136,8 @@ BEGIN
 END $$;
 
 -- _sas.forget_places(run_ids): deletes the rows of those of these runs that have stopped, and the keys that
--- no run needs any more. If a submit is checking for room under a key at this moment, these rows are tried
--- again in a minute, because that transaction may be rolled back.
--- Writes: concurrency_slot, concurrency_key, message.
+-- no run needs. If a submit is checking for room under a key at this moment, these rows are tried again in a
+-- minute, because that transaction may be rolled back. Writes: concurrency_slot, concurrency_key, message.
 CREATE FUNCTION _sas.forget_places(run_ids bigint[]) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE

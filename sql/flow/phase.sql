@@ -2,7 +2,7 @@
 --
 -- Phases: steps that a function worker handles before or after their own work. A call with middleware goes
 -- through the functions before it, then its agent, then the functions after it. A child run whose workflow
--- has a plan function is planned first. Each phase is claimed by itself, with a window of its own; between
+-- has a plan function is planned first. Each phase is claimed separately, with its own window; between
 -- two phases the step is ready. What one phase hands to the next is a row of _sas.phase, so that a crash
 -- costs only the current phase.
 --   before   the functions before a call; request is null
@@ -102,7 +102,7 @@ BEGIN
     PERFORM _sas.requeue(ARRAY[s.run_id], ARRAY[s.step_no], ARRAY[s.element]);
 END $$;
 
--- _sas.close_phase(g): deletes the row of g: the step is in no phase any more.
+-- _sas.close_phase(g): deletes the row of g: the step is no longer in a phase.
 CREATE FUNCTION _sas.close_phase(g _sas.phase) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
@@ -139,7 +139,7 @@ CREATE FUNCTION _sas.end_call(answer _sas.call_reply, g _sas.phase, s _sas.step,
 RETURNS _sas.call_reply
 LANGUAGE plpgsql AS $$
 BEGIN
-    -- in a run that cannot go on, the step is undone with the answer of the service; a status that is not
+    -- in a run that cannot continue, the step is undone with the answer of the service; a status that is not
     -- expected is a failure already
     IF r.abandon_as IS NOT NULL AND NOT g.undo
        OR EXISTS (SELECT FROM _sas.workflow_step w WHERE w.version_id = r.version_id

@@ -252,7 +252,7 @@ LANGUAGE sql AS $$
 $$;
 
 -- _sas.await_ending(run_ids): waits until the transactions that are stopping any of these runs have ended.
--- The locks are released at once (by a subtransaction that is rolled back), so that these runs go on while
+-- The locks are released at once (by a subtransaction that is rolled back), so that these runs continue while
 -- the caller's transaction does.
 CREATE FUNCTION _sas.await_ending(run_ids bigint[]) RETURNS void
 LANGUAGE plpgsql AS $$

@@ -22,10 +22,9 @@ BEGIN
     END IF;
 END $$;
 
--- _sas.expire_leases(lease_ids): frees the slots of outside programs under these leases whose claims do not
--- hold any more: the supervisor has taken the step back, or an operator has decided its outcome. The
--- request_id is stored, so that a late reply is recognized.
--- Writes: task, external_slot.
+-- _sas.expire_leases(lease_ids): frees the slots of outside programs under these leases whose claims no
+-- longer hold: the supervisor has taken the step back, or an operator has decided its outcome. The request_id
+-- is stored, so that a late reply is recognized. Writes: task, external_slot.
 CREATE FUNCTION _sas.expire_leases(lease_ids bigint[]) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -46,9 +45,9 @@ BEGIN
     END LOOP;
 END $$;
 
--- _sas.free_slots(run_ids): deletes the queue slots of those steps of these runs that are neither let out
--- nor claimed any more, and the slots under keys of agents of those that are not claimed any more.
--- Caller: after it has moved the steps. Writes: queue_slot, freed_key. Wakes: the scheduler.
+-- _sas.free_slots(run_ids): deletes the queue slots of those steps of these runs that are no longer let out
+-- or claimed, and the slots under keys of agents of those that are no longer claimed. Caller: after it has
+-- moved the steps. Writes: queue_slot, freed_key. Wakes: the scheduler.
 CREATE FUNCTION _sas.free_slots(run_ids bigint[]) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE

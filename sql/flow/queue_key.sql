@@ -1,12 +1,12 @@
 -- SPDX-License-Identifier: PostgreSQL
 --
--- Keys of queues and of agents: at most per_key steps of a queue with the same key have a slot. A step for
--- whose key there is no room is parked: its row in _sas.ready goes to the key lane of the queue, so that no
--- scan meets it again until a slot under that key is free. Then it stands in the queue again, with its rank.
--- Calls of an agent with a key get their slot when they are claimed; for them queue_id is -agent_id.
+-- Keys of queues and of agents: at most per_key steps of a queue with the same key have a slot. A step whose
+-- key has no free slot is parked: its row in _sas.ready moves to the key lane of the queue, so that no scan
+-- finds it until a slot under that key is free. Then it returns to the queue, with its rank. Calls of an
+-- agent with a key get their slot when they are claimed; for them queue_id is -agent_id.
 
--- _sas.key_of_step(key, run_id, step_no, element, undo): what the key of a queue gives for a step; null, if
--- that is null, an array or an object, or cannot be found: the step has no key.
+-- _sas.key_of_step(key, run_id, step_no, element, undo): the key of a step under the template of a queue;
+-- null if the value is null, an array or an object, or is missing: the step has no key.
 CREATE FUNCTION _sas.key_of_step(key text, run_id bigint, step_no int, element int, undo boolean) RETURNS text
 LANGUAGE plpgsql STABLE AS $$
 DECLARE
@@ -69,11 +69,11 @@ LANGUAGE sql STABLE AS $$
     WHERE CASE WHEN x.parks THEN NOT x.behind ELSE NOT x.stays END
 $$;
 
--- _sas.return_parked(quantity): under keys with a free slot, the first of the parked steps stand in their
--- queue again; all of a queue whose key has changed. Returns how many.
+-- _sas.return_parked(quantity): under keys with a free slot, returns the first parked steps to their queue,
+-- or all of a queue whose key has changed. Returns how many.
 --
--- A row that a session holds is passed by: its key is looked at again in the next tick.
--- Caller: a scheduler with the mutex "queues". Writes: ready, parked_step, freed_key. Wakes: the scheduler.
+-- Skips rows that a session has locked: the next tick checks their key again. Caller: a scheduler with the
+-- mutex "queues". Writes: ready, parked_step, freed_key. Wakes: the scheduler.
 CREATE FUNCTION _sas.return_parked(quantity int) RETURNS int
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -107,8 +107,8 @@ BEGIN
     RETURN back_now;
 END $$;
 
--- _sas.return_under_key(f): as many of the steps parked under this key as it has free slots stand in their
--- queue again. back_now: how many; held: a session holds the row of the next one.
+-- _sas.return_under_key(f): returns as many steps parked under this key to their queue as the key has free
+-- slots. back_now: how many; held: a session has locked the row of the next one.
 CREATE FUNCTION _sas.return_under_key(f _sas.freed_key, OUT back_now int, OUT held boolean)
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -156,7 +156,7 @@ $$;
 -- there is no room, stores the slots of the others, and returns all that remain claimed; null: none.
 --
 -- A call has no room either while an earlier one is parked under its key: they begin in their order. A slot
--- may become free while this transaction parks; so the scheduler looks at the keys once it has committed.
+-- may become free while this transaction parks; so the scheduler checks the keys once it has committed.
 -- Caller: holds the mutex "agent keys". Writes: queue_slot, ready, parked_step, freed_key. Wakes: the
 -- scheduler, and workers of these lanes, because there may be more in them than was claimed.
 CREATE FUNCTION _sas.keep_to_keys(claimed _sas.claimed[], keyed int[]) RETURNS _sas.claimed[]

@@ -25,7 +25,7 @@ BEGIN
           AND (s.state IN ('waiting', 'ready', 'suspended', 'running', 'compensating')
                OR taken.run_id IS NOT NULL)
         UNION ALL
-        -- a message to begin a step, which the scheduler ignores in a run that cannot go on
+        -- a message to begin a step, which the scheduler ignores in a run that cannot continue
         SELECT d.run_id, ROW(d.step_no, d.element, 'none', false, NULL, NULL, 'enter')::_sas.abandoned_step
         FROM _sas.message d
         WHERE d.actor = 's' AND d.due_at <= sas.now() AND d.run_id = ANY (run_ids) AND d.kind = 'enter'

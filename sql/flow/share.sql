@@ -4,7 +4,7 @@
 -- from the tables.
 
 -- _sas.open_runs(): the runs that have not ended and that either are young or have a message, a ready step,
--- a lease or an alert. This finds all open runs, but for a parent past its deadline that waits for its
+-- a lease or an alert. This finds all open runs, except for a parent past its deadline that waits for its
 -- child runs.
 CREATE FUNCTION _sas.open_runs() RETURNS TABLE (run_id bigint, state text)
 LANGUAGE sql STABLE AS $$

@@ -172,8 +172,8 @@ BEGIN
     END IF;
 END $$;
 
--- _sas.may_begin(run_ids): the scheduled runs among these that nothing keeps from beginning any more; null
--- if there are none. Runs whose start_before has passed are stopped.
+-- _sas.may_begin(run_ids): the scheduled runs among these that can begin now; null if there are none. Runs
+-- whose start_before has passed are stopped.
 CREATE FUNCTION _sas.may_begin(run_ids bigint[]) RETURNS bigint[]
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -215,7 +215,7 @@ END $$;
 -- run has ended with another result than the run requires, the run stops, whatever the other earlier runs
 -- do.
 --
--- Nothing is locked, and nothing polls while an earlier run goes on: its end sends a message to the runs
+-- Nothing is locked, and nothing polls while an earlier run continues: its end sends a message to the runs
 -- that wait for it (_sas.release_waiting). Those runs are committed, so a transaction that stops the
 -- earlier run later finds them. A transaction that has stopped it but not yet committed may have looked
 -- before they were committed. Only in that case is the run checked again in a moment.

@@ -155,7 +155,7 @@ LANGUAGE sql STABLE AS $$
 $$;
 
 -- _sas.lost_claims(run_ids, step_nos, elements, request_ids): the positions of those of these claims that
--- do not hold any more. Locks nothing.
+-- no longer hold. Locks nothing.
 CREATE FUNCTION _sas.lost_claims(run_ids bigint[], step_nos int[], elements int[], request_ids uuid[])
 RETURNS int[]
 LANGUAGE plpgsql STABLE AS $$
@@ -183,7 +183,7 @@ BEGIN
     IF ids = '{}' THEN
         RETURN;
     END IF;
-    -- for runs that went on beside a failure; for a paused run the change of state closes its alerts
+    -- for runs that continued beside a failure; for a paused run the change of state closes its alerts
     PERFORM _sas.close_alerts_of(ARRAY(SELECT r.run_id FROM _sas.run r
                                        WHERE r.run_id = ANY (ids) AND r.paused_state = 'held'));
     PERFORM _sas.cancel_ready(ids, true);
@@ -244,7 +244,7 @@ BEGIN
 END $$;
 
 
--- A run in which a failed step waits for an operator goes on beside it; its paused_state is 'held'
+-- A run in which a failed step waits for an operator continues beside it; its paused_state is 'held'
 -- meanwhile. It is paused when only failed steps are left. The same holds for a run in which an operator
 -- has one of several failed steps tried again. Each function that ends a step of such a run sends the
 -- scheduler a message.

@@ -65,7 +65,7 @@ BEGIN
 END $$;
 
 -- _sas.end_timers(run_ids, step_nos, elements): the time of these steps has come: a timer succeeds; a wait
--- for a signal fails, or goes on with output null (on_timeout).
+-- for a signal fails, or continues with output null (on_timeout).
 -- Next: _sas.succeed_steps, _sas.fail_steps.
 CREATE FUNCTION _sas.end_timers(run_ids bigint[], step_nos int[], elements int[]) RETURNS void
 LANGUAGE plpgsql AS $$

@@ -186,7 +186,7 @@ LANGUAGE sql STABLE AS $$
     ORDER BY n.n LIMIT 1
 $$;
 
--- _sas.run_owners(label, most): the owners of runs, with this label if it is not null; at most so many.
+-- _sas.run_owners(label, most): the owners of runs, with this label if it is not null; at most this number.
 -- Here and below, each step asks the index for the next value; so the cost does not depend on how many runs
 -- each owner has.
 CREATE FUNCTION _sas.run_owners(label bigint, most int) RETURNS SETOF oid
@@ -207,7 +207,7 @@ BEGIN
 END $$;
 
 -- _sas.owned_versions(owners, workflows, most): pairs of these owners and the versions of these workflows
--- (null: all) that have runs; about so many pairs.
+-- (null: all) that have runs; about this number of pairs.
 CREATE FUNCTION _sas.owned_versions(owners oid[], workflows int[], most int)
 RETURNS TABLE (owner oid, version_id int)
 LANGUAGE plpgsql STABLE AS $$
@@ -316,7 +316,7 @@ DECLARE
     owners oid[];
     versions int[];
     only_open boolean := NOT coalesce('stopped' = ANY (s.states), true);
-    -- beyond so many parts it is cheaper to scan all runs
+    -- with more parts it is cheaper to scan all runs
     few constant int := 500;
 BEGIN
     below := least(before, s.last_id, 9223372036854775807);

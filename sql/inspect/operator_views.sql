@@ -284,7 +284,7 @@ LANGUAGE sql VOLATILE AS $$
         SELECT c.message
         FROM _sas.conditions('5 s', '5 s', '5 s') c
         WHERE (c.raise OR c.kind = 'breaker-open') AND c.cause NOT LIKE 'crash loop of % workers'
-          -- work goes on, and a person has seen it
+          -- work continues, and a person has seen it
           AND NOT (c.kind IN ('shared-memory', 'crash-loop')
                    AND EXISTS (SELECT FROM _sas.alert l WHERE l.cause = c.cause AND l.closed_at IS NULL
                                                           AND l.acknowledged_at IS NOT NULL)))

@@ -1,6 +1,6 @@
 -- SPDX-License-Identifier: PostgreSQL
 --
--- Verbs of operators for runs as a whole. Each run of an array is applied or refused by itself, and
+-- Verbs of operators for runs as a whole. Each run of an array is applied or refused separately, and
 -- reported: a refusal says which state the run is in, and what would work. Every action is recorded in the
 -- history.
 --

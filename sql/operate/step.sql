@@ -260,7 +260,7 @@ BEGIN
                                        JOIN _sas.run r ON r.run_id = c.run_id
                                            AND r.abandon_as IS NULL), completed);
     PERFORM _sas.undone_substitute(changes) WHERE completed;
-    -- in a run that cannot go on, open steps are closed; failed steps were not open any more
+    -- in a run that cannot continue, open steps are closed; failed steps were no longer open
     PERFORM _sas.close_steps(array_agg(c.run_id)) FROM unnest(changes) c
         JOIN _sas.run r ON r.run_id = c.run_id AND r.abandon_as IS NOT NULL WHERE c.from_state <> 'failed'
         HAVING count(*) > 0;

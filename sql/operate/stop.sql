@@ -3,7 +3,7 @@
 -- Stop: the verbs that end runs, undo them, and start them again.
 --   verb         running steps       completed steps    result
 --   cancel       stopped at once     undone             cancelled
---   compensate   go on to their end  undone             compensated
+--   compensate   run to their end    undone             compensated
 --   halt         stopped at once     left as they are   error
 
 CREATE FUNCTION _sas.cancel_runs_as(caller oid, run_ids bigint[], reason text)

@@ -182,8 +182,8 @@ LANGUAGE sql STABLE AS $$
     ORDER BY n.run_id, d.step_no, d.element
 $$;
 
--- _sas.close_held(done): an operator has decided on steps of runs that go on beside a failure: closes their
--- alerts; an alert is raised again if the run is paused for what remains.
+-- _sas.close_held(done): an operator has decided on steps of runs that continue despite a failure: closes
+-- their alerts; an alert is raised again if the run is paused for what remains.
 CREATE FUNCTION _sas.close_held(done _sas.target[]) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE

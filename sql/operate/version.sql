@@ -228,8 +228,8 @@ LANGUAGE sql STABLE AS $$
                    AND w.step_no IS DISTINCT FROM ($1).finalize_no) END
 $$;
 
--- _sas.close_forgotten(run_ids, step_nos): those of these steps, which have not begun, that were ready do
--- not count as open any more.
+-- _sas.close_forgotten(run_ids, step_nos): these steps have not begun; those that were ready no longer count
+-- as open.
 CREATE FUNCTION _sas.close_forgotten(run_ids bigint[], step_nos int[]) RETURNS void
 LANGUAGE sql AS $$
     UPDATE _sas.run r SET open_steps = r.open_steps - x.n

@@ -165,7 +165,7 @@ END $$;
 
 -- _sas.changed_schedule(old, new): the schedule after it is defined again. Instants of the old spec, and
 -- instants before a stop of any kind, are not run by the new one. If the times are unchanged, an instant
--- that is due just now is not lost. A paused schedule stays paused; open runs go on.
+-- that is due just now is not lost. A paused schedule stays paused; open runs continue.
 CREATE FUNCTION _sas.changed_schedule(old _sas.schedule, new _sas.schedule) RETURNS _sas.schedule
 LANGUAGE plpgsql AS $$
 DECLARE

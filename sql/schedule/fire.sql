@@ -18,9 +18,9 @@ CREATE FUNCTION _sas.missed_at_most() RETURNS int LANGUAGE sql IMMUTABLE AS $$ S
 CREATE FUNCTION _sas.on_time_within() RETURNS interval
 LANGUAGE sql IMMUTABLE AS $$ SELECT interval '1 min' $$;
 
--- _sas.due_instants(s, now, most): the instants to submit, at most "most", in order, each with the number
--- of missed instants before it. If there is nothing to submit, one row with the outcome "missed" counts the
--- instants that are not submitted any more. No rows: nothing is due.
+-- _sas.due_instants(s, now, most): the instants to submit, at most "most", in order, each with the number of
+-- missed instants before it. If there is nothing to submit, one row with the outcome "missed" counts the
+-- instants that will not be submitted. No rows: nothing is due.
 CREATE FUNCTION _sas.due_instants(s _sas.schedule, now timestamptz, most int)
 RETURNS SETOF _sas.schedule_instant
 LANGUAGE plpgsql STABLE AS $$
@@ -151,7 +151,7 @@ END $$;
 -- _sas.fire_schedules(quantity): the tick. Returns how many schedules were due, and when the next one is. A
 -- schedule that a session has locked is passed by. A schedule that raises an error holds up no other.
 --   locks   schedules that are due and that no other transaction holds
---   next    the runs go on by themselves
+--   next    the runs continue on their own
 CREATE FUNCTION _sas.fire_schedules(quantity int, OUT worked int, OUT next_due timestamptz)
 LANGUAGE plpgsql AS $$
 DECLARE

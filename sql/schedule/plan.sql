@@ -146,7 +146,7 @@ END $$;
 
 -- _sas.submit_planned(of_schedule, request_id): submits the run of a claimed instant, in a function worker;
 -- functions of users are called as the owner of the schedule, within a subtransaction and a time limit.
--- Returns the outcome; null: the claim does not hold any more.
+-- Returns the outcome; null: the claim no longer holds.
 CREATE FUNCTION _sas.submit_planned(of_schedule int, request_id uuid) RETURNS jsonb
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -181,7 +181,7 @@ END $$;
 
 -- _sas.end_planned(of_schedule, request_id, done, sqlstate, error): stores the outcome of the instant, in
 -- the transaction of its submit. done: the result of _sas.submit_planned; else sqlstate and error, and the
--- submit is rolled back already. False: the claim does not hold any more, or another session holds the
+-- submit is rolled back already. False: the claim no longer holds, or another session holds the
 -- schedule or has submitted runs of it meanwhile: nothing is written, and the caller rolls the run back.
 -- Locks: schedule_plan and schedule, without waiting. Writes: both, alert. Wakes: the scheduler.
 CREATE FUNCTION _sas.end_planned(of_schedule int, request_id uuid, done jsonb, sqlstate text, error jsonb)

@@ -92,8 +92,8 @@ $$;
 -- instants are submitted one by one, so that a refused one does not affect others.
 --
 -- A session may hold a lock that many instants of one owner need (such as a key that is just being
--- submitted). Each waits shortly for it. After three waits in vain (waits: those of this owner in this tick)
--- the others are submitted later, in another order, so that other owners need not wait for them.
+-- submitted). Each waits shortly for it. After three waits without success (waits: those of this owner in
+-- this tick) the others are submitted later, in another order, so that other owners need not wait for them.
 CREATE FUNCTION _sas.submit_group(owner oid, workflow text, workflow_owner oid, priority int, labels jsonb,
                                   after_run bigint, instants _sas.schedule_instant[], inputs jsonb[],
                                   keys text[], schedules text[], INOUT waits int,

@@ -47,7 +47,7 @@ BEGIN
 END $$;
 
 -- _sas.scheduler_tick(quantity): one tick of the scheduler. Returns how many messages were taken and when
--- the next one is due. A message that raises an error is carried out by itself, so that it holds up no
+-- the next one is due. A message that raises an error is carried out alone, so that it holds up no
 -- other run.
 --   locks   the runs of the messages that no other transaction holds; the other messages are deferred
 --   reads   message

@@ -41,8 +41,8 @@ COMMENT ON TABLE _sas.step IS
     'Steps that were claimed or deferred, or that wait for several others. completion gives the order of '
     'the undo.';
 
--- Values that operators have set for a step, used instead of its own. The table is mostly empty; each claim
--- looks here.
+-- Values that operators have set for a step, used instead of its own. Each claim reads this table, which is
+-- mostly empty.
 CREATE TABLE _sas.override (
     run_id bigint NOT NULL,
     step_no int NOT NULL,
@@ -107,9 +107,9 @@ CREATE INDEX lease_next ON _sas.lease (next_by);
 COMMENT ON TABLE _sas.lease IS
     'Which worker holds which steps, and when the supervisor must check them next.';
 
--- The reply to a claimed step whose run another session had locked. It ends the claim: nothing takes the
--- step back or revokes the claim any more. The reply is applied when the run is free
--- (sql/agent/answer.sql). Columns as in _sas.call_reply.
+-- The reply to a claimed step whose run another session had locked. It ends the claim: afterwards nothing
+-- takes the step back or revokes the claim. The reply is applied when the run is free (sql/agent/answer.sql).
+-- Columns as in _sas.call_reply.
 CREATE TABLE _sas.answer (
     run_id bigint NOT NULL,
     step_no int NOT NULL,

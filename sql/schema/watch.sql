@@ -4,7 +4,7 @@
 -- watch_flow and watch_done, and its inbox, which is bounded.
 --
 -- Each table has writers of its own, so that no worker waits for a session:
---   _sas.watch       sessions (verbs); workers that move states, which pass by locked rows
+--   _sas.watch       sessions (verbs); workers that move states, which skip locked rows
 --   _sas.watch_flow  the host of the task
 --   _sas.watch_done  the worker that brings items to their target
 

@@ -155,17 +155,16 @@ LANGUAGE sql AS $$
         SET queue_id = EXCLUDED.queue_id, key = EXCLUDED.key, rank = EXCLUDED.rank
 $$;
 
--- _sas.leave_key_lane(run_id, step_no, element, queue_id): this step stands in its queue again, or in the
--- lane of its agent.
--- Caller: holds the lock of its row. Writes: ready.
+-- _sas.leave_key_lane(run_id, step_no, element, queue_id): returns this step to its queue, or to the lane of
+-- its agent. Caller: holds the lock of its row. Writes: ready.
 CREATE FUNCTION _sas.leave_key_lane(run_id bigint, step_no int, element int, queue_id int) RETURNS void
 LANGUAGE sql AS $$
     UPDATE _sas.ready q SET lane = -$4 WHERE q.run_id = $1 AND q.step_no = $2 AND q.element = $3
 $$;
 
--- _sas.empty_key_lane(queue_id, quantity): steps in the key lane of this queue stand in the queue again, at
--- most quantity. Returns how many. Those that a session holds are passed by.
--- Caller: a scheduler with the mutex "queues". Writes: ready, parked_step.
+-- _sas.empty_key_lane(queue_id, quantity): returns steps in the key lane of this queue to the queue, at most
+-- quantity. Returns how many. Skips rows that a session has locked. Caller: a scheduler with the mutex
+-- "queues". Writes: ready, parked_step.
 CREATE FUNCTION _sas.empty_key_lane(queue_id int, quantity int) RETURNS int
 LANGUAGE sql AS $$
     WITH free AS (

@@ -84,7 +84,7 @@ BEGIN
     WHERE d.run_id = u.run_id AND d.step_no = u.step_no;
 END $$;
 
--- _sas.leave_steps(run_ids, step_nos): these steps, which have not begun, do not exist any more: deletes
+-- _sas.leave_steps(run_ids, step_nos): these steps, which have not begun, no longer exist: deletes
 -- inputs and signals that were stored for them, because another step may get their numbers.
 -- Writes: override, signal.
 CREATE FUNCTION _sas.leave_steps(run_ids bigint[], step_nos int[]) RETURNS void

@@ -135,7 +135,7 @@ BEGIN
     IF NOT further THEN
         PERFORM _sas.find_unknown(lanes);
     END IF;
-    -- some owners in line may have no step any more; continue until as many owners as possible have a share
+    -- some owners in line may have no step left; continue until as many owners as possible have a share
     LOOP
         ready := _sas.next_ready_owners(lanes, wanted, further, left_out);
         in_lanes := in_lanes || ready.in_lanes;
@@ -226,11 +226,11 @@ BEGIN
     PERFORM _sas.found_owners('d', ARRAY[n]);
 END $$;
 
--- _sas.share_due(n, now, quantity): divides so many rows that are due among their owners; the owner who was
--- served the longest ago comes first. The result is up to shares[j] rows of owners[j], from marks[j] on.
--- Raises the marks of the owners. The mark of all owners together does not help: the value that the caller
--- has read may be older than a row below it, and raising the owner's mark from there would skip that row.
--- Caller: needs no lock. Next: the caller takes the rows, in a statement of its own.
+-- _sas.share_due(n, now, quantity): divides this number of due rows among their owners; the owner whose last
+-- turn is longest ago comes first. The result is up to shares[j] rows of owners[j], from marks[j] on. Raises
+-- the marks of the owners. The mark of all owners together does not help: the value that the caller has read
+-- may be older than a row below it, and raising the owner's mark from there would skip that row. Caller:
+-- needs no lock. Next: the caller takes the rows, in a statement of its own.
 CREATE FUNCTION _sas.share_due(n int, now timestamptz, quantity int, OUT owners oid[], OUT shares int[],
                                OUT marks timestamptz[])
 LANGUAGE plpgsql AS $$

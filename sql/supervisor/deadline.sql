@@ -1,10 +1,10 @@
 -- SPDX-License-Identifier: PostgreSQL
 --
 -- Deadline timers. Most runs end long before their deadline; therefore sas.submit writes no timer for a run
--- that has more than five minutes. The supervisor writes it when the run has lived for a minute and is
--- still open. It sweeps over _sas.run by run_id, from where the last sweep has ended. A low-water mark
--- tells it about runs below that point that were committed later. Neither survives a crash; then the sweep
--- begins at _sas.deadline_sweep, which is some thousands of runs behind.
+-- that has more than five minutes. The supervisor writes it when the run has lived for a minute and is still
+-- open. It sweeps over _sas.run by run_id, from the end of the last sweep. A low-water mark moves the start
+-- back to runs below that point that were committed later. Neither survives a crash; then the sweep begins at
+-- _sas.deadline_sweep, which is some thousands of runs behind.
 
 -- _sas.take_noted_untimed(): the lowest run_id that was noted since the last call, or a lower one; null:
 -- unknown. Call it before the statement that reads the runs. If this transaction is rolled back, the next

@@ -4,7 +4,7 @@
 -- decided by itself, then all decisions are carried out together.
 
 -- _sas.decide_due(quantity): decides on failed steps and on runs past their deadline. Returns how many
--- messages were taken. A message that raises an error is decided by itself, so that it holds up no other
+-- messages were taken. A message that raises an error is decided alone, so that it holds up no other
 -- run.
 --   locks   the runs of the messages that no other transaction holds; the other messages are deferred
 --   reads   message
@@ -241,8 +241,8 @@ BEGIN
         element => c.element, why => why, error => c.error);
 END $$;
 
--- _sas.by_policy(c, made): a step, or an undo, has failed for good: the run goes on without it, waits for
--- an operator, who gets an alert, or cannot go on.
+-- _sas.by_policy(c, made): a step, or an undo, has failed for good: the run continues without it, waits for
+-- an operator, who gets an alert, or cannot continue.
 CREATE FUNCTION _sas.by_policy(c _sas.failed_case, made _sas.decision[]) RETURNS _sas.decision
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -252,7 +252,7 @@ DECLARE
     -- the failed step waits for a resume, which gives it another window
     paused boolean := c.run_state = 'paused'
         OR EXISTS (SELECT FROM unnest(made) m WHERE m.run_id = c.run_id AND m.what = 'pause');
-    -- the run goes on beside a step that waits for an operator, who also decides on steps that fail
+    -- the run continues beside a step that waits for an operator, who also decides on steps that fail
     -- meanwhile
     held boolean := NOT paused AND (
         EXISTS (SELECT FROM unnest(made) m WHERE m.run_id = c.run_id AND m.what = 'hold')
@@ -290,7 +290,7 @@ BEGIN
     END IF;
     RETURN _sas.make_decision(
         what => CASE WHEN policy = 'pause' AND paused THEN 'note'
-                     -- branches that do not depend on it go on
+                     -- branches that do not depend on it continue
                      WHEN policy = 'pause' AND c.element = 0 AND NOT c.undo AND c.abandon_as IS NULL
                          THEN 'hold'
                      WHEN policy = 'pause_at_end' THEN 'leave'

@@ -213,7 +213,7 @@ $$;
 
 -- _sas.take_back_leases(leases, boot, live, newest, only_runs): takes back what is overdue under these
 -- leases, of only_runs or of all runs, if their runs are free. A worker that still calls the function of
--- such a step cannot commit it any more, and is ended (base/peers.h).
+-- such a step can no longer commit it, and is ended (base/peers.h).
 --   holds   the locks of the leases
 --   locks   the runs that no other transaction holds
 --   writes  attempt, step, lease; message or ready, for what follows
@@ -300,11 +300,10 @@ BEGIN
     SELECT count(_sas.count_metric('call', x.lane, x.workflow_id, x.status, 1)) INTO counted FROM lost x;
 END $$;
 
--- _sas.update_leases(leases, boot, live, newest, now, locked): deletes those of these leases that hold
--- nothing any more. The others are judged again when the first of their steps is overdue; if one already
--- is, another session holds its run and wakes the supervisor at its end, or its function is being ended.
---   holds   the locks of the leases, and of the runs in "locked"; called after the steps have moved
---   writes  lease
+-- _sas.update_leases(leases, boot, live, newest, now, locked): deletes those of these leases that no longer
+-- hold a step. The others are checked again when the first of their steps is overdue; if one already is,
+-- another session has locked its run and wakes the supervisor at its end, or its function is being ended.
+-- holds the locks of the leases, and of the runs in "locked"; called after the steps have moved writes lease
 CREATE FUNCTION _sas.update_leases(leases _sas.lease[], boot bigint, live bigint[], newest bigint,
                                    now timestamptz, locked bigint[]) RETURNS void
 LANGUAGE plpgsql AS $$

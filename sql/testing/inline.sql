@@ -222,7 +222,7 @@ LANGUAGE plpgsql AS $$
 BEGIN
     IF NOT EXISTS (SELECT FROM _sas.step s WHERE s.run_id = f.run_id AND s.step_no = f.step_no
                    AND s.element = f.element AND s.request_id = f.request_id) THEN
-        -- its claim does not hold any more: there is nothing to write
+        -- its claim no longer holds: there is nothing to write
         DELETE FROM _sas.stub_flight x WHERE x.run_id = f.run_id AND x.step_no = f.step_no
             AND x.element = f.element;
     ELSIF f.last_by <= sas.now() THEN

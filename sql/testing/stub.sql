@@ -1,7 +1,7 @@
 -- SPDX-License-Identifier: PostgreSQL
 --
--- Stubs: aids for testing workflows: a clock that stands still and is moved, answers instead of services,
--- and a record of the calls.
+-- Stubs: aids for testing workflows: a clock that is stopped and moved, answers instead of services, and a
+-- record of the calls.
 --
 -- All of it lasts for one transaction, which can only be rolled back (_sas.begin_testing). So other
 -- sessions never see these rows, no worker sees a run of a test, and a moved clock cannot affect a fence or

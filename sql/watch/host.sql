@@ -255,9 +255,9 @@ BEGIN
     PERFORM FROM _sas.watch_flow f WHERE f.watch_id = id FOR NO KEY UPDATE;
 END $$;
 
--- _sas.watch_requests(node_id, watch_ids, epochs, looked): what to do now for tasks that the node hosts,
--- with their current cursor and definition. Tasks that it does not host any more are left out. looked: the
--- tasks that have made the poll that was due.
+-- _sas.watch_requests(node_id, watch_ids, epochs, looked): what to do now for tasks that the node hosts, with
+-- their current cursor and definition. Tasks that it no longer hosts are left out. looked: the tasks that
+-- have made their due poll.
 CREATE FUNCTION _sas.watch_requests(node_id bigint, watch_ids bigint[], epochs bigint[],
                                     looked boolean[] DEFAULT NULL)
 RETURNS TABLE (watch_id bigint, epoch bigint, agent_id int, kind text, request jsonb, cursor jsonb,
@@ -319,7 +319,7 @@ BEGIN
         given_up_at = CASE WHEN c.given_up THEN now ELSE f.given_up_at END, called_at = NULL
     FROM counted c WHERE f.watch_id = c.id;
 
-    -- the host does not hold tasks that are given up any more
+    -- the host no longer holds tasks that are given up
     WITH x AS (
         DELETE FROM _sas.watch_held h USING unnest($2, fenced) AS u (id, fence), _sas.watch_flow f
         WHERE u.fence = 'mine' AND h.watch_id = u.id AND f.watch_id = u.id AND f.given_up_at = now
@@ -337,7 +337,7 @@ BEGIN
     PERFORM _sas.gone_from_host($1, gone) WHERE gone IS NOT NULL;
 END $$;
 
--- _sas.gone_from_host(from_node, ids, after): this node does not hold these tasks any more: settles them,
+-- _sas.gone_from_host(from_node, ids, after): this node no longer holds these tasks: settles them,
 -- and wakes nodes that may take tasks now that it has room.
 CREATE FUNCTION _sas.gone_from_host(from_node bigint, ids bigint[], after interval[] DEFAULT NULL)
 RETURNS void
@@ -358,7 +358,7 @@ END $$;
 --   stop    end it and give it back
 --   reload  the definition has changed
 --   room    the inbox has room again
---   fenced  the node does not hold it any more
+--   fenced  the node no longer holds it
 CREATE FUNCTION _sas.node_news(node_id bigint)
 RETURNS TABLE (watch_id bigint, epoch bigint, news text, room int)
 LANGUAGE plpgsql AS $$
@@ -395,7 +395,7 @@ BEGIN
     SELECT t.id, t.epoch, t.news, t.room FROM told t ORDER BY t.id;
 END $$;
 
--- _sas.give_back_watches(node_id, watch_ids, epochs): the node does not host these tasks any more. What
+-- _sas.give_back_watches(node_id, watch_ids, epochs): the node no longer hosts these tasks. What
 -- follows depends on the state of each. Returns the tasks that it still hosts, because another transaction
 -- has locked their row.
 CREATE FUNCTION _sas.give_back_watches(node_id bigint, watch_ids bigint[], epochs bigint[]) RETURNS bigint[]

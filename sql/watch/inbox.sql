@@ -20,9 +20,9 @@ $$;
 
 -- _sas.defer_work(now): defers rows that are due but may not be claimed, so that they do not block others.
 -- One row of each task stays until it may be claimed; if time alone does not bring that about, settling the
--- task checks it again. A task whose row in _sas.watch_done is locked is passed by: the worker that is
--- ending its claim there does not see items that have come since its scan, and a row deferred to the end of
--- that claim would wait for nothing. That worker scans again by itself.
+-- task checks it again. A task whose row in _sas.watch_done is locked is skipped: the worker that is ending
+-- its claim there does not see items that have arrived since its scan, and a row deferred to the end of that
+-- claim would wait for nothing. That worker scans again on its own.
 CREATE FUNCTION _sas.defer_work(now timestamptz) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -396,7 +396,7 @@ BEGIN
 END $$;
 
 -- _sas.begin_invocation(node_id, watch_id, epoch): the input of a function, for the worker that hosts the
--- task; no row: it does not host it any more. Writes nothing.
+-- task; no row: it no longer hosts it. Writes nothing.
 --   stop     it must not be called any more, but given back
 --   next_at  it has a schedule, and must not be called before that
 --   suspect  it may have ended a worker lately, and must be called only after _sas.note_invocation

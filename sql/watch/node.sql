@@ -184,7 +184,7 @@ BEGIN
     END IF;
 END $$;
 
--- _sas.give_back(from_node, ids): the node does not hold these tasks any more; failed tasks wait for their
+-- _sas.give_back(from_node, ids): the node no longer holds these tasks; failed tasks wait for their
 -- pause.
 CREATE FUNCTION _sas.give_back(from_node bigint, ids bigint[]) RETURNS int
 LANGUAGE plpgsql AS $$

@@ -3,7 +3,7 @@
 -- States of infinite tasks, and the functions that derive them: from whether the task has a host, whether
 -- its inbox is empty, and whether it was given up.
 --
--- Sessions lock rows of _sas.watch and nothing else that a worker needs. A worker passes by locked rows and
+-- Sessions lock rows of _sas.watch and nothing else that a worker needs. A worker skips locked rows and
 -- leaves a message for the supervisor.
 
 INSERT INTO _sas.transition VALUES

@@ -157,12 +157,10 @@ BEGIN
 END $$;
 
 -- _sas.relieve_hosts(boot, workers, tasks, owners): these workers are in a call that takes long: their other
--- tasks go to workers that have time, and so do the items that they have claimed, but for those of the owner
--- that is called for, which the call may share a transaction with. Returns whether a task is left that waits
--- for a worker with time.
---   locks   what no other transaction holds
---   writes  node, watch_held, watch_done, watch_work
---   wakes   other function workers
+-- tasks go to free workers, and so do the items that they have claimed, except for those of the owner that is
+-- called for, which the call may share a transaction with. Returns whether a task is left that waits for a
+-- worker with time. locks what no other transaction holds writes node, watch_held, watch_done, watch_work
+-- wakes other function workers
 CREATE FUNCTION _sas.relieve_hosts(boot bigint, workers bigint[], tasks bigint[], owners oid[])
 RETURNS boolean
 LANGUAGE plpgsql AS $$
@@ -225,7 +223,7 @@ BEGIN
 END $$;
 
 -- _sas.ask_again(): repeats requests to hosts that were not answered in time. Requests about tasks that the
--- node does not hold any more are deleted.
+-- node no longer holds are deleted.
 CREATE FUNCTION _sas.ask_again() RETURNS int
 LANGUAGE plpgsql AS $$
 DECLARE

@@ -1,7 +1,7 @@
 -- SPDX-License-Identifier: PostgreSQL
 --
 -- Verbs for infinite tasks: they are started, stopped, paused, resumed and moved, by watcher and key. With
--- several keys, each is applied or refused by itself, and reported.
+-- several keys, each is applied or refused separately, and reported.
 
 -- _sas.may_watch(caller, d): may the caller use this watcher? Roles may use their own watchers, and those
 -- of superusers and admins.
