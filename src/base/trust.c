@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: PostgreSQL */
 /*
- * trust.c: what no role but superusers has a say in.
+ * trust.c: functions and tables that only superusers can change.
  *
- * A function is called under the path of its schema, so what its body names
- * without a schema may be what somebody has put there: format(text, text)
- * beats pg_catalog.format(text, VARIADIC "any"), wherever it stands in the
- * path.
+ * A function is called under the path of its schema. So a name without a schema in its body may
+ * find an object that another role has created there: format(text, text) is preferred to
+ * pg_catalog.format(text, VARIADIC "any"), whatever their order in the path.
  */
 #include "postgres.h"
 
@@ -46,7 +45,7 @@ trust_is_superuser(Oid role)
 	return is;
 }
 
-/* Does this attribute of the tuple, a list of rights, give that right to others? */
+/* Does this attribute of the tuple, a list of rights, give that right to others than superusers? */
 static bool
 trust_gives(int cache, HeapTuple tuple, AttrNumber attribute, AclMode right)
 {
@@ -63,7 +62,7 @@ trust_gives(int cache, HeapTuple tuple, AttrNumber attribute, AclMode right)
 	return false;
 }
 
-/* Is the schema owned by others, who may drop and replace what is in it? */
+/* Is the schema owned by others than superusers, who may drop and replace its objects? */
 static bool
 trust_schema_is_foreign(Oid schema)
 {
@@ -78,7 +77,10 @@ trust_schema_is_foreign(Oid schema)
 	return foreign;
 }
 
-/* Does this list of functions or operators of one name hold what the name means without what others have put into the schema? */
+/*
+ * Does this list of functions or operators of one name contain one of pg_catalog, or of a superuser
+ * in the schema?
+ */
 static bool
 trust_name_is_taken(CatCList *list, bool operators, Oid schema)
 {
@@ -97,9 +99,9 @@ trust_name_is_taken(CatCList *list, bool operators, Oid schema)
 }
 
 /*
- * Have others put a function or an operator into the schema that has the
- * name of one of pg_catalog, or of a superuser's in the same schema?  It
- * would be taken for that one where its parameters fit better.
+ * Have others created a function or an operator in the schema with the name of one of pg_catalog,
+ * or of a superuser's in the same schema? It would be called instead if its parameters match
+ * better.
  */
 static bool
 trust_schema_is_shadowed(Oid schema, bool operators)
@@ -128,7 +130,9 @@ trust_schema_is_shadowed(Oid schema, bool operators)
 	return shadowed;
 }
 
-/* Would a function that looks up names in this schema find what others have put there? */
+/*
+ * Would a function that looks up names in this schema find objects that others have created there?
+ */
 static bool
 trust_schema_misleads(Oid schema)
 {

@@ -286,7 +286,7 @@ sub lost_is_told
 	return;
 }
 
-# chunks of a task, in order; one that is too large is told to the handler, which goes on
+# chunks of a task, in order; the handler gets the error of one that is too large, and continues
 sub chunks_are_seen
 {
 	my $run = submit('emit', 1010);
@@ -352,8 +352,8 @@ sub example_packs
 	return;
 }
 
-# page_packs(block, before, file, program ...): what the page of the guide shows packs an order, as it stands there but for
-# where the database is. block: a pattern that captures it; before: what it takes for granted.
+# page_packs(block, before, file, program ...): tests that the code of the guide packs an order; only the address of the
+# database is changed. block: a pattern that captures the code; before: code that it assumes.
 sub page_packs
 {
 	my ($block, $before, $file, @program) = @_;

@@ -35,10 +35,10 @@ my $json = JSON::PP->new->ascii->utf8->canonical->allow_nonref;
 
 sub new { my ($class, %option) = @_; return SasService::new($class, program => 'streams.py', %option) }
 
-# sets what feeds do: name => {items => 5, how => ...}
+# sets the behaviour of feeds: name => {items => 5, how => ...}
 sub feeds { my ($self, %feeds) = @_; SasTest::http_post("http://127.0.0.1:$self->{control}/feeds", \%feeds); return }
 
-# what is known of a feed: open, connections, told, asked
+# the state of a feed: open, connections, told, asked
 sub feed { my ($self, $name) = @_; return $self->all->{$name} // {} }
 sub all { my ($self) = @_; return SasTest::http_get("http://127.0.0.1:$self->{control}/feeds") }
 

@@ -51,7 +51,7 @@ our $tree = $ENV{SAS_TREE} // dirname(dirname(dirname(__FILE__)));
 
 our $limit = 120;				# seconds
 
-my %started;					# pid => name, of what is to be stopped at the end
+my %started;					# pid => name of each program to stop at the end
 my $json = JSON::PP->new->utf8->canonical->allow_nonref;
 my $http = HTTP::Tiny->new(timeout => 30, keep_alive => 0);
 
@@ -162,8 +162,8 @@ sub kill_worker
 	return $pid;
 }
 
-# hold_supervisor(node): the supervisor stops in its tracks until the function that is returned is called: what it
-# finds by looking must not help. Its looks wake others whenever they come.
+# hold_supervisor(node): stops the supervisor until the returned function is called, because its scans would wake
+# other workers and hide what is tested.
 sub hold_supervisor
 {
 	my ($node, $database) = @_;
@@ -187,7 +187,7 @@ sub switches
 	return \%of;
 }
 
-# quiet_for(node, seconds, name): tests that a server at rest does nothing at
+# quiet_for(node, seconds, name): tests that an idle server does nothing at
 # all. The node needs autovacuum, checkpoints and the background writer off.
 sub quiet_for
 {
@@ -196,7 +196,7 @@ sub quiet_for
 	my $all = sub { my $of = switches($node); return join ' ', map { "$_ $of->{$_}" } sort keys %$of };
 	local $Test::Builder::Level = $Test::Builder::Level + 1;
 	# An open run gets the timer of its deadline a minute after its submit: all have theirs, or none does soon. A
-	# worker that waits for an instant looks once a minute: not in these seconds.
+	# worker that waits for an instant wakes up once a minute: not in these seconds.
 	my $soon = $seconds + 5;
 	my $calm = qq{
 		SELECT (SELECT coalesce(min(created_at) > now() - interval '60 s' + interval '1 s' * $soon, true)

@@ -25,7 +25,7 @@ async def pump(reader, writer):
 async def main(pairs):
     def carry(path):
         async def connected(reader, writer):
-            # what is cut is reset, not ended in good order
+            # a cut connection is reset, not closed cleanly
             writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
             try:
                 there, to = await asyncio.open_unix_connection(path)

@@ -53,7 +53,7 @@ def well(stream):
     return head(stream) + data(stream, BODY, True)
 
 
-# what is sent, and whether the connection ends after it: "fin", "reset" or not; NOT_DONE: the service says so itself
+# the bytes to send, and whether the connection ends afterwards: "fin", "reset" or not; NOT_DONE: the service reports it
 FAULTS = {
     "rst_at_once": lambda s: (rst(s, INTERNAL_ERROR), None),
     "refused_stream": lambda s: (rst(s, REFUSED_STREAM), None),
