@@ -8,12 +8,12 @@ BEGIN
     PERFORM 1 / (input ->> 'n')::int;
     RETURN '{}';
 END $$;
-CREATE FUNCTION t.order_all() RETURNS void LANGUAGE plpgsql AS $$
+CREATE FUNCTION t.call_all() RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
-    PERFORM sas.submit('planned', '{"n": 0}');
+    PERFORM sas.submit('misplanned', '{"n": 0}');
 END $$;
-SELECT sas.create_workflow('orders', '{"steps": {"a": {"function": "t.echo"}}}');
-SELECT sas.create_workflow('planned', '{"plan": "t.ratio"}');
+SELECT sas.create_workflow('misspelled', '{"steps": {"a": {"function": "t.echo"}}}');
+SELECT sas.create_workflow('misplanned', '{"plan": "t.ratio"}');
 \echo keys, choices, steps, agents, queues and workflows: the nearest name
 SELECT sas.create_workflow('x', '{"steps": {"a": {"functon": "t.echo"}}}');
 SELECT sas.create_workflow('x', '{"steps": {"a": {"function": "t.echo"}}, "on_failure": "puase"}');
@@ -22,50 +22,50 @@ SELECT sas.create_workflow('x', '{"steps": {"charge": {"function": "t.echo"}, "b
 SELECT sas.create_workflow('x', '{"steps": {"charge": {"function": "t.echo"}}, "flow": {"sequence": ["charg"]}}');
 SELECT sas.create_workflow('x', '{"steps": {"charge": {"function": "t.echo"}}, "mask": ["steps.chargee.output"]}');
 SELECT sas.create_workflow('x', '{"steps": {"a": {"agent": "paymnts", "call": {}}}}');
-SELECT sas.create_workflow('x', '{"steps": {"a": {"include": "ordres"}}}');
-SELECT sas.create_workflow('x', '{"steps": {"a": {"function": "t.echo", "queue": "flsh"}}}');
-SELECT sas.create_queue('flush', 2);
-SELECT sas.create_workflow('x', '{"steps": {"a": {"function": "t.echo", "queue": "flsh"}}}');
-SELECT sas.alter_queue('flash', 2);
+SELECT sas.create_workflow('x', '{"steps": {"a": {"include": "misspellt"}}}');
+SELECT sas.create_workflow('x', '{"steps": {"a": {"function": "t.echo", "queue": "zzflsh"}}}');
+SELECT sas.create_queue('zzflush', 2);
+SELECT sas.create_workflow('x', '{"steps": {"a": {"function": "t.echo", "queue": "zzflsh"}}}');
+SELECT sas.alter_queue('zzflash', 2);
 SELECT sas.alter_agent('inventroy');
 SELECT sas.alter_agent('payments', options => '{"http_versoin": "2"}');
-SELECT * FROM sas.submit('order');
+SELECT * FROM sas.submit('misspelled_');
 \echo nothing is near; no name; a name that nobody means
 SELECT * FROM sas.submit('something_else');
 SELECT * FROM sas.submit(NULL);
 SELECT * FROM sas.submit(repeat('order', 20));
 \echo a role is not told of workflows that it may not submit
-CREATE ROLE sas_test_stranger;
-CREATE ROLE sas_test_other;
-SELECT sas.grant_usage(r::regrole, 'user'), t.allow(r::regrole) FROM unnest('{sas_test_stranger,sas_test_other}'::text[]) r \g /dev/null
-SET ROLE sas_test_stranger;
+CREATE ROLE sas_test_speller;
+CREATE ROLE sas_test_spelled;
+SELECT sas.grant_usage(r::regrole, 'user'), t.allow(r::regrole) FROM unnest('{sas_test_speller,sas_test_spelled}'::text[]) r \g /dev/null
+SET ROLE sas_test_speller;
 SELECT sas.create_workflow('strange', '{"steps": {"a": {"function": "t.echo"}}}');
 SELECT * FROM sas.submit('strangely');
-SET ROLE sas_test_other;
+SET ROLE sas_test_spelled;
 SELECT * FROM sas.submit('strangely');
-SELECT * FROM sas.submit('order');
+SELECT * FROM sas.submit('misspelled_');
 RESET ROLE;
 SELECT sas.drop_workflow('strange');
-SELECT sas.revoke_usage(r::regrole) FROM unnest('{sas_test_stranger,sas_test_other}'::text[]) r \g /dev/null
-DROP OWNED BY sas_test_stranger, sas_test_other;
-DROP ROLE sas_test_stranger, sas_test_other;
+SELECT sas.revoke_usage(r::regrole) FROM unnest('{sas_test_speller,sas_test_spelled}'::text[]) r \g /dev/null
+DROP OWNED BY sas_test_speller, sas_test_spelled;
+DROP ROLE sas_test_speller, sas_test_spelled;
 \echo functions of the user stay, on both sides
-SELECT * FROM sas.submit('planned', '{"n": 0}');
-SELECT t.order_all();
-DO $$ BEGIN PERFORM sas.submit('order'); END $$;
+SELECT * FROM sas.submit('misplanned', '{"n": 0}');
+SELECT t.call_all();
+DO $$ BEGIN PERFORM sas.submit('misspelled_'); END $$;
 \echo an error is caught like any other, and what follows has its own context
 DO $$
 DECLARE
     said text;
 BEGIN
     BEGIN
-        PERFORM sas.submit('order');
+        PERFORM sas.submit('misspelled_');
     EXCEPTION WHEN undefined_object THEN
         GET STACKED DIAGNOSTICS said = PG_EXCEPTION_CONTEXT;
     END;
     RAISE NOTICE '%', said;
     PERFORM 1 / 0;
 END $$;
-SELECT sas.drop_queue('flush');
-SELECT sas.drop_workflow('planned'), sas.drop_workflow('orders');
-DROP FUNCTION t.order_all(), t.ratio(jsonb);
+SELECT sas.drop_queue('zzflush');
+SELECT sas.drop_workflow('misplanned'), sas.drop_workflow('misspelled');
+DROP FUNCTION t.call_all(), t.ratio(jsonb);
