@@ -38,7 +38,11 @@ BEGIN
               coalesce(b.watches, 0) AS watches
           FROM (SELECT r.owner::oid AS owner, count(*) AS runs, count(r.parent_run_id) AS children,
                     sum(_sas.share_size(r.input))::bigint AS bytes
-                FROM _sas.open_runs() o JOIN _sas.run r ON r.run_id = o.run_id GROUP BY 1) a
+                FROM _sas.open_runs() o
+                -- OFFSET 0: by the key. A join may walk all runs that are kept, once for each open one
+                CROSS JOIN LATERAL (SELECT x.owner, x.parent_run_id, x.input FROM _sas.run x
+                                    WHERE x.run_id = o.run_id OFFSET 0) r
+                GROUP BY 1) a
           FULL JOIN (SELECT w.owner::oid AS owner, count(*) AS watches FROM _sas.watch w
                      WHERE w.state <> 'deleted' GROUP BY 1) b ON b.owner = a.owner OFFSET 0) c;
     PERFORM _sas.end_recount();

@@ -152,6 +152,27 @@ SELECT t.work() \g /dev/null
 SELECT state, result FROM sas.runs WHERE run_id = :mailboxes;
 SELECT t.clean() \g /dev/null
 SELECT sas.set_limit('alice', n, NULL) FROM unnest('{children,depth,watches,schedules,signals}'::text[]) n \g /dev/null
+\echo open runs are counted by their keys, as a worker plans: runs that are kept cost nothing
+BEGIN;
+SET LOCAL plan_cache_mode = force_generic_plan;
+SET LOCAL enable_seqscan = off;
+SET LOCAL enable_hashjoin = off;
+SET LOCAL enable_mergejoin = off;
+SELECT sas.submit('call') FROM generate_series(1, 5) \g /dev/null
+DO $$
+DECLARE
+    other text := (SELECT string_agg(quote_ident(attname), ', ') FROM pg_attribute WHERE attrelid = '_sas.run'::regclass
+                   AND attnum > 0 AND attname NOT IN ('run_id', 'state', 'result', 'finished_at', 'key'));
+BEGIN
+    EXECUTE format('INSERT INTO _sas.run (run_id, state, result, finished_at, %1$s) OVERRIDING SYSTEM VALUE
+        SELECT -g, ''stopped'', ''success'', now(), %1$s FROM generate_series(1, 3000) g,
+               (SELECT * FROM _sas.run ORDER BY run_id DESC LIMIT 1) r', other);
+END $$;
+SELECT idx_tup_fetch AS before FROM pg_stat_xact_all_tables WHERE relid = '_sas.run'::regclass \gset
+SELECT _sas.recount_shares() > 0 AS counted;
+SELECT idx_tup_fetch - :before < 1000 AS by_key FROM pg_stat_xact_all_tables WHERE relid = '_sas.run'::regclass;
+ROLLBACK;
+SELECT _sas.recount_shares() \g /dev/null
 DROP VIEW t.limits;
 DROP OWNED BY alice;
 DROP ROLE alice;
