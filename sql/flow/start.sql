@@ -133,6 +133,12 @@ BEGIN
     IF EXISTS (SELECT FROM _sas.phase) THEN
         DELETE FROM _sas.phase g WHERE g.run_id = ANY (run_ids);
     END IF;
+    -- mostly nobody waits, and the start of that statement costs more than to ask
+    IF NOT EXISTS (SELECT FROM _sas.run_dependency a WHERE a.after_run = ANY ($1))
+       AND NOT EXISTS (SELECT FROM _sas.concurrency_slot p WHERE p.run_id = ANY ($1))
+       AND current_setting('transaction_isolation') NOT IN ('repeatable read', 'serializable') THEN
+        RETURN;
+    END IF;
     WITH gone AS (
         UPDATE _sas.concurrency_slot p SET state = 'left', told = false WHERE p.run_id = ANY ($1)
         RETURNING p.run_id)

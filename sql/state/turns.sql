@@ -155,7 +155,8 @@ BEGIN
     turns := _sas.share_out(lanes, quantities, in_lanes);
     shares := turns.shares;
     shared := turns.shared;
-    IF urgent THEN
+    -- it compares the first 20 steps of an owner who may have more
+    IF urgent AND 20 < ANY (shares) THEN
         shares := _sas.urgent_shares(in_lanes, owners, shares, marks);
     END IF;
 END $$;
