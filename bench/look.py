@@ -6,7 +6,7 @@ These rows have bounds: when one is not kept, the row is WRONG.
 
 import time
 
-from house import Wrong, percentile
+from house import Wrong, cpu_of, percentile
 
 # milliseconds, the quickest of ten: what it takes, not what else runs on the machine
 FOUND = 10
@@ -86,7 +86,8 @@ class Look:
             for role in ("postgres", "bench_one"):
                 self.db.query(f"SET ROLE {role}")
                 for what, args in PAGES.items():
-                    path = what.partition(",")[0] % {"middle": where["middle"] | 1 if role == "postgres" else where["middle"] // 100 * 100 + 1}
+                    middle = int(where["middle"])
+                    path = what.partition(",")[0] % {"middle": middle | 1 if role == "postgres" else middle // 100 * 100 + 1}
                     self.look_bound(f"sas.console_page, {ROLES[role]}, {what % where}", f"SELECT length(sas.console_page('{path}', '{args % where}'))", CONSOLE)
                 self.db.query("RESET ROLE")
         finally:
@@ -110,13 +111,15 @@ class Look:
         self.row(f"looking among {many:,} runs", "", "", "", f"made in {time.monotonic() - begun:.0f} s")
 
     def look_times(self, query):
-        took = []
+        took, spent = [], []
+        session = int(self.db.value("SELECT pg_backend_pid()"))
         for _ in range(12):
-            begun = time.monotonic()
+            begun, used = time.monotonic(), cpu_of(session)
             self.db.query(query)
+            spent.append((cpu_of(session) - used) * 1000)
             took.append((time.monotonic() - begun) * 1000)
         # at first nothing of it is in memory
-        return min(took[2:]), f"median {percentile(took[2:], 0.5):.1f}, the first {took[0]:.1f}"
+        return min(took[2:]), f"median {percentile(took[2:], 0.5):.1f}, the first {took[0]:.1f}; CPU {percentile(spent[2:], 0.5):.1f}"
 
     def look_bound(self, what, query, most):
         quickest, note = self.look_times(query)
