@@ -35,13 +35,13 @@ $node->safe_psql('postgres', q{
 		RETURN QUERY SELECT * FROM _sas.calls_wanted_then(under_lease, claimed, plain);
 	END $$;
 	ALTER FUNCTION _sas.functions_wanted RENAME TO functions_wanted_then;
-	CREATE FUNCTION _sas.functions_wanted(under_lease bigint, claimed _sas.claimed[])
+	CREATE FUNCTION _sas.functions_wanted(under_lease bigint, claimed _sas.claimed[], plain boolean)
 	RETURNS TABLE (lease_id bigint, owner oid, run_id bigint, step_no int, element int, step text, undo boolean, attempt int,
 		alone boolean, request_id uuid, window_ms float8, function text, input jsonb, problem jsonb, retry jsonb, judges boolean, workflow_id int)
 	LANGUAGE plpgsql AS $$
 	BEGIN
 		PERFORM public.lack();
-		RETURN QUERY SELECT * FROM _sas.functions_wanted_then(under_lease, claimed);
+		RETURN QUERY SELECT * FROM _sas.functions_wanted_then(under_lease, claimed, plain);
 	END $$;
 	ALTER FUNCTION _sas.write_replies RENAME TO write_replies_then;
 	CREATE FUNCTION _sas.write_replies(replies _sas.call_reply[], done_leases bigint[], strict boolean DEFAULT false)
