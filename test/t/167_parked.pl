@@ -53,14 +53,16 @@ foreach my $case ([ 'stubborn', 'a function that catches its cancellation' ], [ 
 			steps => { bad => { function => "public.$function", complete_in => '2 s' }, after => { function => 'public.brief', after => ['bad'] } } });
 	my $run = submit($node, $function, {});
 	ok(wait_for($node, "SELECT state FROM sas.runs WHERE run_id = $run", 'paused'), "$name: its run is paused in the end");
-	is(sql('SELECT last_value FROM calls'), '2', "$name: it was called twice");
+	# on a busy machine a call may end in good order before it is deaf
+	my $calls = sql('SELECT last_value FROM calls');
+	is(sql("SELECT count(*) FROM sas.attempts WHERE run_id = $run AND status = 'lost'"), '2', "$name: it has ended its worker twice");
 	is(sql('SELECT count(*) FROM called'), '0', "$name: nothing that it wrote is there");
 	is(sql("SELECT paused_for FROM sas.runs WHERE run_id = $run"), 'step "bad" is parked: its function has ended its worker twice', "$name: the run says why");
 	like(sql(q{SELECT message FROM sas.alerts WHERE kind = 'parked' AND closed_at IS NULL}), qr/run $run: step "bad" is parked/, "$name: so does an alert");
-	is(sql("SELECT string_agg(DISTINCT status || ' ' || (error ->> 'type'), ', ') FROM sas.attempts WHERE run_id = $run"), 'lost urn:sas:worker-lost', "$name: its attempts are lost");
+	is(sql("SELECT string_agg(DISTINCT error ->> 'type', ', ') FROM sas.attempts WHERE run_id = $run AND status <> 'timed_out'"), 'urn:sas:worker-lost', "$name: its attempts tell so");
 	my $other = submit($node, 'brief', {});
 	ok(wait_for($node, "SELECT result FROM sas.runs WHERE run_id = $other", 'success'), "$name: other functions go on");
-	is(sql('SELECT last_value FROM calls'), '2', "$name: it is not called again");
+	is(sql('SELECT last_value FROM calls'), $calls, "$name: it is not called again");
 	sql(qq{CREATE OR REPLACE FUNCTION $function(input jsonb) RETURNS jsonb LANGUAGE sql AS \$\$ SELECT '{}'::jsonb \$\$});
 	is(sql("SELECT changed FROM sas.resume($run)"), 't', "$name: mended, it is resumed");
 	ok(wait_for($node, "SELECT result FROM sas.runs WHERE run_id = $run", 'success'), "$name: and its run ends");
