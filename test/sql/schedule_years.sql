@@ -1,6 +1,6 @@
 -- SPDX-License-Identifier: PostgreSQL
 --
--- Two years of a weekly schedule, on the nights on which clocks change, in each rule of overlap and catch-up,
+-- Long. Two years of a weekly schedule, on the nights on which clocks change, in each rule of overlap and catch-up,
 -- while the clock jumps on and back, and runs end when they like. Every instant is accounted for: it has one run, was missed,
 -- or was skipped.
 SELECT t.clean() \g /dev/null
