@@ -138,15 +138,17 @@ SET ROLE alice;
 SELECT run_id AS mailbox FROM sas.submit('mailbox') \gset
 SELECT run_id AS mailboxes FROM sas.submit('mailboxes') \gset
 SELECT count(sas.signal(:mailbox, 'go', n)) FROM unnest('{1,2}'::jsonb[]) n;
+\set VERBOSITY sqlstate
 SELECT sas.signal(:mailbox, 'go', '3');
-\echo :LAST_ERROR_SQLSTATE
+\set VERBOSITY default
 RESET ROLE;
 SELECT t.work() \g /dev/null
 SELECT output FROM sas.steps WHERE run_id = :mailbox;
 SET ROLE alice;
 SELECT count(sas.signal(:mailboxes, 'go', n)) FROM unnest('{1,2}'::jsonb[]) n;
+\set VERBOSITY sqlstate
 SELECT sas.signal(:mailboxes, 'go', '3');
-\echo :LAST_ERROR_SQLSTATE
+\set VERBOSITY default
 RESET ROLE;
 SELECT t.work() \g /dev/null
 SELECT state, result FROM sas.runs WHERE run_id = :mailboxes;
