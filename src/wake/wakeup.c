@@ -101,6 +101,7 @@ sas_wake_shmem_init(void)
 		for (int i = 0; i < sas_wake_shmem->capacity; i++)
 		{
 			pg_atomic_init_u32(&sas_wake_shmem->listeners[i].wakeups, 0);
+			pg_atomic_init_u32(&sas_wake_shmem->listeners[i].nudges, 0);
 			pg_atomic_init_u64(&sas_wake_shmem->listeners[i].woken_us, 0);
 		}
 	}
@@ -140,7 +141,9 @@ wakeup_set_latches(Oid dboid, int actors, const SasWakeupListener *but, bool nud
 
 		if (l->dboid != dboid || (actors & (1 << l->actor)) == 0 || l == but)
 			continue;
-		if (!nudge)
+		if (nudge)
+			pg_atomic_fetch_add_u32(&l->nudges, 1);
+		else
 		{
 			pg_atomic_fetch_add_u32(&l->wakeups, 1);
 			if (pg_atomic_read_u64(&l->woken_us) == 0)
@@ -325,6 +328,12 @@ uint32
 sas_wake_count(void)
 {
 	return wakeup_my_listener != NULL ? pg_atomic_read_u32(&wakeup_my_listener->wakeups) : 0;
+}
+
+uint32
+sas_wake_latch_count(void)
+{
+	return wakeup_my_listener != NULL ? sas_wake_count() + pg_atomic_read_u32(&wakeup_my_listener->nudges) : 0;
 }
 
 void

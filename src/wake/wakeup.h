@@ -98,13 +98,16 @@ extern void sas_wake_others(SasActor actor);
  */
 extern void sas_wake_attach(SasActor actor);
 
-/*
- * How often this worker has been woken.  The loop reads it after it has reset
- * the latch and compares it before it sleeps: a wait within a tick (for a lock,
- * for a synchronous standby, in a function) resets the latch and so hides a
- * wake-up.
- */
+/* How often this worker has been woken because something was announced: nudges do not count. */
 extern uint32 sas_wake_count(void);
+
+/*
+ * How often this worker has been woken or nudged.  The loop reads it after it
+ * has reset the latch and compares it before it sleeps: a wait within a tick
+ * (for a lock, for a synchronous standby, in a function) resets the latch and
+ * so hides a wake-up.
+ */
+extern uint32 sas_wake_latch_count(void);
 
 /*
  * A worker that begins a tick answers all wake-ups up to now.  Any process:

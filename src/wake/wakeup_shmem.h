@@ -29,7 +29,8 @@ typedef struct SasWakeupListener
 {
 	Oid			dboid;			/* InvalidOid: free */
 	SasActor	actor;
-	pg_atomic_uint32 wakeups;	/* counts; the latch alone is not enough: see sas_wake_count() */
+	pg_atomic_uint32 wakeups;	/* counts; the latch alone is not enough: see sas_wake_latch_count() */
+	pg_atomic_uint32 nudges;	/* likewise: see sas_wake_latch_count() */
 	pg_atomic_uint64 woken_us;	/* monotonic: the first wake-up since its tick began; 0: there was none */
 	Latch	   *latch;
 } SasWakeupListener;

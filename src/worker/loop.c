@@ -254,7 +254,7 @@ loop_set_events(void)
 static bool
 loop_is_woken(uint32 wake_count)
 {
-	return sas_wake_count() != wake_count || InterruptPending || ConfigReloadPending ||
+	return sas_wake_latch_count() != wake_count || InterruptPending || ConfigReloadPending ||
 		(sas_base_stopping && !sas_base_leaving);
 }
 
@@ -395,7 +395,7 @@ sas_worker_main(Datum arg)
 
 		ResetLatch(MyLatch);
 		sas_wake_answer();
-		wake_count = sas_wake_count();
+		wake_count = sas_wake_latch_count();
 		loop_interrupts();
 		end = loop_tick(&tick);
 		if (end == SAS_TICK_DONE)
