@@ -81,12 +81,13 @@ DECLARE
 BEGIN
     WITH back AS (
         SELECT q.run_id, q.step_no, q.element, p.queue_id
-        FROM _sas.queue u
-        JOIN _sas.queue_slot p ON p.queue_id = u.queue_id
+        -- OFFSET 0: without it the planner may lock the steps of all queues first; a claim at that moment
+        -- passes them by, and nobody announces them again
+        FROM (SELECT p.* FROM _sas.queue u JOIN _sas.queue_slot p USING (queue_id)
+              WHERE u.paused_at IS NOT NULL OFFSET 0) p
         CROSS JOIN LATERAL (SELECT x.run_id, x.step_no, x.element FROM _sas.ready x
                             WHERE x.run_id = p.run_id AND x.step_no = p.step_no AND x.element = p.element
-                                AND x.lane >= 0 FOR UPDATE SKIP LOCKED) q
-        WHERE u.paused_at IS NOT NULL),
+                                AND x.lane >= 0 FOR UPDATE SKIP LOCKED) q),
     moved AS (
         UPDATE _sas.ready q SET lane = -b.queue_id FROM back b
         WHERE q.run_id = b.run_id AND q.step_no = b.step_no AND q.element = b.element),
