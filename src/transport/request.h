@@ -4,6 +4,7 @@
  *	  A call and its transport; private to src/transport.
  *
  *	  transport.c	lists: which call is in which state
+ *	  finished.c	finished calls, until their owners take the replies
  *	  poll.c		descriptor and timer
  *	  request.c		what is sent: options of the easy handle, redirects
  *	  reply.c		what comes back: callbacks of libcurl, kind, error text
@@ -152,7 +153,13 @@ extern bool sas_transport_poll_set_up(SasTransport *t);
 extern bool sas_transport_poll_once(SasTransport *t);
 extern bool sas_transport_poll_sockets(SasTransport *t);
 
+/* finished.c */
+extern void sas_transport_finish(SasTransport *t, SasRequest *r, CURLcode code);
+
 /* transport.c */
+extern void sas_transport_list_add(SasRequestList *list, SasRequest *r);
+extern void sas_transport_list_remove(SasRequestList *list, SasRequest *r);
+extern void sas_transport_give_back(SasTransport *t, SasRequest *r);
 extern void sas_transport_block_signals(sigset_t *before);
 extern void sas_transport_restore_signals(const sigset_t *before);
 extern void sas_transport_move_upgraded(SasTransport *t, SasRequest *r);

@@ -48,8 +48,8 @@ sas_transport_restore_signals(const sigset_t *before)
 	pthread_sigmask(SIG_SETMASK, before, NULL);
 }
 
-static void
-transport_list_add(SasRequestList *list, SasRequest *r)
+void
+sas_transport_list_add(SasRequestList *list, SasRequest *r)
 {
 	r->prev = list->tail;
 	r->next = NULL;
@@ -61,8 +61,8 @@ transport_list_add(SasRequestList *list, SasRequest *r)
 	list->length++;
 }
 
-static void
-transport_list_remove(SasRequestList *list, SasRequest *r)
+void
+sas_transport_list_remove(SasRequestList *list, SasRequest *r)
 {
 	if (r->prev != NULL)
 		r->prev->next = r->next;
@@ -92,7 +92,7 @@ transport_apply_size(SasTransport *t, int max_calls)
 	{
 		SasRequest *r = t->idle.head;
 
-		transport_list_remove(&t->idle, r);
+		sas_transport_list_remove(&t->idle, r);
 		transport_free_request(r);
 	}
 }
@@ -164,7 +164,7 @@ transport_take_idle(SasTransport *t)
 
 	if (r != NULL)
 	{
-		transport_list_remove(&t->idle, r);
+		sas_transport_list_remove(&t->idle, r);
 		return r;
 	}
 	r = calloc(1, sizeof(SasRequest));
@@ -177,18 +177,6 @@ transport_take_idle(SasTransport *t)
 }
 
 bool
-sas_transport_has_small(const SasTransport *t)
-{
-	return t->finished.head != NULL;
-}
-
-bool
-sas_transport_has_large(const SasTransport *t)
-{
-	return t->large.head != NULL;
-}
-
-bool
 sas_transport_may_have_sent(const void *handle)
 {
 	const SasRequest *r = handle;
@@ -196,19 +184,13 @@ sas_transport_may_have_sent(const void *handle)
 	return r->sent || r->begun > 0;
 }
 
-bool
-sas_transport_is_finished(const void *handle)
-{
-	return ((const SasRequest *) handle)->finished;
-}
-
-static void
-transport_give_back(SasTransport *t, SasRequest *r)
+void
+sas_transport_give_back(SasTransport *t, SasRequest *r)
 {
 	sas_transport_request_forget_news(r);
 	sas_transport_request_unload(r);
 	if (!sas_transport_request_wears_out() && t->idle.length + sas_transport_in_flight(t) < t->max_calls)
-		transport_list_add(&t->idle, r);
+		sas_transport_list_add(&t->idle, r);
 	else
 		transport_free_request(r);
 }
@@ -231,20 +213,20 @@ transport_start(SasTransport *t, const SasCall *call, char *errbuf, size_t errle
 	}
 	if (!sas_transport_request_load(r, call, errbuf, errlen))
 	{
-		transport_give_back(t, r);
+		sas_transport_give_back(t, r);
 		return NULL;
 	}
 	if (curl_multi_add_handle(t->multi, r->easy) != CURLM_OK)
 	{
 		snprintf(errbuf, errlen, "libcurl rejected the call");
-		transport_give_back(t, r);
+		sas_transport_give_back(t, r);
 		return NULL;
 	}
 	r->news_list = &t->news;
 	r->transport = t;
 	r->share = call->share;
 	sas_transport_request_hold(r, r->body_len);
-	transport_list_add(&t->active, r);
+	sas_transport_list_add(&t->active, r);
 	return r;
 }
 
@@ -286,28 +268,14 @@ sas_transport_stop_call(SasTransport *t, void *handle)
 		return;
 	sas_transport_block_signals(&before);
 	if (r->finished)
-		transport_list_remove(r->waits_in, r);
+		sas_transport_list_remove(r->waits_in, r);
 	else
 	{
-		transport_list_remove(&t->active, r);
+		sas_transport_list_remove(&t->active, r);
 		transport_detach(t, r, true);
 	}
-	transport_give_back(t, r);
+	sas_transport_give_back(t, r);
 	sas_transport_restore_signals(&before);
-}
-
-/*
- * The call has ended; code is libcurl's result.  Large answers have their own list: their owner
- * needs long for them, and others must not wait.
- */
-static void
-transport_finish(SasTransport *t, SasRequest *r, CURLcode code)
-{
-	sas_transport_request_finish(r, code);
-	transport_list_remove(&t->active, r);
-	r->finished = true;
-	r->waits_in = r->reply->body_len - r->read > SAS_TRANSPORT_LARGE ? &t->large : &t->finished;
-	transport_list_add(r->waits_in, r);
 }
 
 /* The socket of a call that has left libcurl is ready. */
@@ -319,7 +287,7 @@ sas_transport_move_upgraded(SasTransport *t, SasRequest *r)
 	if (!sas_transport_upgrade_move(r, &code))
 		return;
 	transport_detach(t, r, false);
-	transport_finish(t, r, code);
+	sas_transport_finish(t, r, code);
 }
 
 /*
@@ -355,7 +323,7 @@ transport_collect(SasTransport *t)
 				continue;
 			code = CURLE_OUT_OF_MEMORY;
 		}
-		transport_finish(t, r, code);
+		sas_transport_finish(t, r, code);
 	}
 }
 
@@ -378,7 +346,7 @@ transport_ask_border(SasTransport *t)
 			continue;
 		sas_transport_request_note_sent(r);
 		transport_detach(t, r, false);
-		transport_finish(t, r, CURLE_ABORTED_BY_CALLBACK);
+		sas_transport_finish(t, r, CURLE_ABORTED_BY_CALLBACK);
 	}
 }
 
@@ -418,7 +386,7 @@ transport_come_late(SasTransport *t)
 			continue;
 		sas_transport_request_note_sent(r);
 		transport_detach(t, r, false);
-		transport_finish(t, r, CURLE_OPERATION_TIMEDOUT);
+		sas_transport_finish(t, r, CURLE_OPERATION_TIMEDOUT);
 	}
 }
 
@@ -439,56 +407,6 @@ sas_transport_work(SasTransport *t)
 	}
 	sas_transport_restore_signals(&before);
 	return did;
-}
-
-static SasReply *
-transport_next_of(SasTransport *t, SasRequestList *list)
-{
-	SasRequest *r = list->head;
-	SasReply   *reply;
-	sigset_t	before;
-
-	if (r == NULL)
-		return NULL;
-	sas_transport_request_drop_read(r);
-	reply = r->reply;
-	r->reply = NULL;
-	sas_transport_block_signals(&before);
-	transport_list_remove(list, r);
-	transport_give_back(t, r);
-	sas_transport_restore_signals(&before);
-	return reply;
-}
-
-SasReply *
-sas_transport_next_small(SasTransport *t)
-{
-	return transport_next_of(t, &t->finished);
-}
-
-SasReply *
-sas_transport_next_large(SasTransport *t)
-{
-	return transport_next_of(t, &t->large);
-}
-
-SasReply *
-sas_transport_next(SasTransport *t)
-{
-	SasReply   *reply = sas_transport_next_small(t);
-
-	return reply != NULL ? reply : sas_transport_next_large(t);
-}
-
-void *
-sas_transport_next_news(SasTransport *t)
-{
-	SasRequest *r = t->news.head;
-
-	if (r == NULL)
-		return NULL;
-	sas_transport_request_forget_news(r);
-	return r->reply->owner;
 }
 
 int
@@ -524,13 +442,13 @@ sas_transport_close(SasTransport *t)
 	{
 		while ((r = t->finished.head != NULL ? t->finished.head : t->large.head) != NULL)
 		{
-			transport_list_remove(r->waits_in, r);
+			sas_transport_list_remove(r->waits_in, r);
 			sas_transport_request_unload(r);
 			transport_free_request(r);
 		}
 		while ((r = t->idle.head) != NULL)
 		{
-			transport_list_remove(&t->idle, r);
+			sas_transport_list_remove(&t->idle, r);
 			transport_free_request(r);
 		}
 		curl_multi_cleanup(t->multi);
