@@ -37,7 +37,7 @@ BEGIN
         RETURN;
     END IF;
     BEGIN
-        RETURN QUERY SELECT * FROM _sas.functions_wanted(batch.lease_id, batch.claimed, batch.plain);
+        RETURN QUERY SELECT * FROM _sas.functions_wanted(batch.lease_id, batch.claimed);
         RETURN;
     EXCEPTION WHEN OTHERS THEN
         IF NOT _sas.is_of_item(SQLSTATE) THEN
@@ -46,7 +46,7 @@ BEGIN
     END;
     FOREACH c IN ARRAY batch.claimed LOOP
         BEGIN
-            RETURN QUERY SELECT * FROM _sas.functions_wanted(batch.lease_id, ARRAY[c], batch.plain);
+            RETURN QUERY SELECT * FROM _sas.functions_wanted(batch.lease_id, ARRAY[c]);
         EXCEPTION WHEN OTHERS THEN
             IF NOT _sas.is_of_item(SQLSTATE) THEN
                 RAISE;
@@ -63,30 +63,19 @@ BEGIN
     END LOOP;
 END $$;
 
--- _sas.functions_wanted(under_lease, claimed, plain): the same with what middleware and stages make of it.
--- Not inlined: it returns nothing at all when it raises. plain: they see nothing but the run and its input;
--- if no override and no finalize step is among them either, fewer tables are read.
-CREATE FUNCTION _sas.functions_wanted(under_lease bigint, claimed _sas.claimed[], plain boolean)
+-- _sas.functions_wanted(under_lease, claimed): the same with what middleware and stages make of it. Not
+-- inlined: it returns nothing at all when it raises.
+CREATE FUNCTION _sas.functions_wanted(under_lease bigint, claimed _sas.claimed[])
 RETURNS TABLE (lease_id bigint, owner oid, run_id bigint, step_no int, element int, step text, undo boolean,
                attempt int, alone boolean,
                request_id uuid, window_ms float8, function text, input jsonb, problem jsonb, retry jsonb,
                    judges boolean, workflow_id int)
 LANGUAGE plpgsql AS $$
 DECLARE
-    staged boolean;
-    wrapped boolean;
-    own boolean;
+    staged boolean := EXISTS (SELECT FROM _sas.phase);
+    wrapped boolean := EXISTS (SELECT FROM _sas.middleware m WHERE m.phase IN ('function', 'finalize'));
 BEGIN
-    SELECT EXISTS (SELECT FROM _sas.phase),
-           EXISTS (SELECT FROM _sas.middleware m WHERE m.phase IN ('function', 'finalize')),
-           plain AND NOT EXISTS (SELECT FROM _sas.override)
-           AND NOT EXISTS (SELECT FROM unnest(claimed) c JOIN _sas.workflow_version v
-                           ON v.version_id = c.version_id AND v.finalize_no = c.step_no)
-    INTO staged, wrapped, own;
-    IF own AND NOT staged AND NOT wrapped THEN
-        RETURN QUERY SELECT * FROM _sas.plain_functions(under_lease, claimed);
-        RETURN;
-    ELSIF NOT staged AND NOT wrapped THEN
+    IF NOT staged AND NOT wrapped THEN
         RETURN QUERY SELECT * FROM _sas.functions_of(under_lease, claimed);
         RETURN;
     END IF;
@@ -101,28 +90,6 @@ BEGIN
         ON wrapped
         AND q.problem IS NULL AND g.function IS NULL;
 END $$;
-
--- _sas.plain_functions(under_lease, claimed): what these steps call, with what, if each sees nothing but its
--- run and the run's input. A step that finalizes its run does not.
-CREATE FUNCTION _sas.plain_functions(under_lease bigint, claimed _sas.claimed[])
-RETURNS TABLE (lease_id bigint, owner oid, run_id bigint, step_no int, element int, step text, undo boolean,
-               attempt int, alone boolean,
-               request_id uuid, window_ms float8, function text, input jsonb, problem jsonb, retry jsonb,
-                   judges boolean, workflow_id int)
-LANGUAGE sql STABLE AS $$
-    SELECT $1, r.owner::oid, c.run_id, c.step_no, c.element, w.name, c.undo, c.attempt, c.alone,
-           c.request_id, extract(epoch FROM c.complete_in)::float8 * 1000, w.function,
-           CASE WHEN w.input IS NULL THEN r.input ELSE body.result END, body.problem, w.retry,
-           w.expect IS NOT NULL OR w.output IS NOT NULL, v.workflow_id
-    FROM unnest($2) c
-    JOIN _sas.run r ON r.run_id = c.run_id
-    JOIN _sas.workflow_version v ON v.version_id = c.version_id
-    JOIN _sas.workflow_step w ON w.version_id = c.version_id AND w.step_no = c.step_no AND w.undo = c.undo
-    LEFT JOIN LATERAL _sas.render(w.input, _sas.root(r.input, w.input_reads,
-                                                     _sas.step_key(r.trace, w.name, 0, c.undo), r.run_id,
-                                                     r.key, r.labels, r.created_at, r.deadline, '{}',
-                                                     r.schedule, r.scheduled_at)) body ON w.input IS NOT NULL
-$$;
 
 -- _sas.functions_of(under_lease, claimed): what these steps call, with what.
 CREATE FUNCTION _sas.functions_of(under_lease bigint, claimed _sas.claimed[])
