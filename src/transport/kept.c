@@ -7,6 +7,8 @@
  * sent on a kept connection, no bytes may wait there to be read; otherwise libcurl closes it, and
  * the request is sent on a new one.  HTTP/2 says itself which answer belongs to which request.
  *
+ * Bytes that arrive after the request was sent cannot be told from its answer.
+ *
  * libcurl reports the local port of the connection, not its socket.  So sockets are recorded by
  * their port when the first request is sent.
  */

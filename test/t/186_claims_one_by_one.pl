@@ -13,7 +13,6 @@ use SasTest;
 use SasService;
 use Test::More;
 
-allow_late('a worker whose claims fail pauses, and may be nudged meanwhile');
 my $node = new_node('main', 'sas.agents' => 1, 'sas.function_workers' => 1);
 my $service = SasService->new;
 my $sql = sub { return $node->safe_psql('postgres', $_[0]) };

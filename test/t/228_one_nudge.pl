@@ -32,8 +32,9 @@ foreach my $workflow (sort keys %workflow)
 		WITH gone AS (DELETE FROM _sas.ready q USING submitted s WHERE q.run_id = s.run_id RETURNING q.*) INSERT INTO hidden_$workflow SELECT * FROM gone;
 		COMMIT;
 		SELECT run_id, lane FROM hidden_$workflow});
-	# it sleeps: its last look is over, and nothing announces what is put back
-	$sql->(q{DO 'BEGIN PERFORM pg_sleep(1.5); END'});
+	# its last look is over, and nothing announces what is put back
+	ok(wait_for($node, "SELECT bool_and(state = 'idle' AND state_change < clock_timestamp() - interval '1 s') FROM pg_stat_activity
+		WHERE backend_type IN ('sas agent', 'sas function')", 't'), "$workflow: the workers sleep");
 	$sql->("INSERT INTO _sas.ready SELECT * FROM hidden_$workflow");
 	is($sql->("SELECT count(*) FROM _sas.ready WHERE run_id = $run"), '1', "$workflow: a step is ready, and nobody knows");
 	$sql->("SELECT _sas.nudge('{$lane}', false, false, false)");
