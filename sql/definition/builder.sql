@@ -192,7 +192,9 @@ LANGUAGE sql IMMUTABLE PARALLEL SAFE
 BEGIN ATOMIC
     SELECT _sas.object('"include"', to_jsonb(workflow), '"input"', input);
 END;
-COMMENT ON FUNCTION sas.include IS 'The steps of another workflow, inlined under the name of this step.';
+COMMENT ON FUNCTION sas.include IS
+    'The steps of another workflow, inlined under the name of this step; as an undo or a fallback a run of '
+    'its own.';
 
 -- parts beside the body of a step
 CREATE FUNCTION sas.undo(body jsonb, expect text DEFAULT NULL, expect_status text[] DEFAULT NULL,

@@ -61,6 +61,7 @@ BEGIN
     SELECT * INTO c FROM _sas.compile(definition, name, caller, included);
     RETURN QUERY SELECT * FROM unnest(c.problems);
     RETURN QUERY SELECT * FROM _sas.check_included(c.scopes, asked);
+    RETURN QUERY SELECT * FROM _sas.check_included_runs(definition, name, caller);
     RETURN QUERY SELECT * FROM _sas.check_planned(c.scopes, c.nodes, c.refs);
     RETURN QUERY SELECT * FROM _sas.check_references(c.nodes, c.refs);
     RETURN QUERY SELECT * FROM _sas.check_run_members(c.refs);
@@ -108,4 +109,35 @@ LANGUAGE sql STABLE AS $$
     JOIN unnest(nodes) opens ON opens.no = closes.entry
     JOIN unnest(refs) r ON r.node = opens.no AND r.root IS DISTINCT FROM 'input' AND r.problem IS NULL
         AND starts_with(r.pointer || '/', opens.path || '/input/')
+$$;
+
+-- _sas.included_names(definition): the workflows that a definition includes, with their places. is_run: the
+-- undo, or the fallback, of a step does.
+CREATE FUNCTION _sas.included_names(definition jsonb) RETURNS TABLE (path text, workflow text, is_run boolean)
+LANGUAGE sql STABLE AS $$
+    SELECT _sas.pointer('/steps', s.key) || '/' || array_to_string(p.keys, '/'), s.value #>> p.keys,
+           cardinality(p.keys) > 1
+    FROM jsonb_each(CASE jsonb_typeof(definition -> 'steps') WHEN 'object' THEN definition -> 'steps' END) s
+    CROSS JOIN (VALUES ('{include}'::text[]), ('{undo,include}'), ('{fallback,include}'),
+                ('{fallback,undo,include}')) AS p (keys)
+    WHERE jsonb_typeof(s.value #> p.keys) = 'string'
+$$;
+
+-- _sas.check_included_runs(definition, name, caller): errors of undos and fallbacks by which a workflow
+-- would include itself. Each new version of it would be bound to the one before, and differ from it.
+CREATE FUNCTION _sas.check_included_runs(definition jsonb, name text, caller oid) RETURNS SETOF _sas.problem
+LANGUAGE sql STABLE AS $$
+    WITH RECURSIVE reached AS (
+        SELECT i.path, i.workflow, i.is_run FROM _sas.included_names($1) i WHERE $2 IS NOT NULL
+        UNION
+        SELECT r.path, i.workflow, r.is_run OR i.is_run
+        FROM reached r
+        JOIN _sas.workflow f ON f.name = r.workflow AND f.dropped_at IS NULL
+        JOIN _sas.workflow_version x ON x.workflow_id = f.workflow_id
+            AND x.version = coalesce(_sas.runnable_version($3, f), f.version)
+        CROSS JOIN LATERAL _sas.included_names(x.definition) i
+        WHERE r.workflow <> $2)
+    SELECT r.path, format('workflow "%s" includes itself', r.workflow),
+        'Start it as a run of its own with "workflow" instead.', '42P19'
+    FROM reached r WHERE r.is_run AND r.workflow = $2
 $$;

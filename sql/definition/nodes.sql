@@ -104,6 +104,25 @@ BEGIN
     END LOOP;
 END $$;
 
+-- _sas.run_of_include(part): an undo, or a fallback, that includes a workflow is a run of that workflow, in
+-- the version that is current when this definition is stored (_sas.bind_steps).
+CREATE FUNCTION _sas.run_of_include(part jsonb) RETURNS jsonb
+LANGUAGE sql IMMUTABLE AS $$
+    SELECT CASE WHEN jsonb_typeof(part) = 'object' AND part ? 'include'
+           THEN part - 'include' || jsonb_build_object('workflow', part -> 'include', 'pinned', true)
+           ELSE part END
+$$;
+
+-- _sas.with_runs(body): the body of a step, with runs in place of the includes of its undo and its fallback.
+CREATE FUNCTION _sas.with_runs(body jsonb) RETURNS jsonb
+LANGUAGE sql IMMUTABLE AS $$
+    SELECT body || (SELECT jsonb_object_agg(p.key, CASE WHEN p.key = 'fallback' AND p.part ? 'undo'
+                        THEN p.part || jsonb_build_object('undo', _sas.run_of_include(p.part -> 'undo'))
+                        ELSE p.part END)
+                    FROM (SELECT e.key, _sas.run_of_include(e.value) AS part FROM jsonb_each(body) e
+                          WHERE e.key IN ('undo', 'fallback') AND jsonb_typeof(e.value) = 'object') p)
+$$;
+
 -- _sas.number_steps(scopes): the steps, numbered from 1 in the order of planning: included steps come
 -- before the step that includes them. The next number is left for finalize; opening steps get the last
 -- ones.
@@ -131,7 +150,10 @@ LANGUAGE sql STABLE AS $$
     FROM (SELECT t.no, CASE WHEN t.inner_scope IS NULL THEN 'step' ELSE 'close' END AS kind, t.scope,
                  coalesce(t.inner_scope, t.scope) AS sees, t.name, t.local,
                  CASE WHEN t.inner_scope IS NULL THEN t.no ELSE t.n + 1 + t.open_no END AS entry, t.key,
-                 t.path, CASE WHEN t.inner_scope IS NULL THEN t.body ELSE t.inner_body END AS body
+                 t.path,
+                 CASE WHEN t.inner_scope IS NOT NULL THEN t.inner_body
+                      WHEN jsonb_typeof(t.body) = 'object' AND t.body ?| '{undo,fallback}'
+                      THEN coalesce(_sas.with_runs(t.body), t.body) ELSE t.body END AS body
           FROM numbered t
           UNION ALL
           SELECT t.n + 1 + t.open_no, 'open', t.scope, t.scope, t.name || '.(input)', NULL,

@@ -177,17 +177,28 @@ LANGUAGE sql STABLE AS $$
     ORDER BY s.key
 $$;
 
--- _sas.calls_plans(owner, for_workflow): does a submit of this workflow by that role call plan functions,
--- its own or those of includes? A scheduler must not make such a submit.
-CREATE FUNCTION _sas.calls_plans(owner oid, for_workflow int) RETURNS boolean
+-- _sas.planned_by(owner, for_workflow, included): the version that a run of this workflow gets, or the
+-- included one, if its runs are planned by their input.
+CREATE FUNCTION _sas.planned_by(owner oid, for_workflow int, included int)
+RETURNS SETOF _sas.workflow_version
 LANGUAGE sql STABLE AS $$
-    SELECT coalesce((SELECT EXISTS (SELECT FROM _sas.scopes(v.definition, f.name, $1, '{}') c
-                                    CROSS JOIN LATERAL unnest(c.scopes) s WHERE s.definition ? 'plan')
-                     FROM _sas.workflow f
-                     JOIN _sas.workflow_version x ON x.workflow_id = f.workflow_id
-                         AND x.version = _sas.runnable_version($1, f)
-                     CROSS JOIN LATERAL _sas.composed(x) v
-                     WHERE f.workflow_id = $2 AND f.dropped_at IS NULL AND v.planned), false)
+    SELECT v.*
+    FROM _sas.workflow f
+    JOIN _sas.workflow_version x ON x.workflow_id = f.workflow_id
+        AND x.version = coalesce($3, _sas.runnable_version($1, f))
+    CROSS JOIN LATERAL (SELECT c.* FROM _sas.composed(x) c WHERE $3 IS NULL
+                        UNION ALL SELECT x.* WHERE $3 IS NOT NULL) v
+    WHERE f.workflow_id = $2 AND f.dropped_at IS NULL AND v.planned
+$$;
+
+-- _sas.calls_plans(owner, for_workflow, included): does a submit of this workflow, or of its included
+-- version, by that role call plan functions, its own or those of includes? A scheduler must not make such a
+-- submit.
+CREATE FUNCTION _sas.calls_plans(owner oid, for_workflow int, included int DEFAULT NULL) RETURNS boolean
+LANGUAGE sql STABLE AS $$
+    SELECT EXISTS (SELECT FROM _sas.planned_by($1, $2, $3) v JOIN _sas.workflow f USING (workflow_id)
+                   CROSS JOIN LATERAL _sas.scopes(v.definition, f.name, $1, '{}') c
+                   CROSS JOIN LATERAL unnest(c.scopes) s WHERE s.definition ? 'plan')
 $$;
 
 -- _sas.check_plans(included, caller): errors in the planned definitions of included workflows, each checked

@@ -187,9 +187,8 @@ BEGIN
     END IF;
     RETURN QUERY SELECT * FROM _sas.check_keys(fallback, place,
             '{call,function,task,wait,workflow,include,agent,input,undo,expect,output,retry,recovery,'
-            'complete_in,on}', '{poll}')
-                 UNION ALL SELECT * FROM _sas.check_no_include(fallback, place, 'a fallback');
-    IF jsonb_typeof(fallback) IS DISTINCT FROM 'object' OR fallback ? 'include' THEN
+            'complete_in,on}', '{poll}');
+    IF jsonb_typeof(fallback) IS DISTINCT FROM 'object' THEN
         RETURN;
     END IF;
     IF fallback ? 'agent' AND jsonb_typeof(fallback -> 'agent') <> 'string' THEN
@@ -293,5 +292,5 @@ LANGUAGE sql STABLE AS $$
     SELECT nullif(coalesce(jsonb_object_agg(e.key, CASE e.key WHEN 'poll' THEN _sas.poll_shape(e.value)
                                             ELSE e.value END), '{}'), '{}')
     FROM jsonb_each(body) e WHERE e.key IN ('when', 'else', 'each', 'concurrency', 'max_failed', 'repeat',
-                                            'wait', 'workflow', 'poll', 'reverses')
+                                            'wait', 'workflow', 'pinned', 'poll', 'reverses')
 $$;

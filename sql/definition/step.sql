@@ -64,19 +64,22 @@ BEGIN
                                 '22023')::_sas.problem;
             END IF;
         ELSE
-            RETURN QUERY SELECT * FROM _sas.check_child(body -> 'workflow', path || '/workflow', caller);
+            RETURN QUERY SELECT * FROM _sas.check_child(body -> kinds[1], path || '/' || kinds[1], caller);
         END IF;
         IF body ? 'agent' THEN
-            RETURN NEXT ROW(path || '/agent', format('a %s has no agent', kinds[1]), 'Leave it out.',
-                            '22023')::_sas.problem;
+            RETURN NEXT ROW(path || '/agent',
+                            format('%s %s has no agent', CASE kinds[1] WHEN 'include' THEN 'an' ELSE 'a' END,
+                                   kinds[1]), 'Leave it out.', '22023')::_sas.problem;
         END IF;
         -- no worker claims these kinds, and their end is final
         RETURN QUERY
-        SELECT path || '/' || k, format('a %s has no %s', kinds[1], k), CASE kinds[1]
+        SELECT path || '/' || k,
+               format('%s %s has no %s', CASE kinds[1] WHEN 'include' THEN 'an' ELSE 'a' END, kinds[1], k),
+               CASE kinds[1]
                WHEN 'wait' THEN 'Leave it out. A wait for a signal can have a timeout.'
-               ELSE 'Write it at the steps of the child workflow.' END, '22023'
+               ELSE 'Write it at the steps of that workflow.' END, '22023'
         FROM unnest('{retry,recovery,complete_in}'::text[]) k
-        WHERE kinds[1] IN ('wait', 'workflow') AND body ? k;
+        WHERE kinds[1] IN ('wait', 'workflow', 'include') AND body ? k;
     END IF;
     RETURN QUERY
     SELECT * FROM _sas.check_expect(body -> 'expect', path || '/expect', CASE
@@ -176,19 +179,9 @@ BEGIN
     END IF;
     RETURN QUERY SELECT * FROM _sas.check_keys(undo, path,
             '{call,function,task,wait,workflow,include,agent,input,expect,retry,recovery,complete_in}',
-            '{poll,fallback}')
-                 UNION ALL SELECT * FROM _sas.check_no_include(undo, path, 'an undo');
-    IF jsonb_typeof(undo) = 'object' AND NOT undo ? 'include' THEN
+            '{poll,fallback}');
+    IF jsonb_typeof(undo) = 'object' THEN
         RETURN QUERY SELECT * FROM _sas.check_body(undo, path, caller, coalesce(undo ->> 'agent', CASE
                                                    WHEN undo ?| '{call,task}' THEN agent END));
     END IF;
 END $$;
-
--- _sas.check_no_include(body, path, what): an undo and a fallback are single steps, so they cannot include
--- a workflow.
-CREATE FUNCTION _sas.check_no_include(body jsonb, path text, what text) RETURNS SETOF _sas.problem
-LANGUAGE sql STABLE AS $$
-    SELECT path || '/include', format('an include cannot be %s', what),
-        'Write "workflow" in its place: its steps are a run of its own then.', '0A000'
-    WHERE jsonb_typeof(body) = 'object' AND body ? 'include'
-$$;

@@ -90,14 +90,34 @@ BEGIN
     PERFORM _sas.store_roots(id);
 END $$;
 
--- _sas.bind_steps(for_version): stores the ids of the workflows that its steps name.
+-- _sas.bind_steps(for_version): stores the ids of the workflows that its steps name. An undo, or a fallback,
+-- that includes a workflow is bound to the version that whoever defines it would include now. Then a run of
+-- this version needs what a run of that one needs, too.
+-- Writes: workflow_step, workflow_version.
 CREATE FUNCTION _sas.bind_steps(for_version int) RETURNS void
 LANGUAGE sql AS $$
-    UPDATE _sas.workflow_step w SET bound_id = f.workflow_id
-    FROM _sas.workflow f
-    WHERE w.version_id = for_version AND f.dropped_at IS NULL
+    UPDATE _sas.workflow_step w
+    SET bound_id = f.workflow_id,
+        request = CASE WHEN w.shape ? 'pinned'
+                       THEN jsonb_build_object('workflow', f.name, 'version', coalesce(
+                                _sas.runnable_version(v.created_by::oid, f), f.version))
+                       ELSE w.request END
+    FROM _sas.workflow f, _sas.workflow_version v
+    WHERE w.version_id = for_version AND v.version_id = for_version AND f.dropped_at IS NULL
       AND f.name = CASE w.kind WHEN 'workflow' THEN w.shape ->> 'workflow'
-                               WHEN 'join' THEN w.request ->> 'workflow' END
+                               WHEN 'join' THEN w.request ->> 'workflow' END;
+    WITH needed AS MATERIALIZED (
+        SELECT x.functions, x.uses FROM _sas.workflow_step w
+        JOIN _sas.workflow_version x ON x.workflow_id = w.bound_id
+            AND x.version = (w.request ->> 'version')::int
+        WHERE w.version_id = for_version AND w.shape ? 'pinned')
+    UPDATE _sas.workflow_version v
+    SET functions = ARRAY(SELECT unnest(v.functions) UNION SELECT unnest(n.functions) FROM needed n
+                          ORDER BY 1),
+        uses = ARRAY(SELECT DISTINCT ON (u.agent_id, u.method, u.path, u.more, u.late) u
+                     FROM unnest(v.uses || ARRAY(SELECT o FROM needed n CROSS JOIN unnest(n.uses) o)) u
+                     ORDER BY u.agent_id, u.method, u.path, u.more, u.late, u.place)
+    WHERE v.version_id = for_version AND EXISTS (SELECT FROM needed)
 $$;
 
 -- _sas.store_roots(for_version): stores the root steps in the version, if its runs qualify for the fast

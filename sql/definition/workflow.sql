@@ -285,6 +285,27 @@ BEGIN
                           pg_get_userbyid(caller));
 END $$;
 
+-- _sas.check_needs(caller, v): raises an error unless the caller may execute the functions of this version,
+-- and may ask of agents what it asks.
+CREATE FUNCTION _sas.check_needs(caller oid, v _sas.workflow_version) RETURNS void
+LANGUAGE plpgsql STABLE AS $$
+DECLARE
+    p _sas.problem;
+BEGIN
+    IF cardinality(v.functions) > 0 THEN
+        FOR p IN SELECT c.* FROM unnest(v.functions) fn
+            CROSS JOIN LATERAL _sas.check_function(to_jsonb(fn), '/workflow', caller) c LOOP
+            PERFORM _sas.raise(p);
+        END LOOP;
+    END IF;
+    IF cardinality(v.uses) > 0 THEN
+        FOR p IN SELECT * FROM _sas.check_uses(caller, v.uses) LOOP
+            p.path := '/workflow';
+            PERFORM _sas.raise(p);
+        END LOOP;
+    END IF;
+END $$;
+
 -- _sas.submittable(caller, workflow_name, wanted): the newest version of a workflow that the caller may
 -- submit, or the wanted one; else raises an error.
 CREATE FUNCTION _sas.submittable(caller oid, workflow_name text, wanted int DEFAULT NULL)
@@ -293,7 +314,6 @@ LANGUAGE plpgsql STABLE AS $$
 DECLARE
     f _sas.workflow;
     v _sas.workflow_version;
-    p _sas.problem;
     found_version int;
 BEGIN
     IF workflow_name IS NULL THEN
@@ -315,17 +335,6 @@ BEGIN
     SELECT * INTO v FROM _sas.workflow_version x WHERE x.workflow_id = f.workflow_id
         AND x.version = found_version;
     v := _sas.composed(v);
-    IF cardinality(v.functions) > 0 THEN
-        FOR p IN SELECT c.* FROM unnest(v.functions) fn
-            CROSS JOIN LATERAL _sas.check_function(to_jsonb(fn), '/workflow', caller) c LOOP
-            PERFORM _sas.raise(p);
-        END LOOP;
-    END IF;
-    IF cardinality(v.uses) > 0 THEN
-        FOR p IN SELECT * FROM _sas.check_uses(caller, v.uses) LOOP
-            p.path := '/workflow';
-            PERFORM _sas.raise(p);
-        END LOOP;
-    END IF;
+    PERFORM _sas.check_needs(caller, v);
     RETURN v;
 END $$;

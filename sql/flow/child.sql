@@ -30,7 +30,8 @@ BEGIN
     LOOP
         -- no function of a user runs in a scheduler
         IF _sas.calls_plans((SELECT r.owner FROM _sas.run r WHERE r.run_id = g.run_id),
-                            (_sas.child_workflow(g.run_id, g.step_no, g.undo)).workflow_id) THEN
+                            (_sas.child_workflow(g.run_id, g.step_no, g.undo)).workflow_id,
+                            _sas.included_version(g.run_id, g.step_no, g.undo)) THEN
             PERFORM _sas.plan_children(g.run_id, g.step_no, g.undo, g.elements, g.inputs);
             CONTINUE;
         END IF;
@@ -56,6 +57,15 @@ LANGUAGE sql STABLE AS $$
         AND w.step_no = parent_no AND w.undo = of_undo
     JOIN _sas.workflow f ON f.workflow_id = w.bound_id
     WHERE r.run_id = parent_id
+$$;
+
+-- _sas.included_version(run_id, step_no, undo): the version that the child runs of this step, or of its
+-- undo, have, because the definition includes it; null: they get the newest that their owner may run.
+CREATE FUNCTION _sas.included_version(parent_id bigint, parent_no int, of_undo boolean) RETURNS int
+LANGUAGE sql STABLE AS $$
+    SELECT (w.request ->> 'version')::int FROM _sas.run r
+    JOIN _sas.workflow_step w ON w.version_id = r.version_id AND w.step_no = parent_no AND w.undo = of_undo
+    WHERE r.run_id = parent_id AND w.kind = 'workflow'
 $$;
 
 -- _sas.queue_of_step(run_id, step_no): the queue of the child runs of this step.
@@ -121,7 +131,8 @@ BEGIN
                                                           FROM unnest(parent_elements)
                                                               WITH ORDINALITY AS e (element, n) ORDER BY e.n)
                              ELSE parent_elements END,
-                             plans => plans, for_workflow => child.workflow_id);
+                             plans => plans, for_workflow => child.workflow_id,
+                             included => _sas.included_version(parent_id, parent_no, of_undo));
     PERFORM _sas.move_steps(array_agg(_sas.make_step_change(
         run_id => parent_id, step_no => parent_no, element => e, from_state => coalesce(s.state, 'none'),
         to_state => CASE WHEN of_undo THEN 'compensating' ELSE 'suspended' END, started_at => sas.now(),

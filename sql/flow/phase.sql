@@ -179,8 +179,7 @@ DECLARE
 BEGIN
     IF why IS NULL THEN
         SELECT n.request, n.problem INTO next
-        FROM _sas.next_plan(r.owner, (_sas.child_workflow(r.run_id, s.step_no, g.undo)).workflow_id,
-                            g.request -> 'of', made) n;
+        FROM _sas.next_plan(r, s.step_no, g.undo, g.request -> 'of', made) n;
         why := next.problem;
         IF next.request IS NOT NULL THEN
             PERFORM _sas.plan_further(g, s, r, next.request);
@@ -217,25 +216,23 @@ BEGIN
                             entered => true) WHERE r.state <> 'paused';
 END $$;
 
--- _sas.next_plan(owner, workflow_id, input, made): the plan function that a child run of this workflow
--- needs next, as the request of a phase: {of (the input of the run), made, prefix, function, input}. Null:
--- none. problem: why that cannot be determined.
-CREATE FUNCTION _sas.next_plan(owner oid, for_workflow int, input jsonb, made jsonb, OUT request jsonb,
-                               OUT problem text)
+-- _sas.next_plan(parent, step_no, undo, input, made): the plan function that a child run of this step, or
+-- of its undo, needs next, as the request of a phase: {of (the input of the run), made, prefix, function,
+-- input}. Null: none. problem: why that cannot be determined.
+CREATE FUNCTION _sas.next_plan(parent _sas.run, parent_no int, of_undo boolean, input jsonb, made jsonb,
+                               OUT request jsonb, OUT problem text)
 LANGUAGE plpgsql STABLE AS $$
 #variable_conflict use_variable
 DECLARE
     v _sas.workflow_version;
 BEGIN
-    SELECT c.* INTO v FROM _sas.workflow f
-    JOIN _sas.workflow_version x ON x.workflow_id = f.workflow_id
-        AND x.version = _sas.runnable_version(owner, f)
-    CROSS JOIN LATERAL _sas.composed(x) c
-    WHERE f.workflow_id = for_workflow AND f.dropped_at IS NULL;
+    SELECT c.* INTO v
+    FROM _sas.planned_by(parent.owner, (_sas.child_workflow(parent.run_id, parent_no, of_undo)).workflow_id,
+                         _sas.included_version(parent.run_id, parent_no, of_undo)) c;
     SELECT jsonb_build_object('of', input, 'made', made, 'prefix', p.prefix, 'function', p.function,
                               'input', p.function_input)
     INTO request
-    FROM _sas.wanted_plan(owner, v, input, made) p WHERE v.planned AND p.function IS NOT NULL;
+    FROM _sas.wanted_plan(parent.owner, v, input, made) p WHERE v.planned AND p.function IS NOT NULL;
 EXCEPTION WHEN OTHERS THEN
     problem := SQLERRM;
 END $$;
@@ -259,9 +256,8 @@ BEGIN
     FROM unnest(elements, inputs) AS u (element, input)
     LEFT JOIN _sas.phase g ON g.run_id = parent_id AND g.step_no = parent_no AND g.element = u.element
         AND g.undo = of_undo AND g.request -> 'of' = u.input
-    CROSS JOIN LATERAL _sas.next_plan((SELECT r.owner FROM _sas.run r WHERE r.run_id = parent_id),
-                                      (_sas.child_workflow(parent_id, parent_no, of_undo)).workflow_id,
-                                      u.input, coalesce(g.request -> 'made', '{}')) n;
+    JOIN _sas.run r ON r.run_id = parent_id
+    CROSS JOIN LATERAL _sas.next_plan(r, parent_no, of_undo, u.input, coalesce(g.request -> 'made', '{}')) n;
     INSERT INTO _sas.phase AS g (run_id, step_no, element, undo, stage, request)
     SELECT parent_id, parent_no, u.element, of_undo, 'plan', u.request
     FROM unnest(planned.elements, planned.requests) AS u (element, request)

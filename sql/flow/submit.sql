@@ -10,6 +10,8 @@
 --   schedules, scheduled_ats       the schedule and the instant that each is submitted for
 --   version                        null: the newest version that the caller may run
 --   for_workflow                   the workflow of that name must be this one
+--   included                       the definition of the parent includes this version: no right to submit
+--                                  it is needed
 -- Caller: holds the lock of the parent run, if there is one. Writes: run, run_key, run_label,
 -- concurrency_slot, and what _sas.begin_submitted writes. Next: workers claim the ready steps; the
 -- scheduler begins runs that something keeps. src/store/submit.c does the same for plain runs.
@@ -20,14 +22,16 @@ CREATE FUNCTION _sas.submit_runs(caller oid, workflow text, inputs jsonb[], keys
                                  parent_elements int[] DEFAULT NULL,
                                  after_result text[] DEFAULT '{success,warning}', plans jsonb[] DEFAULT NULL,
                                  schedules text[] DEFAULT NULL, scheduled_ats timestamptz[] DEFAULT NULL,
-                                 version int DEFAULT NULL, for_workflow int DEFAULT NULL)
+                                 version int DEFAULT NULL, for_workflow int DEFAULT NULL,
+                                 included int DEFAULT NULL)
 RETURNS TABLE (run_id bigint, created boolean)
 LANGUAGE plpgsql
 AS $$
 #variable_conflict use_column
 DECLARE
     now timestamptz := sas.now();
-    v _sas.workflow_version := _sas.version_to_submit(caller, workflow, version, for_workflow);
+    v _sas.workflow_version := CASE WHEN included IS NULL THEN _sas.version_to_submit($1, $2, $19, $20)
+        ELSE _sas.included_to_submit(caller, for_workflow, included) END;
     is_child boolean := $12 IS NOT NULL;
     ids bigint[];
     fresh boolean[];
@@ -113,6 +117,20 @@ BEGIN
         EXIT WHEN FOUND;
         v := _sas.submittable(caller, workflow, wanted);
     END LOOP;
+    RETURN v;
+END $$;
+
+-- _sas.included_to_submit(caller, for_workflow, included): a version that the definition of a run includes,
+-- for a child run of it.
+CREATE FUNCTION _sas.included_to_submit(caller oid, for_workflow int, included int)
+RETURNS _sas.workflow_version
+LANGUAGE plpgsql STABLE AS $$
+DECLARE
+    v _sas.workflow_version;
+BEGIN
+    SELECT * INTO v FROM _sas.workflow_version x WHERE x.workflow_id = for_workflow
+        AND x.version = included;
+    PERFORM _sas.check_needs(caller, v);
     RETURN v;
 END $$;
 
