@@ -13,6 +13,7 @@ CREATE FUNCTION _sas.judge_output(r _sas.run, w _sas.workflow_step, element int,
 RETURNS TABLE (result jsonb, objection jsonb)
 LANGUAGE sql STABLE AS $$
     SELECT kept.result,
+           _sas.at_element(
            CASE WHEN expects AND e.met IS NOT TRUE
                 THEN _sas.problem_object('expect',
                                          CASE WHEN e.met IS NULL THEN _sas.neither('expect', e.reason)
@@ -23,7 +24,7 @@ LANGUAGE sql STABLE AS $$
                 WHEN kept.problem IS NOT NULL
                 THEN _sas.problem_object('output', 'could not build the output of the step',
                                          format('%s: %s', kept.problem ->> 'path', kept.problem ->> 'what'),
-                                         NULL, r.run_id, w.name) END
+                                         NULL, r.run_id, w.name) END, element)
     FROM (SELECT CASE WHEN expects OR keeps THEN _sas.context(r, w, element) END AS root OFFSET 0) seen
     CROSS JOIN LATERAL (
         SELECT t.met, t.reason, CASE w.kind WHEN 'function' THEN 'result' ELSE 'reply' END AS name

@@ -135,7 +135,8 @@ BEGIN
                                   started_at, finished_at)
         SELECT p.run_id, p.step_no, p.element, s.attempt, p.undo, p.agent_id, p.worker, CASE
             WHEN x.ok THEN 'succeeded' ELSE 'failed' END,
-               CASE WHEN NOT x.ok THEN coalesce(error, s.error) END, p.claimed_at, arrived_at
+               CASE WHEN NOT x.ok THEN _sas.at_element(coalesce(error, s.error), p.element) END,
+               p.claimed_at, arrived_at
         FROM (SELECT verdict = 'done' AND s.state IN ('succeeded', 'compensated') AS ok) x;
     END IF;
     -- what was left for the next claim is kept until one succeeds; a counted failure ends a series of

@@ -134,15 +134,33 @@ LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
         'instance', '/runs/' || run_id || coalesce('/steps/' || _sas.shown_name(step), '')))
 $$;
 
--- _sas.public_error(error): the part of an error that is shown to roles which may not see payloads. The
+-- _sas.with_undo_error(error, undo_error): the error of a run that cannot go on, and beside it what keeps
+-- the run from being undone. A resume takes that away again (_sas.move_runs).
+CREATE FUNCTION _sas.with_undo_error(error jsonb, undo_error jsonb) RETURNS jsonb
+LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
+    SELECT CASE WHEN error IS NULL OR undo_error IS NULL THEN coalesce(undo_error, error)
+           ELSE error || jsonb_build_object('undo_error', undo_error) END
+$$;
+
+-- _sas.public_part(error): the part of one error that is shown to roles which may not see payloads. The
 -- message of a function, or of SQL, may contain anything; only its SQLSTATE remains.
-CREATE FUNCTION _sas.public_error(error jsonb) RETURNS jsonb
+CREATE FUNCTION _sas.public_part(error jsonb) RETURNS jsonb
 LANGUAGE sql IMMUTABLE PARALLEL SAFE
 BEGIN ATOMIC
     SELECT CASE WHEN error ->> 'type' ~ '^urn:sas:(sqlstate|schedule)' AND error ? 'title'
                 THEN error || jsonb_build_object('title', concat(
                     'an error', ' with SQLSTATE ' || substring(error ->> 'type' FROM 'sqlstate:(.*)')))
-                ELSE error END - '{detail,hint,context}'::text[];
+                ELSE error END - '{detail,hint,context,undo_error}'::text[];
+END;
+
+-- _sas.public_error(error): the same of an error and of the error of an undo beside it.
+CREATE FUNCTION _sas.public_error(error jsonb) RETURNS jsonb
+LANGUAGE sql IMMUTABLE PARALLEL SAFE
+BEGIN ATOMIC
+    SELECT CASE WHEN error ? 'undo_error'
+           THEN _sas.public_part(error)
+                || jsonb_build_object('undo_error', _sas.public_part(error -> 'undo_error'))
+           ELSE _sas.public_part(error) END;
 END;
 
 -- _sas.title(error): an error in one line: its title, detail, hint and the first line of its context, as

@@ -198,7 +198,9 @@ BEGIN
         AND s.element = g.element;
     PERFORM _sas.move_steps(changes);
     PERFORM _sas.change_runs(array_agg(_sas.make_run_change(
-        run_id => r.run_id, from_state => r.state, to_state => 'paused', error => p.error,
+        run_id => r.run_id, from_state => r.state, to_state => 'paused',
+        -- in a run that cannot go on, the first cause stays
+        error => CASE WHEN r.abandon_as IS NULL THEN p.error ELSE _sas.with_undo_error(r.error, p.error) END,
         paused_for => p.why, paused_by => who, paused_state => r.state)))
     FROM unnest(run_ids, why, errors) AS p (run_id, why, error) JOIN _sas.run r ON r.run_id = p.run_id;
     PERFORM _sas.free_slots(run_ids);

@@ -297,7 +297,10 @@ BEGIN ATOMIC
               WHEN 'paused' THEN format(
                   'is paused by %s since %s: %s; sas.resume(%s) continues it, sas.cancel(%s) ends it',
                   coalesce(run.paused_by, 'nobody'), _sas.instant(run.paused_at, n.now),
-                  coalesce(run.paused_for, 'no reason is stored'), run.run_id, run.run_id)
+                  coalesce(run.paused_for, 'no reason is stored')
+                  || CASE WHEN run.error ? 'undo_error'
+                     THEN format('; it is being undone because of: %s', _sas.title(run.error)) ELSE '' END,
+                  run.run_id, run.run_id)
               WHEN 'compensating' THEN format('%s (%s) and is being undone: %s of %s undone',
                                               CASE WHEN run.error ->> 'type' IN ('urn:sas:cancelled',
                                                                                  'urn:sas:replaced',

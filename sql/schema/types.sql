@@ -30,6 +30,15 @@ CREATE TYPE _sas.step_change AS (
     waiting_until timestamptz
 );
 
+-- _sas.at_element(error, element): the error of a step as that of one of its elements: its instance names the
+-- element, too. Element 0 is the step as a whole.
+CREATE FUNCTION _sas.at_element(error jsonb, element int) RETURNS jsonb
+LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE AS $$
+    SELECT CASE WHEN $2 > 0 AND $1 ->> 'instance' ~ '/steps/[^/]*$'
+           THEN $1 || jsonb_build_object('instance', format('%s/elements/%s', $1 ->> 'instance', $2))
+           ELSE $1 END
+$$;
+
 -- _sas.make_step_change(...): builds the change of one step from named columns; a column that is left out
 -- is null. Nothing else builds such a row. The planner inlines it.
 CREATE FUNCTION _sas.make_step_change(run_id bigint, step_no int, element int, from_state text, to_state text,
@@ -41,8 +50,8 @@ CREATE FUNCTION _sas.make_step_change(run_id bigint, step_no int, element int, f
     waiting_kind text DEFAULT NULL, waiting_until timestamptz DEFAULT NULL)
 RETURNS _sas.step_change
 LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
-    SELECT ROW($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21,
-               $22)::_sas.step_change
+    SELECT ROW($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, _sas.at_element($13, $3), $14, $15, $16,
+               $17, $18, $19, $20, $21, $22)::_sas.step_change
 $$;
 
 -- A change of one run, for _sas.move_runs. Null keeps the stored value, except in the three columns of a

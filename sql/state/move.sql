@@ -184,7 +184,8 @@ BEGIN
             abandon_as = coalesce(c.abandon_as, r.abandon_as),
             open_steps = coalesce(c.open_steps, r.open_steps),
             output = coalesce(c.output, r.output),
-            error = coalesce(c.error, r.error),
+            error = coalesce(c.error, CASE c.from_state WHEN 'paused' THEN r.error - 'undo_error'
+                                      ELSE r.error END),
             started_at = CASE WHEN c.to_state = 'running' THEN coalesce(r.started_at, sas.now())
                 ELSE r.started_at END,
             finished_at = CASE WHEN c.to_state = 'stopped' THEN sas.now() END,

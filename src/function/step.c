@@ -80,7 +80,7 @@ step_claim(void)
 
 		s->claimed = c;
 		s->work.task = sas_base_peers_step(c->id.request_id.data);
-		s->work.instance = psprintf("/runs/" INT64_FORMAT "/steps/%s", c->id.run_id, c->step);
+		s->work.instance = sas_work_json_instance(&c->id, c->step);
 		s->work.function = c->function;
 		s->work.deadline_us = claimed_us + (int64) (c->window_ms * 1000);
 		s->work.solo = c->isolated;

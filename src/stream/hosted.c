@@ -148,7 +148,7 @@ sas_stream_watch_report(SasWatch *w, Jsonb *error, double at_least_ms)
 Jsonb *
 sas_stream_watch_problem(const SasWatch *w, const char *kind, const char *title, const char *detail)
 {
-	return sas_work_json_problem_at(kind, title, detail, 0, psprintf("/watches/" INT64_FORMAT, w->id.watch_id));
+	return sas_work_json_problem(kind, title, detail, 0, psprintf("/watches/" INT64_FORMAT, w->id.watch_id));
 }
 
 SasWatch *

@@ -36,6 +36,7 @@
 #include "work/callable.h"
 #include "work/failure.h"
 #include "work/invoke.h"
+#include "work/json.h"
 #include "work/middleware.h"
 #include "work/wipe.h"
 
@@ -241,7 +242,7 @@ sas_work_invoke_step(const SasClaimedFunction *step, int64 timeout_ms, SasInvoke
 {
 	Calls		calls = {step->owner, step->function, step->input, step, false, timeout_ms > 0, NIL};
 	SasInvocation p = {step->owner, invoke_find_functions, invoke_call_functions, step->evaluates ? invoke_evaluate : NULL, &calls,
-	psprintf("/runs/" INT64_FORMAT "/steps/%s", step->id.run_id, step->step),
+	sas_work_json_instance(&step->id, step->step),
 	psprintf("run " INT64_FORMAT " step ", step->id.run_id)};
 	SasContext	context;
 

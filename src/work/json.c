@@ -87,14 +87,15 @@ sas_work_json_push(JsonbParseState **state, const char *name, const char *value)
 	pushJsonbValue(state, WJB_VALUE, &v);
 }
 
-Jsonb *
-sas_work_json_problem(const char *kind, const char *title, const char *detail, int status, int64 run_id, const char *step)
+char *
+sas_work_json_instance(const SasStepId *id, const char *step)
 {
-	return sas_work_json_problem_at(kind, title, detail, status, psprintf("/runs/" INT64_FORMAT "/steps/%s", run_id, step));
+	return psprintf("/runs/" INT64_FORMAT "/steps/%s%s", id->run_id, step,
+					id->element > 0 ? psprintf("/elements/%d", id->element) : "");
 }
 
 Jsonb *
-sas_work_json_problem_at(const char *kind, const char *title, const char *detail, int status, const char *instance)
+sas_work_json_problem(const char *kind, const char *title, const char *detail, int status, const char *instance)
 {
 	JsonbParseState *state = NULL;
 

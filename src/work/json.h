@@ -5,6 +5,7 @@
 #ifndef SAS_WORK_JSON_H
 #define SAS_WORK_JSON_H
 
+#include "store/store.h"
 #include "utils/jsonb.h"
 
 /* The member of an object; false when object is NULL, is none, or has no such member. */
@@ -17,11 +18,11 @@ extern char *sas_work_json_string(Jsonb *object, const char *name); /* NULL: not
 extern double sas_work_json_number(Jsonb *object, const char *name, double otherwise);
 extern bool sas_work_json_bool(Jsonb *object, const char *name, bool otherwise);
 
-/* A problem object (RFC 9457) about a step of a run; detail may be NULL, status 0. */
-extern Jsonb *sas_work_json_problem(const char *kind, const char *title, const char *detail, int status, int64 run_id, const char *step);
+/* A problem object (RFC 9457); detail may be NULL, status 0; instance is an absolute path. */
+extern Jsonb *sas_work_json_problem(const char *kind, const char *title, const char *detail, int status, const char *instance);
 
-/* The same about something else; instance is an absolute path. */
-extern Jsonb *sas_work_json_problem_at(const char *kind, const char *title, const char *detail, int status, const char *instance);
+/* The instance of a problem about a step of a run, or about one of its elements. palloc'd. */
+extern char *sas_work_json_instance(const SasStepId *id, const char *step);
 
 /* Pushes "name": text. */
 extern void sas_work_json_push(JsonbParseState **state, const char *name, const char *value);

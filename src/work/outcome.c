@@ -111,12 +111,12 @@ sas_work_outcome_problem(const SasReply *reply, const SasStoredAgent *agent, con
 			sas_work_value_mask(detail, strlen(detail), agent);
 			detail = pnstrdup(detail, pg_mbcliplen(detail, strlen(detail), 500));
 		}
-		return sas_work_json_problem_at("http", title, detail, outcome->status, instance);
+		return sas_work_json_problem("http", title, detail, outcome->status, instance);
 	}
 	detail = pstrdup(reply->error);
 	sas_work_value_mask(detail, strlen(detail), agent);
 	title = reply->kind == SAS_REPLY_BROKEN ? "the service gave no usable answer" : "the service could not be reached";
-	return sas_work_json_problem_at("transport", title, detail, 0, instance);
+	return sas_work_json_problem("transport", title, detail, 0, instance);
 }
 
 static void

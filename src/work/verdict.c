@@ -24,7 +24,7 @@ sas_work_verdict_of_call(SasVerdict *verdict, SasFlight *flight, const SasReply 
 		return;
 	}
 
-	verdict->problem = sas_work_outcome_problem(reply, agent, outcome, psprintf("/runs/" INT64_FORMAT "/steps/%s", flight->id.run_id, flight->step));
+	verdict->problem = sas_work_outcome_problem(reply, agent, outcome, sas_work_json_instance(&flight->id, flight->step));
 	verdict->attempt_status = "failed";
 	if (outcome->kind == SAS_OUTCOME_PERMANENT)
 	{
@@ -46,7 +46,7 @@ sas_work_verdict_of_request(SasVerdict *verdict, const SasFlight *flight, const 
 	memset(verdict, 0, sizeof(*verdict));
 	verdict->reply = "permanent";
 	verdict->attempt_status = "failed";
-	verdict->problem = sas_work_json_problem("request", title, why, 0, flight->id.run_id, flight->step);
+	verdict->problem = sas_work_json_problem("request", title, why, 0, sas_work_json_instance(&flight->id, flight->step));
 }
 
 /* Does the step's retry name this SQLSTATE? */
@@ -99,5 +99,5 @@ sas_work_verdict_no_input(const SasClaimedFunction *step)
 
 	return sas_work_json_problem("template", "could not build the input of the step",
 								 psprintf("%s: %s", path ? path : "template", what ? what : "malformed"),
-								 0, step->id.run_id, step->step);
+								 0, sas_work_json_instance(&step->id, step->step));
 }

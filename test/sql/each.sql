@@ -26,6 +26,7 @@ SELECT * FROM t.left_over();
 SELECT run_id FROM sas.submit('pack', '{"items": [{"sku": "x"}, {"sku": "y"}, {"sku": "z"}]}');
 SELECT t.work('{"pack[2]": "permanent 422"}');
 SELECT t.brief(2);
+SELECT error ->> 'instance' AS run, (SELECT error ->> 'instance' FROM sas.steps s WHERE s.run_id = 2 AND s.element = 2) AS element FROM sas.runs r WHERE run_id = 2;
 SELECT element, output FROM sas.steps WHERE run_id = 2 AND state = 'compensated' ORDER BY 1;
 -- the same when a later step fails
 SELECT run_id FROM sas.submit('pack', '{"items": [{"sku": "x"}, {"sku": "y"}]}');

@@ -78,9 +78,16 @@ SELECT t.brief(1);
 SELECT run_id FROM sas.submit('two');
 SELECT t.work('{"last": "permanent 400", "undo b": "permanent 403"}');
 SELECT * FROM t.show(2);
+-- the first cause stays the error of the run, and that of the undo is beside it until a resume
+SELECT paused_for, error - 'undo_error' AS error, error -> 'undo_error' AS undo_error FROM sas.runs WHERE run_id = 2;
+SELECT text FROM sas.explain(2) LIMIT 1;
+SELECT error ->> 'status' AS first, error #>> '{undo_error,status}' AS undo FROM sas.wait(2);
+SELECT _sas.public_error('{"type": "urn:sas:http", "title": "a", "detail": "b", "undo_error": {"type": "urn:sas:sqlstate:22012", "title": "c", "detail": "d", "context": "e"}}');
 SELECT changed, state FROM sas.resume(2);
+SELECT error ->> 'status' AS first, error -> 'undo_error' AS undo_error FROM sas.runs WHERE run_id = 2;
 SELECT t.work();
 SELECT t.brief(2);
+SELECT result, error ->> 'status' AS status FROM sas.runs WHERE run_id = 2;
 
 -- In doubt -------------------------------------------------------------------
 
