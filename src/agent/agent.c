@@ -32,6 +32,7 @@
 #include "agent/health.h"
 #include "agent/outbox.h"
 #include "agent/stuck.h"
+#include "base/capacity.h"
 #include "base/clock.h"
 #include "base/settings.h"
 #include "base/sockets.h"
@@ -79,13 +80,14 @@ static int	agent_streams = -1;
 static void
 agent_reserve_sockets(void)
 {
-	int			streams = agent_streams < 0 ? sas_base_watch_slots : agent_streams;
+	int			streams = agent_streams < 0 ? sas_base_capacity_watches() : agent_streams;
 	int			sockets = sas_base_sockets_reserve(sas_base_agent_slots * SAS_SOCKETS_OF_CALL + streams);
 
 	agent_slots_asked = sas_base_agent_slots;
 	agent_slots = Max(1, Min(sas_base_agent_slots, Max(sockets / 2, sockets - streams) / SAS_SOCKETS_OF_CALL));
 	agent_streams = Min(streams, Max(0, sockets - agent_slots * SAS_SOCKETS_OF_CALL));
-	if (agent_slots < sas_base_agent_slots || agent_streams < streams)
+	/* nobody has asked for more than the machine has room for */
+	if (agent_slots < sas_base_agent_slots || (sas_base_watch_slots >= 0 && agent_streams < streams))
 		ereport(LOG,
 				(errmsg("this sas agent worker makes %d calls and hosts %d infinite tasks at once, not %d and %d",
 						agent_slots, agent_streams, sas_base_agent_slots, streams),

@@ -41,7 +41,7 @@ int			sas_base_max_input_size = 1024 * 1024;
 int			sas_base_max_output_size = 8 * 1024 * 1024;
 int			sas_base_max_steps = 10000;
 int			sas_base_node_id = -1;
-int			sas_base_watch_slots = 10000;
+int			sas_base_watch_slots = -1;
 int			sas_base_watch_window = 10000;
 bool		sas_base_auto_rescue = true;
 static char *settings_deny_networks = NULL;
@@ -102,7 +102,8 @@ static const SasIntSetting settings_ints[] = {
 	{"sas.max_steps", "Largest number of steps of one run.",
 		NULL, &sas_base_max_steps, 1, 1000000, 0},
 	{"sas.watch_slots", "Number of infinite tasks that one worker hosts.",
-		"It holds for workers that start from then on. 0: it hosts none.", &sas_base_watch_slots, 0, 1000000, 0},
+		"It holds for workers that start from then on. 0: it hosts none. -1: as many as the machine has memory for.",
+		&sas_base_watch_slots, -1, 1000000, 0},
 	{"sas.watch_window", "Number of items of one infinite task that may wait for their target.",
 		"A host that has taken in so many takes in no more until there is room.", &sas_base_watch_window, 1, 10000000, 0},
 	{"sas.retain_success", "How long runs that ended with success are kept, and infinite tasks that were deleted.",

@@ -18,6 +18,7 @@
  */
 #include "postgres.h"
 
+#include "base/capacity.h"
 #include "base/clock.h"
 #include "base/peers.h"
 #include "base/settings.h"
@@ -103,7 +104,7 @@ sas_function_tasks_open(void)
 {
 	HASHCTL		control = {.keysize = sizeof(int64), .entrysize = sizeof(Task), .hcxt = CurrentMemoryContext};
 
-	tasks_capacity = sas_base_watch_slots;
+	tasks_capacity = sas_base_capacity_watches();
 	tasks_hosted = hash_create("sas tasks", 64, &control, HASH_ELEM | HASH_BLOBS | HASH_CONTEXT);
 	tasks_heap = pairingheap_allocate(tasks_later, NULL);
 	tasks_version_seen = sas_wake_watches_version() - 1;

@@ -23,7 +23,7 @@ sub sql { my ($sql) = @_; return $node->safe_psql('postgres', $sql) }
 # how many calls and infinite tasks the last worker said it would do with
 sub said
 {
-	my @all = PostgreSQL::Test::Utils::slurp_file($node->logfile) =~ /this sas agent worker makes (\d+) calls and hosts (\d+) infinite tasks at once, not 1000 and 10000$/mg;
+	my @all = PostgreSQL::Test::Utils::slurp_file($node->logfile) =~ /this sas agent worker makes (\d+) calls and hosts (\d+) infinite tasks at once, not 1000 and \d+$/mg;
 	return @all[ -2, -1 ];
 }
 
