@@ -18,13 +18,14 @@ CREATE FUNCTION sas.resume_runs(run_ids bigint[])
 RETURNS TABLE (run_id bigint, step text, changed boolean, state text, result text, refused text)
 LANGUAGE C AS 'MODULE_PATHNAME', 'sas_api_verb';
 COMMENT ON FUNCTION sas.resume_runs(bigint[]) IS
-    'Continues paused runs; their failed steps and undos get new windows. Returns each run with what was '
-    'done, or why not.';
+    'Continues paused runs and the paused runs below them; their failed steps and undos get new windows. '
+    'Returns each run with what was done, or why not.';
 
 CREATE FUNCTION sas.resume(run_id bigint)
 RETURNS TABLE (run_id bigint, step text, changed boolean, state text, result text, refused text)
 LANGUAGE sql BEGIN ATOMIC SELECT * FROM sas.resume_runs(ARRAY[$1]); END;
-COMMENT ON FUNCTION sas.resume(bigint) IS 'Continues one paused run.';
+COMMENT ON FUNCTION sas.resume(bigint) IS
+    'Continues one paused run, and the paused runs below it.';
 
 CREATE FUNCTION sas.retry_runs(run_ids bigint[], step text DEFAULT NULL, new_key boolean DEFAULT false)
 RETURNS TABLE (run_id bigint, step text, changed boolean, state text, result text, refused text)

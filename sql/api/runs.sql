@@ -60,5 +60,5 @@ RETURNS TABLE (event text, run_id bigint, workflow text, key text, result text, 
                created_at timestamptz)
 LANGUAGE C AS 'MODULE_PATHNAME', 'sas_api_verb';
 COMMENT ON FUNCTION sas.read_replies IS
-    'Takes messages from a reply queue, oldest first: accepted, completed or failed, with run and key. New '
-    'messages send NOTIFY sas_reply.';
+    'Takes messages from a reply queue, oldest first: accepted, paused, completed or failed, with run and '
+    'key. New messages send NOTIFY sas_reply.';

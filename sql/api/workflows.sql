@@ -76,7 +76,8 @@ CREATE FUNCTION sas.create_queue(name text, max_running int, key text DEFAULT NU
 LANGUAGE C AS 'MODULE_PATHNAME', 'sas_api_verb';
 COMMENT ON FUNCTION sas.create_queue IS
     'Creates a queue, or sets the limit of the queue of that name: how many of its steps may be claimed at '
-    'the same time, over all workers.';
+    'the same time, over all workers. key: a template, such as "{{run.owner}}"; per_key: how many of its '
+    'steps with the same key.';
 
 CREATE FUNCTION sas.alter_queue(name text, max_running int) RETURNS void
 LANGUAGE C AS 'MODULE_PATHNAME', 'sas_api_verb';

@@ -47,3 +47,15 @@ SELECT changed, state FROM sas.resume(6);
 SELECT t.work();
 SELECT t.brief(6);
 SELECT * FROM t.left_over();
+
+-- PH9: no finalize while a step is failed; a skipped step does not prevent it
+SELECT t.workflow('waits', '{"a": {"agent": "inventory", "call": {}, "on_failure": "pause"}, "b": {"function": "t.echo"}}', '{"finalize": "t.echo"}') \g /dev/null
+SELECT run_id AS id FROM sas.submit('waits') \gset
+SELECT t.work('{"a": "permanent 400"}');
+SELECT t.brief(:id);
+SELECT changed FROM sas.resume(:id);
+SELECT t.work('{"a": "permanent 400"}');
+SELECT changed FROM sas.skip(:id, 'a');
+SELECT t.work();
+SELECT t.brief(:id);
+SELECT * FROM t.left_over();

@@ -55,6 +55,14 @@ my %granted = (
 	'docs/how-to/watchers.md' => "$shop; SELECT sas.create_agent('exchange', 'http://127.0.0.1:1')",
 	'docs/reference/streams.md' => "$shop; " . join ';', map { "CREATE TABLE shop.$_ (key text, item jsonb)" } qw(price trade));
 
+# What the service of a page was asked, by its recipes: how often, and under how many Idempotency-Keys.
+my %asked = (
+	'docs/how-to/recipes.md' => {
+		'POST /hook' => '4 under 3', 'GET /payments/7' => '1 under 1', 'POST /report' => '3 under 2',
+		'GET /items' => '1 under 1', 'GET /items?cursor=b' => '2 under 1', 'POST /charges' => '3 under 3', 'POST /reminders' => '2 under 2',
+		'POST /model' => '2 under 2', 'GET /tools/weather' => '1 under 1', 'GET /import/a' => '2 under 2', 'GET /import/b' => '1 under 1',
+		'POST /refunds' => '1 under 1', 'GET /ping' => '1 under 1', 'GET /weigh' => '1 under 1', 'GET /label' => '1 under 1' });
+
 # trailing blanks are lost on a page
 sub plain
 {
@@ -133,6 +141,13 @@ sub run_page
 	}
 	$psql->quit;
 	$node->stop;
+	if ($asked{$file})
+	{
+		my %keys;
+		push @{ $keys{"$_->{method} $_->{target}"} }, header_of($_, 'idempotency-key') foreach $port_of->{8103}->requests;
+		is_deeply({ map { my @all = @{ $keys{$_} }; ($_ => scalar(@all) . ' under ' . scalar(keys %{ { map { $_ => 1 } @all } })) } keys %keys },
+			$asked{$file}, "$file: the service was asked what the page says, and nothing twice");
+	}
 	return;
 }
 
