@@ -3,14 +3,13 @@
 -- Shares of owners: submits and ends of runs count what each role has open; these functions count it again
 -- from the tables.
 
--- _sas.open_runs(): the runs that have not ended and that either are young or have a message, a ready step,
--- a lease or an alert. This finds all open runs, except for a parent past its deadline that waits for its
--- child runs.
+-- _sas.open_runs(): the runs that have not ended. Each of them is too young for the sweep of deadlines, or
+-- has a timer, or its deadline has passed and was handled, or it is stuck, which an alert says.
 CREATE FUNCTION _sas.open_runs() RETURNS TABLE (run_id bigint, state text)
 LANGUAGE sql STABLE AS $$
     SELECT r.run_id, r.state
-    FROM (SELECT d.run_id FROM _sas.message d UNION SELECT q.run_id FROM _sas.ready q UNION
-          SELECT unnest(l.run_ids) FROM _sas.lease l
+    FROM (SELECT d.run_id FROM _sas.message d WHERE d.actor = 'v' AND d.kind IN ('deadline', 'young')
+          UNION SELECT o.run_id FROM _sas.run o WHERE o.overdue
           UNION SELECT a.run_id FROM _sas.alert_run a
           -- the upper bound tells the planner that the range is small
           UNION SELECT y.run_id FROM _sas.run y

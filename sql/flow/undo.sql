@@ -177,6 +177,11 @@ BEGIN
         open_steps => (SELECT count(*)::int FROM _sas.step s
                        WHERE s.run_id = u.run_id AND s.request_id IS NOT NULL), error => u.error)))
     FROM unnest(run_ids, errors) AS u (run_id, error);
+    -- their end has deleted the timers
+    UPDATE _sas.run r SET overdue = true WHERE r.run_id = ANY (run_ids) AND r.deadline <= sas.now();
+    INSERT INTO _sas.message (actor, due_at, run_id, kind)
+    SELECT 'v', r.deadline, r.run_id, 'deadline' FROM _sas.run r
+    WHERE r.run_id = ANY (run_ids) AND r.overdue IS NULL AND _sas.due_by(r.deadline) IS NOT NULL;
     PERFORM _sas.hand_to_scheduler(run_ids);
 END $$;
 

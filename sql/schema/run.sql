@@ -50,6 +50,8 @@ CREATE INDEX run_by_key ON _sas.run USING hash (key) WHERE key IS NOT NULL;
 -- REASSIGN OWNED.
 CREATE INDEX run_by_owner ON _sas.run (owner, version_id, run_id);
 CREATE INDEX run_hook ON _sas.run (hook_of) WHERE hook_of IS NOT NULL;
+-- The open runs whose deadline has passed have no timer any more: see _sas.open_runs.
+CREATE INDEX run_overdue ON _sas.run (run_id) WHERE overdue;
 CREATE INDEX run_own_version ON _sas.run (version_id) WHERE own_version;
 COMMENT ON TABLE _sas.run IS
     'Runs. abandon_as is set when a run cannot go on: compensate, cancel or fail. open_steps counts the '
@@ -59,7 +61,7 @@ COMMENT ON COLUMN _sas.run.parent_element IS
 COMMENT ON COLUMN _sas.run.hook_of IS
     'For a run of a hook: the run that triggered it. 0: an alert triggered it.';
 COMMENT ON COLUMN _sas.run.overdue IS
-    'True once the passed deadline was handled. Null before that, and again after a resume.';
+    'True once the passed deadline was handled. Null before that, and again after a resume or the end.';
 COMMENT ON COLUMN _sas.run.own_version IS
     'Its version was made for runs like this one; it is purged with the last of them.';
 COMMENT ON COLUMN _sas.run.schedule IS

@@ -192,7 +192,8 @@ BEGIN
             paused_for = c.paused_for,
             paused_by = c.paused_by,
             paused_at = CASE WHEN c.to_state = 'paused' THEN sas.now() END,
-            paused_state = c.paused_state
+            paused_state = c.paused_state,
+            overdue = CASE WHEN c.to_state <> 'stopped' THEN r.overdue END
         FROM unnest(changes) c
         WHERE r.run_id = c.run_id AND r.state = c.from_state;
         GET DIAGNOSTICS updated = ROW_COUNT;

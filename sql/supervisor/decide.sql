@@ -91,13 +91,13 @@ BEGIN
 END $$;
 
 -- _sas.mark_overdue(id): marks that the passed deadline of this run is handled now. False: that was done
--- before, or the run has another deadline by now. A run may have two timers: a deferred one, and one that
--- _sas.set_timers has written meanwhile.
+-- before, or the run has another deadline by now, or has ended. A run may have two timers: a deferred one,
+-- and one that _sas.set_timers has written meanwhile.
 CREATE FUNCTION _sas.mark_overdue(id bigint) RETURNS boolean
 LANGUAGE plpgsql AS $$
 BEGIN
     UPDATE _sas.run r SET overdue = true WHERE r.run_id = id AND r.overdue IS NULL
-        AND r.deadline <= sas.now();
+        AND r.deadline <= sas.now() AND r.state <> 'stopped';
     RETURN FOUND;
 END $$;
 

@@ -63,6 +63,16 @@ sas_compat_owns_extension(Oid extoid, Oid role)
 #endif
 }
 
+static inline bool
+sas_compat_may_execute(Oid function, Oid role)
+{
+#if PG_VERSION_NUM >= 160000
+	return object_aclcheck(ProcedureRelationId, function, role, ACL_EXECUTE) == ACLCHECK_OK;
+#else
+	return pg_proc_aclcheck(function, role, ACL_EXECUTE) == ACLCHECK_OK;
+#endif
+}
+
 /* Memory that a check hook hands over as a setting's extra; NULL when there is none. */
 static inline void *
 sas_compat_guc_malloc(Size size)
