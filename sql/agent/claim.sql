@@ -66,10 +66,11 @@ RETURNS TABLE (lease_id bigint, agent_id int, run_id bigint, step_no int, elemen
                idempotency_key text, request jsonb, policy jsonb, problem jsonb, workflow_id int)
 LANGUAGE plpgsql AS $$
 DECLARE
-    staged boolean;
-    edited boolean;
+    -- of these runs: dead rows of others may be many
+    ids bigint[] := ARRAY(SELECT c.run_id FROM unnest(claimed) c);
+    staged boolean := EXISTS (SELECT FROM _sas.phase g WHERE g.run_id = ANY (ids));
+    edited boolean := EXISTS (SELECT FROM _sas.override d WHERE d.run_id = ANY (ids));
 BEGIN
-    SELECT EXISTS (SELECT FROM _sas.phase), EXISTS (SELECT FROM _sas.override) INTO staged, edited;
     IF plain AND NOT staged AND NOT edited THEN
         RETURN QUERY
         SELECT under_lease, c.lane, c.run_id, c.step_no, c.element, w.name, c.undo, c.attempt,

@@ -43,7 +43,7 @@ BEGIN
     ELSE
         left_over := _sas.leave_answers(NULL, now);
     END IF;
-    IF EXISTS (SELECT FROM _sas.answer) THEN
+    IF EXISTS (SELECT FROM _sas.answer a WHERE a.run_id = ANY (locked.run_ids)) THEN
         PERFORM _sas.apply_beside(locked.run_ids);
     END IF;
     written := _sas.write_locked(replies, now, locked.free, locked.run_ids, locked.plain, locked.pending,
@@ -73,13 +73,14 @@ END $$;
 CREATE FUNCTION _sas.relieve_claims(boot bigint, workers bigint[], owners oid[]) RETURNS int
 LANGUAGE plpgsql AS $$
 DECLARE
+    mark timestamptz := _sas.lease_mark();
     replies _sas.call_reply[];
 BEGIN
     SELECT array_agg(_sas.make_call_reply(run_id => s.run_id, step_no => s.step_no, element => s.element,
                                           request_id => s.request_id, verdict => 'hand_back', attempt => 0,
                                           arrived_at => sas.now())) INTO replies
     FROM unnest(workers, owners) AS u (worker, owner)
-    JOIN _sas.lease l ON l.worker_id = u.worker AND l.boot = $1
+    JOIN _sas.lease l ON l.next_by >= mark AND l.worker_id = u.worker AND l.boot = $1
     CROSS JOIN LATERAL unnest(l.run_ids, l.step_nos, l.elements) AS h (run_id, step_no, element)
     JOIN _sas.step s ON s.run_id = h.run_id AND s.step_no = h.step_no AND s.element = h.element
         AND s.lease_id = l.lease_id AND s.request_id IS NOT NULL
@@ -122,7 +123,7 @@ DECLARE
     plain _sas.call_reply[];
     others _sas.call_reply[];
 BEGIN
-    IF wanted > 0 AND EXISTS (SELECT FROM _sas.phase) THEN
+    IF wanted > 0 AND EXISTS (SELECT FROM _sas.phase g WHERE g.run_id = ANY (locked_runs)) THEN
         replies := _sas.end_phases(replies, locked_runs);
         wanted := cardinality(replies);
         others := replies;

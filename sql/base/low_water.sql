@@ -7,7 +7,7 @@
 --   kind  r  an owner's rows in lane n of _sas.ready, by rank; owner 0 is the lane itself
 --         d  rows for actor n in _sas.message, by due_at: of one owner, or of all (owner 0). n in upper case:
 --            the urgent messages. n = 'c': rows of _sas.schedule; 'i': of _sas.watch_work; 'p': of
---            _sas.schedule_plan that are offered
+--            _sas.schedule_plan that are offered; 'l': of _sas.lease, by next_by, of all owners
 --         y  runs that the sweep for deadline timers has not seen, by run_id (sql/supervisor/deadline.sql)
 
 -- _sas.note_low_water(): notes the key of the row that is written; its mark is lowered at commit.
@@ -30,6 +30,8 @@ CREATE TRIGGER front BEFORE INSERT OR UPDATE
     ON _sas.watch_work FOR EACH ROW EXECUTE FUNCTION _sas.note_low_water('i');
 CREATE TRIGGER front BEFORE INSERT OR UPDATE
     ON _sas.schedule_plan FOR EACH ROW EXECUTE FUNCTION _sas.note_low_water('p');
+CREATE TRIGGER front BEFORE INSERT OR UPDATE
+    ON _sas.lease FOR EACH ROW EXECUTE FUNCTION _sas.note_low_water('l');
 CREATE TRIGGER front BEFORE INSERT ON _sas.run FOR EACH ROW EXECUTE FUNCTION _sas.note_low_water('y');
 
 -- also for rows that are restored or replicated
@@ -38,6 +40,7 @@ ALTER TABLE _sas.message ENABLE ALWAYS TRIGGER front;
 ALTER TABLE _sas.schedule ENABLE ALWAYS TRIGGER front;
 ALTER TABLE _sas.watch_work ENABLE ALWAYS TRIGGER front;
 ALTER TABLE _sas.schedule_plan ENABLE ALWAYS TRIGGER front;
+ALTER TABLE _sas.lease ENABLE ALWAYS TRIGGER front;
 ALTER TABLE _sas.run ENABLE ALWAYS TRIGGER front;
 
 -- _sas.begin_low_water(kind, ns): the marks from which scans may start. Call it before the statement that
@@ -50,6 +53,23 @@ LANGUAGE C VOLATILE STRICT AS 'MODULE_PATHNAME', 'sas_api_begin_low_water';
 -- all owners that are due. Returns n.
 CREATE FUNCTION _sas.raise_low_water(kind "char", n int, owner oid, first timestamptz) RETURNS int
 LANGUAGE C VOLATILE AS 'MODULE_PATHNAME', 'sas_api_raise_low_water';
+
+-- _sas.lease_mark(): no lease has a lower next_by. Call it before the statement that reads leases: behind
+-- the mark, that statement walks over none that were deleted.
+CREATE FUNCTION _sas.lease_mark() RETURNS timestamptz
+LANGUAGE sql AS $$ SELECT (_sas.begin_low_water('d', ARRAY[ascii('l')]))[1] $$;
+
+-- _sas.first_lease(): when the first lease has to be checked; null: there is none.
+CREATE FUNCTION _sas.first_lease() RETURNS timestamptz
+LANGUAGE plpgsql AS $$
+DECLARE
+    mark timestamptz := _sas.lease_mark();
+    first timestamptz;
+BEGIN
+    SELECT l.next_by INTO first FROM _sas.lease l WHERE l.next_by >= mark ORDER BY l.next_by LIMIT 1;
+    PERFORM _sas.raise_low_water('d', ascii('l'), 0, first);
+    RETURN first;
+END $$;
 
 -- _sas.lower_low_water(kind, n, owner, first): lowers a mark now, because there is a row.
 CREATE FUNCTION _sas.lower_low_water(kind "char", n int, owner oid, first timestamptz) RETURNS void
@@ -113,6 +133,8 @@ BEGIN
             SELECT min(p.due_at) INTO first FROM _sas.schedule_plan p;
         ELSIF f.n = ascii('i') THEN
             SELECT min(k.due_at) INTO first FROM _sas.watch_work k;
+        ELSIF f.n = ascii('l') THEN
+            SELECT min(l.next_by) INTO first FROM _sas.lease l;
         ELSE
             SELECT d.due_at INTO first FROM _sas.message d WHERE d.actor = chr(f.n)::"char" ORDER BY d.due_at
             LIMIT 1;

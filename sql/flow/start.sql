@@ -130,7 +130,7 @@ BEGIN
           AND d.actor = 's' AND d.due_at = ANY (ARRAY[r.start_before, r.start_at]) AND d.run_id = r.run_id
               AND d.kind IN ('late', 'start');
     END IF;
-    IF EXISTS (SELECT FROM _sas.phase) THEN
+    IF EXISTS (SELECT FROM _sas.phase g WHERE g.run_id = ANY (run_ids)) THEN
         DELETE FROM _sas.phase g WHERE g.run_id = ANY (run_ids);
     END IF;
     -- mostly nobody waits, and the start of that statement costs more than to ask

@@ -72,7 +72,8 @@ RETURNS TABLE (lease_id bigint, owner oid, run_id bigint, step_no int, element i
                    judges boolean, workflow_id int)
 LANGUAGE plpgsql AS $$
 DECLARE
-    staged boolean := EXISTS (SELECT FROM _sas.phase);
+    staged boolean := EXISTS (SELECT FROM _sas.phase g
+                              WHERE g.run_id = ANY (ARRAY(SELECT c.run_id FROM unnest(claimed) c)));
     wrapped boolean := EXISTS (SELECT FROM _sas.middleware m WHERE m.phase IN ('function', 'finalize'));
 BEGIN
     IF NOT staged AND NOT wrapped THEN

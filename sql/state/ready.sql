@@ -72,7 +72,7 @@ BEGIN
     IF EXISTS (SELECT FROM _sas.middleware m WHERE m.phase = 'call') THEN
         PERFORM _sas.open_phases(run_ids, step_nos, elements, undos);
     END IF;
-    staged := EXISTS (SELECT FROM _sas.phase);
+    staged := EXISTS (SELECT FROM _sas.phase g WHERE g.run_id = ANY (run_ids));
     WITH next AS (
         SELECT u.*, CASE WHEN coalesce(w.queue_id, r.queue_id) > 0 THEN -coalesce(w.queue_id, r.queue_id)
                          WHEN staged THEN _sas.lane_now(u.run_id, u.step_no, u.element, u.undo, w.lane)

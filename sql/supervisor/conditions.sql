@@ -23,7 +23,7 @@ CREATE FUNCTION _sas.lateness(whose "char") RETURNS interval
 LANGUAGE plpgsql STABLE AS $$
 DECLARE
     due timestamptz := CASE WHEN whose = 'v'
-        THEN least(_sas.next_message('v'), (SELECT l.next_by FROM _sas.lease l ORDER BY l.next_by LIMIT 1))
+        THEN least(_sas.next_message('v'), _sas.first_lease())
         ELSE _sas.next_message('s') END;
 BEGIN
     IF due IS NULL OR due > sas.now() THEN
@@ -195,7 +195,7 @@ BEGIN
     PERFORM _sas.part('retry what was deferred', 'NULL::int FROM _sas.retry_deferred()');
     any_holds := _sas.part('check conditions', '_sas.raise_conditions()');
     PERFORM _sas.part('close alerts', 'NULL::int FROM _sas.close_settled()');
-    RETURN coalesce(any_holds, 1) > 0 OR EXISTS (SELECT FROM _sas.lease)
+    RETURN coalesce(any_holds, 1) > 0 OR _sas.first_lease() IS NOT NULL
         OR EXISTS (SELECT FROM _sas.deferred_work)
         OR EXISTS (SELECT FROM _sas.alert l WHERE l.closed_at IS NULL);
 END $$;

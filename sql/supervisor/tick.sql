@@ -42,8 +42,7 @@ BEGIN
         PERFORM _sas.part('check low-water marks', 'NULL::int FROM _sas.check_low_water()');
         PERFORM _sas.part('look for forgotten work', 'NULL::int FROM _sas.nudge_forgotten()');
     END IF;
-    next_due := least(_sas.next_message('v'),
-                      (SELECT l.next_by FROM _sas.lease l ORDER BY l.next_by LIMIT 1));
+    next_due := least(_sas.next_message('v'), _sas.first_lease());
 END $$;
 
 -- _sas.take_back(boot, live, newest, quantity): steps whose worker is gone, or whose complete_by has
@@ -115,11 +114,13 @@ $$;
 CREATE FUNCTION _sas.lock_judged(boot bigint, live bigint[], newest bigint, now timestamptz, quantity int)
 RETURNS _sas.lease[]
 LANGUAGE plpgsql AS $$
+DECLARE
+    mark timestamptz := _sas.lease_mark();
 BEGIN
     RETURN (
         WITH judged AS MATERIALIZED (
             SELECT l.lease_id, l.next_by, CASE WHEN cardinality(l.run_ids) = 1 THEN l.run_ids[1] END AS run_id
-            FROM _sas.lease l WHERE _sas.is_judged(l, $1, $2, $3, $4)),
+            FROM _sas.lease l WHERE l.next_by >= mark AND _sas.is_judged(l, $1, $2, $3, $4)),
         turn AS (
             SELECT j.lease_id, j.next_by, row_number() OVER (PARTITION BY r.owner ORDER BY j.next_by) AS n
             FROM judged j LEFT JOIN _sas.run r ON r.run_id = j.run_id)

@@ -347,7 +347,9 @@ DECLARE
 BEGIN
     DELETE FROM _sas.watch_note n WHERE n.watch_id = ANY (ids) AND n.node_id = from_node;
     PERFORM _sas.settle_free(ids, after);
-    SELECT array_agg(DISTINCT q.lane) INTO lanes FROM _sas.watch_wait q WHERE q.due_at <= sas.now();
+    SELECT array_agg(l.lane) INTO lanes
+    FROM (SELECT 0 AS lane UNION ALL SELECT a.agent_id FROM _sas.agent a) l
+    WHERE EXISTS (SELECT FROM _sas.watch_wait q WHERE q.lane = l.lane AND q.due_at <= sas.now());
     IF lanes IS NOT NULL THEN
         PERFORM _sas.notify_lanes(lanes);
     END IF;

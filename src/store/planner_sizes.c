@@ -24,7 +24,9 @@
 #define LEAST_INDEX_PAGES 40
 
 static const char *const planner_sizes_growing[] = {
-	"attempt", "message", "item", "ready", "run", "run_key", "step", "watch",
+	"alert_run", "answer", "attempt", "concurrency_slot", "finished_run", "item", "lease", "map_key", "message", "phase",
+	"queue_slot", "ready", "run", "run_dependency", "run_key", "run_label", "signal", "step", "undo_order",
+	"watch", "watch_check", "watch_done", "watch_flow", "watch_held", "watch_wait", "watch_work",
 };
 
 static get_relation_info_hook_type planner_sizes_previous_hook = NULL;
@@ -59,9 +61,7 @@ planner_sizes_set(PlannerInfo *root, Oid relid, bool inhparent, RelOptInfo *rel)
 	{
 		IndexOptInfo *index = lfirst(cell);
 
-		/* the number of rows of a partial index remains unknown */
-		if (index->indpred != NIL)
-			continue;
+		/* a partial index may have as many: it is not scanned as a whole in place of a look-up by key */
 		index->tuples = LEAST_TUPLES;
 		index->pages = Max(index->pages, LEAST_INDEX_PAGES);
 		index->tree_height = Max(index->tree_height, 1);
