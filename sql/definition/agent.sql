@@ -157,7 +157,8 @@ $$;
 -- _sas.agent_facts(a): the definition of an agent, for the history; null: it does not exist.
 CREATE FUNCTION _sas.agent_facts(a _sas.agent) RETURNS jsonb
 LANGUAGE sql STABLE SET intervalstyle = 'postgres' AS $$
-    SELECT to_jsonb(a) - '{agent_id,name,rate_per_s,created_at,dropped_at,secrets}'::text[]
+    SELECT to_jsonb(a)
+           - '{agent_id,name,rate_per_s,created_at,dropped_at,secrets,by_superuser}'::text[]
     WHERE a.name IS NOT NULL
 $$;
 
@@ -186,11 +187,12 @@ BEGIN
     a := ROW(old, name, kind, regexp_replace(base_url, '/+$', ''), coalesce(headers, '{}'),
              coalesce(max_in_flight, 100), rate_limit, _sas.rate_per_second(rate_limit),
              coalesce(request_timeout, '30 s'), coalesce(retry, '{}'), coalesce(breaker, '{}'),
-                 coalesce(options, '{}'), true, sas.now(), NULL, '{}')::_sas.agent;
+                 coalesce(options, '{}'), true, sas.now(), NULL, '{}', false)::_sas.agent;
     FOR p IN SELECT * FROM _sas.check_agent(a) LOOP
         PERFORM _sas.raise(p);
     END LOOP;
     PERFORM _sas.check_agent_files(caller, before.options, a.options);
+    a.by_superuser := _sas.check_destination(caller, before, a, true);
     IF EXISTS (SELECT FROM _sas.agent x WHERE x.agent_id = old AND x.kind <> kind) THEN
         RAISE EXCEPTION 'the kind of agent "%" cannot be changed', name
             USING ERRCODE = 'invalid_parameter_value', DETAIL = 'At /kind.',
@@ -198,10 +200,10 @@ BEGIN
     END IF;
     IF old IS NULL THEN
         INSERT INTO _sas.agent (name, kind, base_url, headers, max_in_flight, rate_limit, rate_per_s,
-                                request_timeout, retry, breaker, options, created_at, secrets)
+                                request_timeout, retry, breaker, options, created_at, secrets, by_superuser)
         VALUES (a.name, a.kind, a.base_url, a.headers, a.max_in_flight, a.rate_limit, a.rate_per_s,
                 a.request_timeout, a.retry, a.breaker, a.options, a.created_at,
-                _sas.secrets_named(a.headers, a.options))
+                _sas.secrets_named(a.headers, a.options), a.by_superuser)
         RETURNING agent_id INTO old;
         INSERT INTO _sas.agent_health (agent_id) VALUES (old);
     ELSE
@@ -239,13 +241,46 @@ LANGUAGE sql STABLE AS $$
                  WHERE r.root = 'secret' AND r.member IS NOT NULL ORDER BY 1)
 $$;
 
+-- _sas.check_destination(caller, before, a, says): by_superuser of an agent that this role writes. says: it
+-- has given parts of the definition that determine where the agent sends its secrets. Raises an error if a
+-- role that is no superuser would determine that for a secret of a superuser. The secrets are locked, so that
+-- _sas.write_secret sees the agent.
+CREATE FUNCTION _sas.check_destination(caller oid, before _sas.agent, a _sas.agent, says boolean)
+RETURNS boolean
+LANGUAGE plpgsql AS $$
+DECLARE
+    harmless text[] := '{max_response,max_streams,connect_timeout,keep,http_version,concurrency}';
+    r record;
+BEGIN
+    IF says AND _sas.is_superuser(caller) THEN
+        RETURN true;
+    ELSIF before.name IS NOT NULL AND (before.base_url, before.headers, before.options - harmless)
+          IS NOT DISTINCT FROM (a.base_url, a.headers, a.options - harmless) THEN
+        RETURN before.by_superuser;
+    END IF;
+    PERFORM FROM _sas.secret s WHERE s.name = ANY (_sas.secrets_named(a.headers, a.options))
+    ORDER BY s.name FOR SHARE;
+    SELECT s.name, part.place || x.pointer AS place INTO r
+    FROM (VALUES ('/headers', a.headers), ('/options', a.options)) AS part (place, value)
+    CROSS JOIN LATERAL _sas.references(part.value) x
+    JOIN _sas.secret s ON x.root = 'secret' AND s.name = x.member AND s.by_superuser
+    ORDER BY 2 LIMIT 1;
+    IF FOUND THEN
+        RAISE EXCEPTION 'permission denied for secret "%"', r.name
+            USING ERRCODE = 'insufficient_privilege', DETAIL = _sas.at(r.place),
+                HINT = 'A superuser has set it. Only superusers determine where it is sent: by base_url, '
+                       'headers and options of an agent.';
+    END IF;
+    RETURN false;
+END $$;
+
 CREATE FUNCTION _sas.write_agent(a _sas.agent) RETURNS void
 LANGUAGE sql AS $$
     UPDATE _sas.agent
     SET base_url = a.base_url, headers = a.headers, max_in_flight = a.max_in_flight,
         rate_limit = a.rate_limit, rate_per_s = a.rate_per_s, request_timeout = a.request_timeout,
         retry = a.retry, breaker = a.breaker, options = a.options, enabled = a.enabled,
-        secrets = _sas.secrets_named(a.headers, a.options)
+        secrets = _sas.secrets_named(a.headers, a.options), by_superuser = a.by_superuser
     WHERE agent.agent_id = a.agent_id;
 $$;
 
@@ -307,6 +342,8 @@ BEGIN
     END LOOP;
     PERFORM _sas.check_agent_files(caller, (SELECT x.options FROM _sas.agent x WHERE x.agent_id = a.agent_id),
                                    a.options);
+    a.by_superuser := _sas.check_destination(
+        caller, before, a, num_nonnulls(base_url, headers, options) > 0 OR reset && '{headers,options}');
     PERFORM _sas.write_agent(a);
     PERFORM _sas.key_has_changed(before, a);
     PERFORM _sas.furnish(a.agent_id, a.max_in_flight) WHERE a.kind = 'external';

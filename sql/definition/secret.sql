@@ -12,6 +12,12 @@ LANGUAGE C VOLATILE STRICT AS 'MODULE_PATHNAME', 'sas_api_read_secret_file';
 CREATE FUNCTION _sas.secret_file_stamp(file text) RETURNS text
 LANGUAGE C VOLATILE STRICT AS 'MODULE_PATHNAME', 'sas_api_secret_file_stamp';
 
+-- _sas.secret_file_identity(file): which file that is, whatever leads to it; null: it cannot be opened.
+CREATE FUNCTION _sas.secret_file_identity(file text) RETURNS text
+LANGUAGE sql VOLATILE STRICT AS $$
+    SELECT substring(_sas.secret_file_stamp(file) FROM '^[0-9]+[.][0-9]+[.]')
+$$;
+
 -- _sas.keep_former_secret(secret, former): keeps a former value, so that it is still masked: a call with it
 -- may be open, or be tried again, and a service may repeat it. The newest 16 values of a secret are kept.
 -- Next: _sas.forget_secrets.
@@ -25,6 +31,52 @@ LANGUAGE sql AS $$
     WHERE f.name = secret AND f.value = surplus.value;
 $$;
 
+-- _sas.own_secret(caller, secret): the secret, locked; null: it does not exist. Raises an error if a
+-- superuser has set it and the caller is none.
+CREATE FUNCTION _sas.own_secret(caller oid, secret text) RETURNS _sas.secret
+LANGUAGE plpgsql AS $$
+DECLARE
+    s _sas.secret;
+BEGIN
+    SELECT * INTO s FROM _sas.secret x WHERE x.name = secret FOR UPDATE;
+    IF s.by_superuser AND NOT _sas.is_superuser(caller) THEN
+        RAISE EXCEPTION 'permission denied for secret "%"', secret
+            USING ERRCODE = 'insufficient_privilege', DETAIL = 'At /name.',
+                HINT = 'A superuser has set it. Only superusers change or drop it.';
+    END IF;
+    RETURN s;
+END $$;
+
+-- _sas.check_senders(secret, file, by_superuser): what a superuser has set is sent only by agents that a
+-- superuser has defined, and has its value from a file that no other role uses. Raises an error otherwise.
+CREATE FUNCTION _sas.check_senders(secret text, file text, by_superuser boolean) RETURNS void
+LANGUAGE plpgsql AS $$
+DECLARE
+    other text;
+BEGIN
+    SELECT a.name INTO other FROM _sas.agent a
+    WHERE a.dropped_at IS NULL AND secret = ANY (a.secrets) AND NOT a.by_superuser AND $3
+    ORDER BY a.name LIMIT 1;
+    IF FOUND THEN
+        RAISE EXCEPTION 'agent "%" would send secret "%"', other, secret
+            USING ERRCODE = 'object_not_in_prerequisite_state',
+                DETAIL = 'You are a superuser, and a role that is none determines where this agent sends it.',
+                HINT = 'Set it as that role (SET ROLE). Or check the agent, and then give its base_url, '
+                       'headers or options with sas.alter_agent.';
+    END IF;
+    -- the same file may have several names
+    SELECT s.name INTO other FROM _sas.secret s
+    WHERE s.name <> secret AND s.by_superuser <> $3
+      AND _sas.secret_file_identity(s.file) = _sas.secret_file_identity($2)
+    ORDER BY s.name LIMIT 1;
+    IF FOUND THEN
+        RAISE EXCEPTION 'file "%" has the value of secret "%"', file, other
+            USING ERRCODE = 'insufficient_privilege', DETAIL = 'At /file.',
+                HINT = CASE WHEN by_superuser THEN 'A role that is no superuser has set it. Drop it first.'
+                       ELSE 'A superuser has set it. Name another file.' END;
+    END IF;
+END $$;
+
 -- _sas.write_secret(caller, act, name, value, file): stores a secret; either value or file is null.
 -- Next: workers reload the agents that refer to it.
 CREATE FUNCTION _sas.write_secret(caller oid, act text, name text, value text, file text) RETURNS void
@@ -33,10 +85,15 @@ LANGUAGE plpgsql AS $$
 DECLARE
     before _sas.secret;
 BEGIN
-    SELECT * INTO before FROM _sas.secret s WHERE s.name = name FOR UPDATE;
-    INSERT INTO _sas.secret AS s VALUES (name, value, file, sas.now())
+    -- one after another, so that no two of them use the same file
+    LOCK TABLE _sas.secret IN SHARE ROW EXCLUSIVE MODE;
+    before := _sas.own_secret(caller, name);
+    INSERT INTO _sas.secret AS s (name, value, file, changed_at, by_superuser)
+    VALUES (name, value, file, sas.now(), _sas.is_superuser(caller))
     ON CONFLICT ON CONSTRAINT secret_pkey DO UPDATE
-        SET value = EXCLUDED.value, file = EXCLUDED.file, changed_at = EXCLUDED.changed_at;
+        SET value = EXCLUDED.value, file = EXCLUDED.file, changed_at = EXCLUDED.changed_at,
+            by_superuser = EXCLUDED.by_superuser;
+    PERFORM _sas.check_senders(name, file, _sas.is_superuser(caller));
     PERFORM _sas.keep_former_secret(name, before.value)
     WHERE before.value IS NOT NULL AND before.value IS DISTINCT FROM value;
     PERFORM _sas.announce_agents();
@@ -92,6 +149,7 @@ LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     used text;
 BEGIN
+    PERFORM _sas.own_secret(caller, name);
     SELECT a.name INTO used FROM _sas.agent a
     WHERE a.dropped_at IS NULL AND $2 = ANY (a.secrets) ORDER BY a.name LIMIT 1;
     IF FOUND THEN
@@ -112,14 +170,15 @@ END $$;
 -- _sas.secret_values(names): these secrets with their values, former values, and errors of their files. The
 -- stamp is taken first, so that a file which changes meanwhile is read again.
 CREATE FUNCTION _sas.secret_values(names text[])
-RETURNS TABLE (name text, value text, former text[], file text, stamp text, problem text)
+RETURNS TABLE (name text, value text, former text[], file text, stamp text, problem text,
+               by_superuser boolean)
 LANGUAGE sql VOLATILE AS $$
     WITH stamped AS MATERIALIZED (
-        SELECT s.name, s.value, s.file, _sas.secret_file_stamp(s.file) AS stamp
+        SELECT s.name, s.value, s.file, _sas.secret_file_stamp(s.file) AS stamp, s.by_superuser
         FROM _sas.secret s WHERE s.name = ANY (names))
     SELECT s.name, coalesce(s.value, f.value, ''),
            ARRAY(SELECT o.value FROM _sas.former_secret o WHERE o.name = s.name), s.file, s.stamp,
-           format('file "%s" of secret "%s" ', s.file, s.name) || f.problem
+           format('file "%s" of secret "%s" ', s.file, s.name) || f.problem, s.by_superuser
     FROM stamped s LEFT JOIN LATERAL _sas.read_secret_file(s.file) f ON s.file IS NOT NULL
 $$;
 
@@ -147,8 +206,12 @@ LANGUAGE sql STABLE AS $$
            k.stamps, k.problem
     FROM _sas.agent a
     LEFT JOIN _sas.agent_health g USING (agent_id)
-    CROSS JOIN (SELECT jsonb_build_object('secret', coalesce(jsonb_object_agg(key, value -> 'value'), '{}'))
-                FROM jsonb_each($1)) x (root)
+    CROSS JOIN (SELECT coalesce(jsonb_object_agg(key, value -> 'value'), '{}') AS of_all,
+                       coalesce(jsonb_object_agg(key, value -> 'value')
+                                FILTER (WHERE NOT (value ->> 'by_superuser')::boolean), '{}') AS of_others
+                FROM jsonb_each($1)) known
+    CROSS JOIN LATERAL (SELECT jsonb_build_object('secret', CASE WHEN a.by_superuser THEN known.of_all
+                                                            ELSE known.of_others END)) x (root)
     CROSS JOIN LATERAL _sas.render(a.headers, x.root) h
     CROSS JOIN LATERAL _sas.render(a.options - 'concurrency', x.root) o
     CROSS JOIN LATERAL (

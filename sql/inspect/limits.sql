@@ -25,7 +25,8 @@ LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
         SELECT CASE WHEN NOT a.enabled THEN 'agent_disabled'
                     WHEN EXISTS (SELECT FROM _sas.references(jsonb_build_array(a.headers, a.options)) r
                                  WHERE r.root = 'secret'
-                                     AND NOT EXISTS (SELECT FROM _sas.secret s WHERE s.name = r.member))
+                                     AND NOT EXISTS (SELECT FROM _sas.secret s WHERE s.name = r.member
+                                                     AND (a.by_superuser OR NOT s.by_superuser)))
                                      THEN 'secret'
                     WHEN a.kind = 'external'
                     THEN CASE WHEN a.max_in_flight <= (SELECT count(*) FROM _sas.external_slot f

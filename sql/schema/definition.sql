@@ -19,13 +19,15 @@ CREATE TABLE _sas.agent (
     enabled boolean NOT NULL DEFAULT true,
     created_at timestamptz NOT NULL,
     dropped_at timestamptz,
-    secrets text[] NOT NULL
+    secrets text[] NOT NULL,
+    by_superuser boolean NOT NULL DEFAULT false
 );
 CREATE UNIQUE INDEX agent_name ON _sas.agent (name) WHERE dropped_at IS NULL;
 CREATE INDEX agent_keyed ON _sas.agent (agent_id) WHERE options ? 'concurrency';
 COMMENT ON TABLE _sas.agent IS
     'Guarded ways to reach remote services. agent_id is also the agent''s lane in the ready queue. secrets '
-    'lists the secrets that headers and options refer to.';
+    'lists the secrets that headers and options refer to. by_superuser: a superuser has said where it sends '
+    'what (base_url, headers and options).';
 
 -- What workers have found out about an agent. The breaker lives in shared memory; this row survives a
 -- restart.
@@ -93,11 +95,13 @@ CREATE TABLE _sas.secret (
     value text,
     file text,
     changed_at timestamptz NOT NULL,
+    by_superuser boolean NOT NULL,
     CHECK (num_nonnulls(value, file) = 1)
 );
 COMMENT ON TABLE _sas.secret IS
     'Values for {{secret.NAME}} in agents, or the names of the files below sas.secret_directory from which '
-    'workers read them. Only superusers can read this table, and dumps leave it out.';
+    'workers read them. Only superusers can read this table, and dumps leave it out. by_superuser: a '
+    'superuser has set it. Then only an agent that a superuser has defined sends it.';
 
 CREATE TABLE _sas.former_secret (
     name text NOT NULL REFERENCES _sas.secret ON DELETE CASCADE,

@@ -317,8 +317,9 @@ SELECT is(pg_temp.as_role(w, 'SELECT * FROM _sas.agent'), '42501', w || ' cannot
 -- a superuser looks through every view: the value is in none
 SELECT is((SELECT count(*) FROM query_to_xml(format('SELECT * FROM sas.%I', c.relname), true, false, '') x WHERE x::text LIKE '%sesame%'), 0::bigint, format('sas.%s shows no secret', c.relname))
 FROM pg_class c WHERE c.relnamespace = 'sas'::regnamespace AND c.relkind = 'v' ORDER BY c.relname;
-SELECT is(pg_temp.as_role('adm', $$SELECT sas.drop_secret('token')$$), '2BP01', 'a secret in use cannot be dropped');
-SELECT is(pg_temp.as_role('adm', $$SELECT sas.set_secret('token', 'other-4711')$$), 'ok', 'an admin sets one anew without seeing the old one');
+SELECT throws_ok($$SELECT sas.drop_secret('token')$$, '2BP01', NULL, 'a secret in use cannot be dropped');
+SELECT is(pg_temp.as_role('adm', $$SELECT sas.set_secret('mine', 'other-4711')$$), 'ok', 'an admin sets one');
+SELECT is(pg_temp.as_role('adm', $$SELECT sas.set_secret('mine', 'other-4712')$$), 'ok', 'and again, without seeing the old one');
 SELECT is(pg_temp.as_role('ann', $$SELECT sas.create_workflow('thief', '{"steps": {"a": {"agent": "payments", "call": {"body": "{{secret.token}}"}}}}')$$), '42501', 'a workflow cannot send one');
 
 -- testing aids ---------------------------------------------------------------------------------------

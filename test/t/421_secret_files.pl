@@ -155,6 +155,20 @@ $node->safe_psql('postgres', q{SELECT sas.set_secret('token', 'plain-again'), sa
 run_call($node, 'remote', { path => '/call' });
 is(sent(), 'plain-again ', 'sas.set_secret puts a value in the place of a file');
 
+# a file that a superuser has set: no admin uses it, whatever its name
+spit('mount/root', 'root-hunter2');
+symlink 'root', "$mount/alias";
+link "$mount/root", "$mount/one/hard";
+$node->safe_psql('postgres', $_) foreach "ALTER SYSTEM SET sas.secret_directory = '$mount'", 'SELECT pg_reload_conf()';
+wait_for($node, 'SHOW sas.secret_directory', $mount);
+$node->safe_psql('postgres', q{SELECT sas.set_secret_file('root', 'root')});
+foreach my $file (qw(root alias one/hard))
+{
+	like(refused(qq{SET ROLE boss; SELECT sas.set_secret_file('theirs', '$file')}), qr/^42501 file "$file" has the value of secret "root"/, "an admin does not use the file of a superuser's secret as $file");
+}
+is(refused(q{SET ROLE boss; SELECT sas.set_secret_file('theirs', 'two/key')}), '', 'another one it does');
+like(refused(q{SELECT sas.set_secret_file('mine', 'key')}), qr/^42501 file "key" has the value of secret "theirs"/, 'a superuser is told that an admin uses a file');
+
 # other files of agents: an admin names what is below the directory, too
 my $as_admin = sub { refused(qq{SET ROLE files_admin; SELECT sas.create_agent('files', 'https://127.0.0.1:1', options => '{"ca_file": "$_[0]"}')}) };
 $node->safe_psql('postgres', q{CREATE ROLE files_admin; SELECT sas.grant_usage('files_admin', 'admin')});
