@@ -12,6 +12,11 @@ DECLARE
     version int;
     old jsonb;
 BEGIN
+    IF EXISTS (SELECT FROM _sas.alert_hook h WHERE NOT _sas.trusts(h.owner, caller)) THEN
+        RAISE EXCEPTION 'must be superuser to change the alert hook of a superuser'
+            USING ERRCODE = 'insufficient_privilege', DETAIL = 'At /function.',
+                HINT = 'Listen to sas_alert, or ask a superuser.';
+    END IF;
     DELETE FROM _sas.alert_hook h RETURNING jsonb_build_object('function', h.function,
                                                                'owner', pg_get_userbyid(h.owner)) INTO old;
     PERFORM _sas.record_change(caller, 'set_alert_hook', '{}', old, CASE WHEN name IS NOT NULL THEN

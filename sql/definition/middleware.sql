@@ -107,7 +107,7 @@ BEGIN
                  AND NOT _sas.trusts(m.created_by, caller)) THEN
         RAISE EXCEPTION 'must be superuser to change middleware "%" of a superuser', middleware_name
             USING ERRCODE = 'insufficient_privilege', DETAIL = 'At /name.',
-            HINT = 'Give yours another name.';
+            HINT = 'Give yours another name. It cannot replace this one, either.';
     END IF;
 END $$;
 
@@ -162,6 +162,7 @@ BEGIN
                 HINT = 'Omit goes_before and goes_after, and name the original middleware.';
     END IF;
     PERFORM _sas.check_middleware_owner(caller, $2, $3);
+    PERFORM _sas.check_middleware_owner(caller, $9, $3);
     INSERT INTO _sas.middleware AS m (name, phase, workflow_id, before_function, after_function, goes_before,
                                       goes_after, replaces, created_by, created_at)
     VALUES ($2, $3, f, _sas.middleware_function(caller, $4, '/before'),

@@ -86,11 +86,17 @@ DELETE FROM mw.seen;
 SELECT is(pg_temp.submits('mw_root', 'mw_super'), 'ok', 'middleware of an admin stops no superuser''s submit');
 SELECT is((SELECT count(*) FROM mw.seen), 0::bigint, 'which takes nothing of it');
 SELECT sas.create_middleware('mw_supers', 'plan', before => 'mw.step(jsonb)') \g /dev/null
-SET ROLE mw_adm;
-SELECT sas.create_middleware('mw_replaces', 'plan', before => 'mw.act(jsonb)', replaces => 'mw_supers') \g /dev/null
-RESET ROLE;
-SELECT is((SELECT array_agg(e ->> 'name') FROM jsonb_array_elements(_sas.middleware_chain('plan', 0, 'mw_root'::regrole)) e), '{mw_supers}', 'what an admin puts in the place of a superuser''s middleware is not there for superusers');
+SELECT throws_ok($$SET LOCAL ROLE mw_adm; SELECT sas.create_middleware('mw_replaces', 'plan', before => 'mw.act(jsonb)', replaces => 'mw_supers')$$, '42501',
+                 'must be superuser to change middleware "mw_supers" of a superuser', 'an admin puts nothing in the place of a superuser''s middleware');
+SELECT sas.create_middleware('mw_replaces', 'plan', before => 'mw.step(jsonb)', replaces => 'mw_supers') \g /dev/null
+UPDATE _sas.middleware SET created_by = 'mw_adm' WHERE name = 'mw_replaces';
+SELECT is((SELECT array_agg(e ->> 'name') FROM jsonb_array_elements(_sas.middleware_chain('plan', 0, 'mw_root'::regrole)) e), '{mw_supers}', 'what a role that is superuser no longer has put there is not there for superusers');
 SELECT sas.drop_middleware('mw_replaces'), sas.drop_middleware('mw_supers') \g /dev/null
+SELECT sas.set_alert_hook('mw.step(jsonb)') \g /dev/null
+SELECT throws_ok(format('SET LOCAL ROLE mw_adm; SELECT sas.set_alert_hook(%s)', f), '42501', 'must be superuser to change the alert hook of a superuser', 'an admin neither removes nor replaces the alert hook of a superuser: ' || f)
+FROM unnest(ARRAY['NULL', '''mw.act(jsonb)''']) f;
+SELECT sas.set_alert_hook(NULL) \g /dev/null
+SELECT lives_ok(format('SET LOCAL ROLE mw_adm; SELECT sas.set_alert_hook(%s); RESET ROLE', f), 'its own it does: ' || f) FROM unnest(ARRAY['''mw.act(jsonb)''', 'NULL']) f;
 SELECT sas.grant_usage('mw_ann', 'admin') \g /dev/null
 SELECT is(pg_temp.submits('mw_ann', 'mw_super'), 'ok', 'an admin''s run does');
 ALTER FUNCTION mw.act OWNER TO mw_adm;
