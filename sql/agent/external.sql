@@ -257,7 +257,7 @@ BEGIN
         BEGIN
             PERFORM _sas.hold_tasks(a.agent_id, claimed, places, worker, lease, now);
         EXCEPTION WHEN OTHERS THEN
-            claimed := _sas.claim_apart(claimed);
+            claimed := _sas.claim_apart(claimed, '{}');
             CONTINUE WHEN claimed IS NULL;
             PERFORM _sas.hold_tasks(a.agent_id, claimed, places, worker, lease, now);
         END;

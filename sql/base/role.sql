@@ -54,6 +54,20 @@ BEGIN
     END IF;
 END $$;
 
+-- _sas.run_owners(most): the roles that own runs; at most this number. Each step asks the index for the next
+-- one; so the cost does not depend on how many runs each owner has.
+CREATE FUNCTION _sas.run_owners(most int DEFAULT 2147483647) RETURNS SETOF oid
+LANGUAGE plpgsql STABLE AS $$
+DECLARE
+    o oid := 0;
+BEGIN
+    FOR n IN 1 .. most LOOP
+        SELECT r.owner INTO o FROM _sas.run r WHERE r.owner > o ORDER BY r.owner LIMIT 1;
+        EXIT WHEN o IS NULL;
+        RETURN NEXT o;
+    END LOOP;
+END $$;
+
 -- _sas.level_<level>(): a role that may execute this function has that level. Nothing calls it. One
 -- function per level.
 CREATE FUNCTION _sas.level_admin() RETURNS void LANGUAGE sql BEGIN ATOMIC END;

@@ -68,10 +68,13 @@ BEGIN
     shared := turns.shared;
 END $$;
 
--- _sas.try_claim(claimed): would these taken steps be claimed without an error? Changes nothing.
-CREATE FUNCTION _sas.try_claim(claimed _sas.claimed[]) RETURNS void
+-- _sas.try_claim(claimed, keyed): would these taken steps be claimed without an error? keyed: agents with a
+-- key. Changes nothing.
+CREATE FUNCTION _sas.try_claim(claimed _sas.claimed[], keyed int[]) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
+    PERFORM _sas.key_of_step(a.options #>> '{concurrency,key}', c.run_id, c.step_no, c.element, c.undo)
+    FROM unnest(claimed) c JOIN _sas.agent a ON a.agent_id = c.lane AND c.lane = ANY (keyed);
     PERFORM _sas.take_steps(claimed, 0, sas.now());
     PERFORM _sas.start_runs(array_agg(c.run_id)) FROM unnest(claimed) c;
     RAISE EXCEPTION 'undone' USING ERRCODE = 'SAS00';
@@ -79,15 +82,15 @@ EXCEPTION WHEN SQLSTATE 'SAS00' THEN
     NULL;
 END $$;
 
--- _sas.claim_apart(claimed): a claim of these taken steps has raised an error, or one like it has. Puts
--- those aside, with an alert, that cannot be claimed by themselves, and returns the others; null: none.
+-- _sas.claim_apart(claimed, keyed): a claim of these taken steps has raised an error, or one like it has.
+-- Puts those aside, with an alert, that cannot be claimed by themselves, and returns the others; null: none.
 -- Caller: has just taken the steps out of _sas.ready. Writes: ready, message, queue_slot, alert. Wakes:
 -- workers of the lanes. Next: the scheduler makes what was put aside ready again a minute later
 -- (_sas.end_aside).
-CREATE FUNCTION _sas.claim_apart(claimed _sas.claimed[]) RETURNS _sas.claimed[]
+CREATE FUNCTION _sas.claim_apart(claimed _sas.claimed[], keyed int[]) RETURNS _sas.claimed[]
 LANGUAGE plpgsql AS $$
 DECLARE
-    done record := _sas.apart('NULL::bigint[] FROM _sas.try_claim($1)', claimed);
+    done record := _sas.apart(format('NULL::bigint[] FROM _sas.try_claim($1, %L)', keyed), claimed);
 BEGIN
     IF done.failed IS NULL THEN
         RETURN claimed;
@@ -137,7 +140,7 @@ BEGIN
         claimed := _sas.defer_late(claimed);
     END IF;
     IF apart AND claimed IS NOT NULL THEN
-        claimed := _sas.claim_apart(claimed);
+        claimed := _sas.claim_apart(claimed, keyed);
     END IF;
     IF keyed <> '{}' THEN
         claimed := _sas.keep_to_keys(claimed, keyed);

@@ -28,7 +28,8 @@ BEGIN
     root := jsonb_set(root, '{run,owner}', to_jsonb(pg_get_userbyid(r.owner)));
     value := (SELECT o.result FROM _sas.render(to_jsonb(key), root) o);
     RETURN CASE WHEN jsonb_typeof(value) IN ('string', 'number', 'boolean') THEN
-        CASE WHEN length(value::text) > 200 THEN sha256(value::text::bytea)::text ELSE value::text END END;
+        CASE WHEN length(value::text) > 200
+             THEN sha256(convert_to(value::text, getdatabaseencoding()))::text ELSE value::text END END;
 END $$;
 
 -- _sas.under_keys(free): these steps of queues, with the lanes that they are let out to and their keys.

@@ -360,11 +360,11 @@ BEGIN
     -- the caller's own run first: runs of different owners may have the same key
     SELECT array_agg(x.run_id ORDER BY (x.owner = caller) DESC) INTO ids
     FROM _sas.workflow f
-    JOIN _sas.run x ON x.key = $3
-    JOIN _sas.run_key k ON k.owner = x.owner AND k.workflow_id = f.workflow_id AND k.key = $3
-        AND k.run_id = x.run_id
+    CROSS JOIN _sas.run_owners() AS o (owner)
+    JOIN _sas.run_key k ON k.owner = o.owner AND k.workflow_id = f.workflow_id AND k.key = $3
+    JOIN _sas.run x ON x.run_id = k.run_id
     WHERE f.name = $2 AND f.dropped_at IS NULL
-      AND (pg_has_role(caller, x.owner, 'MEMBER') OR _sas.has_level(caller, 'operator')
+      AND (pg_has_role(caller, o.owner, 'MEMBER') OR _sas.has_level(caller, 'operator')
            OR _sas.has_level(caller, 'admin'));
     IF ids IS NULL THEN
         RAISE EXCEPTION 'workflow "%" has no run of yours with key "%"', $2, $3

@@ -219,6 +219,8 @@ BEGIN ATOMIC
                                     ', and is applied when nobody holds the run')
         WHEN 'cool_off' THEN coalesce('"' || what || '"', 'a step')
             || ' failed, and is tried again at ' || _sas.instant(until, now)
+        WHEN 'aside' THEN 'it could not be claimed (alert "stuck" in sas.alerts says why), and is tried '
+            'again at ' || _sas.instant(until, now)
         WHEN 'retry' THEN format('"%s" is not called again until ', what) || _sas.instant(until, now)
         WHEN 'supervisor' THEN CASE
             WHEN EXISTS (SELECT FROM sas.workers w WHERE w.actor = 'supervisor' AND w.leader)

@@ -186,21 +186,17 @@ LANGUAGE sql STABLE AS $$
     ORDER BY n.n LIMIT 1
 $$;
 
--- _sas.run_owners(label, most): the owners of runs, with this label if it is not null; at most this number.
--- Here and below, each step asks the index for the next value; so the cost does not depend on how many runs
--- each owner has.
-CREATE FUNCTION _sas.run_owners(label bigint, most int) RETURNS SETOF oid
+-- _sas.label_owners(label, most): the owners of runs with this label; at most this number. Here and below,
+-- as in _sas.run_owners, each step asks the index for the next value; so the cost does not depend on how many
+-- runs each owner has.
+CREATE FUNCTION _sas.label_owners(label bigint, most int) RETURNS SETOF oid
 LANGUAGE plpgsql STABLE AS $$
 DECLARE
     o oid := 0;
 BEGIN
     FOR n IN 1 .. most LOOP
-        IF label IS NULL THEN
-            SELECT r.owner INTO o FROM _sas.run r WHERE r.owner > o ORDER BY r.owner LIMIT 1;
-        ELSE
-            SELECT l.owner INTO o FROM _sas.run_label l WHERE l.label = $1 AND l.owner > o
-            ORDER BY l.label, l.owner LIMIT 1;
-        END IF;
+        SELECT l.owner INTO o FROM _sas.run_label l WHERE l.label = $1 AND l.owner > o
+        ORDER BY l.label, l.owner LIMIT 1;
         EXIT WHEN o IS NULL;
         RETURN NEXT o;
     END LOOP;
@@ -297,7 +293,9 @@ BEGIN
     IF s.run_id IS NOT NULL THEN
         RETURN ARRAY[s.run_id];
     ELSIF s.key IS NOT NULL THEN
-        RETURN ARRAY(SELECT r.run_id FROM _sas.run r WHERE r.key = s.key);
+        RETURN ARRAY(SELECT r.run_id FROM _sas.run r
+                     WHERE r.owner = ANY (coalesce(s.owners, ARRAY(SELECT _sas.run_owners())))
+                       AND r.key = s.key);
     ELSIF s.owners IS NOT NULL THEN
         ids := ARRAY(SELECT r.run_id FROM _sas.run r WHERE r.owner = ANY (s.owners)
                      LIMIT _sas.few_runs() + 1);
@@ -322,7 +320,8 @@ BEGIN
     below := least(before, s.last_id, 9223372036854775807);
     fitting := '{}';
     IF ids IS NULL AND (label IS NOT NULL OR s.owners IS NOT NULL OR s.workflows IS NOT NULL) THEN
-        owners := coalesce(s.owners, ARRAY(SELECT _sas.run_owners(label, few + 1)));
+        owners := coalesce(s.owners, CASE WHEN label IS NULL THEN ARRAY(SELECT _sas.run_owners(few + 1))
+                                     ELSE ARRAY(SELECT _sas.label_owners(label, few + 1)) END);
         IF cardinality(owners) > few THEN
             label := NULL;
             owners := NULL;

@@ -158,11 +158,29 @@ LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
           WHERE s.run_id = $2 AND s.state = 'failed') x
 $$;
 
+-- _sas.seen_owners(): the roles whose runs the current user may see.
+CREATE FUNCTION _sas.seen_owners() RETURNS SETOF oid
+LANGUAGE C STABLE ROWS 10 AS 'MODULE_PATHNAME', 'sas_api_verb';
+
+CREATE FUNCTION _sas.seen_owners_as(caller oid) RETURNS SETOF oid
+LANGUAGE plpgsql STABLE SECURITY DEFINER ROWS 10 SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    IF _sas.has_level(caller, 'admin') OR _sas.has_level(caller, 'operator')
+       OR _sas.has_level(caller, 'monitor')
+       OR EXISTS (SELECT FROM pg_roles o WHERE o.oid = caller AND o.rolbypassrls) THEN
+        RETURN QUERY SELECT _sas.run_owners();
+    ELSE
+        RETURN QUERY SELECT o.oid FROM pg_roles o WHERE pg_has_role(caller, o.oid, 'MEMBER');
+    END IF;
+END $$;
+
 -- Row level security, and a view with the rights of its reader: so a LIMIT, a key or a run_id reaches the
 -- indexes of _sas.run, which a security barrier would prevent. The roles that the reader is a member of are
--- looked up once in a query. A role with a level may read these columns, but cannot name a table of schema
--- _sas. Values from other tables come from subqueries of their own, so that a condition of the reader is
--- never evaluated on a row whose run it may not see.
+-- looked up once in a query. The view names them again: with that condition the index of keys finds runs of
+-- these roles only, so a plan does not count those of others ("Rows Removed by Filter"). A role with a
+-- level may read these columns, but cannot name a table of schema _sas. Values from other tables come from
+-- subqueries of their own, so that a condition of the reader is never evaluated on a row whose run it may
+-- not see.
 ALTER TABLE _sas.run ENABLE ROW LEVEL SECURITY;
 CREATE POLICY visible ON _sas.run FOR SELECT
     USING ((SELECT _sas.sees_all())
@@ -229,7 +247,7 @@ LEFT JOIN LATERAL (SELECT f.name, coalesce(v.of_version, v.version) AS version, 
                    WHERE v.version_id = r.version_id OFFSET 0) w ON true
 CROSS JOIN LATERAL (SELECT x.sees, x.sees AND _sas.hides(w.mask, r.owner) AS hides
                     FROM (SELECT _sas.sees_payload(r.owner) AS sees OFFSET 0) x OFFSET 0) p
-WHERE r.hook_of IS NULL;
+WHERE r.hook_of IS NULL AND r.owner = ANY (ARRAY(SELECT _sas.seen_owners()));
 COMMENT ON COLUMN sas.runs.scheduled_at IS 'The instant of its schedule for which it was submitted';
 COMMENT ON COLUMN sas.runs.root_run_id IS
     'The run at the top of its tree; the run itself if it has no parent';
@@ -280,7 +298,8 @@ SELECT r.run_id, w.name AS step, w.position, nullif(e.element, 0) AS element,
             WHEN y.waiting_kind = 'start_at' THEN r.start_at
             WHEN y.waiting_kind IN ('breaker', 'rate') THEN d.until
             WHEN y.waiting_kind IN ('cool_off', 'retry', 'signal', 'timer', 'poll') THEN s.waiting_until
-            WHEN y.waiting_kind = 'turn' THEN y.turn_at END AS waiting_until,
+            WHEN y.waiting_kind = 'turn' THEN y.turn_at
+            WHEN y.waiting_kind = 'aside' THEN y.aside_until END AS waiting_until,
        CASE WHEN y.waiting_kind IS NULL OR y.waiting_kind IN ('steps', 'retry') THEN NULL
             WHEN y.waiting_kind = 'resume' THEN r.paused_at
             WHEN r.state = 'scheduled' THEN r.created_at
@@ -370,6 +389,7 @@ CROSS JOIN LATERAL (
                                                           THEN 'waiting' END) IN ('waiting',
                                 'ready', 'compensating') OR s.state = 'failed'
                                              AND (r.abandon_as IS NULL OR s.in_doubt)) THEN 'resume'
+                WHEN q.lane < 0 AND n.aside_until IS NOT NULL THEN 'aside'
                 WHEN q.lane = 0 THEN CASE WHEN r.owner::oid IN (SELECT _sas.full_owners())
                     THEN 'function_workers' ELSE 'worker' END
                 WHEN q.lane IS NOT NULL THEN coalesce(d.kind, 'scheduler')
@@ -408,8 +428,12 @@ CROSS JOIN LATERAL (
                                           false)
                      AND EXISTS (SELECT FROM _sas.workflow_step o WHERE o.version_id = r.version_id
                                  AND o.step_no = w.step_no AND o.undo) THEN 'undo' END AS waiting_kind,
-           n.before, n.turn_at
-    FROM (SELECT CASE WHEN w.needs > 0 AND q.lane IS NULL AND coalesce(s.state, 'waiting') = 'waiting'
+           n.before, n.turn_at, n.aside_until
+    FROM (SELECT CASE WHEN q.lane < 0
+                      THEN (SELECT k.until FROM _sas.deferred_work k
+                            WHERE k.kind = CASE q.lane WHEN _sas.late_lane() THEN 'claim' ELSE 'queue' END
+                                AND k.id = r.run_id) END AS aside_until,
+                 CASE WHEN w.needs > 0 AND q.lane IS NULL AND coalesce(s.state, 'waiting') = 'waiting'
           AND r.abandon_as IS NULL AND r.state NOT IN ('stopped', 'paused')
                       THEN (SELECT string_agg(_sas.shown_name(fw.name), ', ' ORDER BY fw.name)
                             FROM _sas.workflow_edge g

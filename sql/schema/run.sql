@@ -43,9 +43,9 @@ CREATE TABLE _sas.run (
 ) WITH (fillfactor = 70);
 CREATE INDEX run_child ON _sas.run (parent_run_id, parent_step_no, parent_element)
     WHERE parent_run_id IS NOT NULL;
--- A hash index: a role that may ask for one key can learn that it exists, but cannot find other keys by
--- ranges.
-CREATE INDEX run_by_key ON _sas.run USING hash (key) WHERE key IS NOT NULL;
+-- The owner comes first: a search by key reads no entry of a role whose runs it must not show, so neither its
+-- plan nor its time reveals the keys of others.
+CREATE INDEX run_by_key ON _sas.run (owner, key) WHERE key IS NOT NULL;
 -- Finds the runs of an owner, or of a workflow. The version of a run never changes, and its owner only by
 -- REASSIGN OWNED.
 CREATE INDEX run_by_owner ON _sas.run (owner, version_id, run_id);

@@ -182,7 +182,7 @@ $$;
 -- _sas.late_lane(): the lane of steps that no worker may claim: because start_before of their run has
 -- passed, or because they were put aside.
 CREATE FUNCTION _sas.late_lane() RETURNS int
-LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$ SELECT -2147483647 $$;
+LANGUAGE sql IMMUTABLE PARALLEL SAFE RETURN -2147483647;
 
 -- _sas.defer_late(claimed): puts those of these claimed steps back, in the late lane, whose runs have
 -- passed their start_before, and returns the others. The scheduler, which locks the run, decides about
@@ -228,6 +228,9 @@ BEGIN
     FROM unnest(claimed) c JOIN _sas.run r ON r.run_id = c.run_id;
     INSERT INTO _sas.message (actor, due_at, run_id, kind)
     SELECT DISTINCT 's'::"char", until, c.run_id, 'aside' FROM unnest(claimed) c;
+    INSERT INTO _sas.deferred_work AS d (kind, id, until)
+    SELECT DISTINCT 'claim', c.run_id, $2 FROM unnest(claimed) c
+    ON CONFLICT (kind, id) DO UPDATE SET until = excluded.until;
     PERFORM _sas.wake(array_agg(DISTINCT c.lane), true, false, '{}') FROM unnest(claimed) c;
 END $$;
 

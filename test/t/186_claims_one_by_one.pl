@@ -55,10 +55,19 @@ foreach my $kind (qw(call function queued))
 	ok(wait_for($node, "SELECT count(*) FROM sas.alerts WHERE kind = 'stuck' AND run_id = $bad{$kind} AND message LIKE 'run $bad{$kind}: a step cannot be claimed: refused by the test%'", '1'),
 		"$kind: an alert names the run that cannot be claimed");
 	is($sql->("SELECT state FROM sas.steps WHERE run_id = $bad{$kind}"), 'ready', "$kind: its step waits");
+	is($sql->("SELECT waiting_kind || (waiting_until > now())::text FROM sas.steps WHERE run_id = $bad{$kind}"), 'asidetrue', "$kind: and says for what");
+	like($sql->("SELECT text FROM sas.explain($bad{$kind}) WHERE step = 'x'"), qr/it could not be claimed \(alert "stuck" in sas.alerts says why\), and is tried again at /, "$kind: in words, too");
 }
 is($sql->("SELECT count(*) FROM sas.alerts WHERE kind = 'stuck' AND run_id = $bad{task}"), '1', 'the task has an alert, too');
 $sql->(qq{SELECT run_id FROM sas.submit('$_')}) foreach qw(call function);
 ok(wait_for($node, "SELECT count(*) FROM sas.runs WHERE workflow IN ('call', 'function') AND result = 'success'", '20'), 'what comes later ends, too');
+
+# keys of inputs: those of which none could be made, and those that are damaged
+$sql->(q{SELECT sas.alter_agent('remote', options => '{"concurrency": {"key": "{{input.tenant?}}", "per_key": 2}}'), sas.create_queue('by_tenant', 2, '{{input.tenant?}}', 1)});
+define($node, "keyed_$_->[0]", { steps => { x => $_->[1] } }) foreach [ agent => $kind{call} ], [ queue => { function => 'public.echo', queue => 'by_tenant' } ];
+$sql->(q{SELECT (sas.submit(w, jsonb_build_object('tenant', t))).run_id FROM unnest('{keyed_agent,keyed_queue}'::text[]) w,
+	unnest(ARRAY['a', repeat('\\', 300), repeat('b', 300), repeat(E'\n\x01\\x', 100), repeat('"', 1000), 'a']) t});
+ok(wait_for($node, q{SELECT count(*) FROM sas.runs WHERE workflow LIKE 'keyed%' AND result = 'success'}, '12'), 'whatever a key is made of, it holds up nobody');
 
 # one that is cancelled meanwhile ends
 $sql->("SELECT sas.cancel($bad{function})");
