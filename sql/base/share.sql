@@ -57,14 +57,24 @@ CREATE FUNCTION _sas.shares(OUT owner oid, OUT open_runs bigint, OUT children bi
                             OUT watches bigint) RETURNS SETOF record
 LANGUAGE C VOLATILE STRICT ROWS 20 AS 'MODULE_PATHNAME', 'sas_api_shares';
 
+-- _sas.most_function_workers(): the default of limit function_workers: all but one of the workers that there
+-- may be, so that the long functions of one role leave a worker to the others. Where long functions get no
+-- further workers, a role may use all.
+CREATE FUNCTION _sas.most_function_workers() RETURNS bigint
+LANGUAGE sql STABLE PARALLEL SAFE BEGIN ATOMIC
+    SELECT CASE WHEN current_setting('sas.function_workers_max')::int
+                     > greatest(current_setting('sas.function_workers')::int, 1)
+           THEN current_setting('sas.function_workers_max')::bigint - 1 ELSE 64 END;
+END;
+
 -- _sas.limit_names(): the limits and their default values; first those of _sas.limits_of(), in its order.
 CREATE FUNCTION _sas.limit_names(OUT name text, OUT value bigint) RETURNS SETOF record
-LANGUAGE sql IMMUTABLE PARALLEL SAFE BEGIN ATOMIC
+LANGUAGE sql STABLE PARALLEL SAFE BEGIN ATOMIC
     SELECT l.name, l.value
     FROM (VALUES ('open_runs', 2000000::bigint), ('children', 20000::bigint), ('bytes', 10737418240::bigint),
                  ('watches', 100000::bigint), ('submits_per_s', 100::bigint), ('depth', 100::bigint),
-                 ('function_workers', 64::bigint), ('schedules', 10000::bigint),
-                 ('signals', 10000::bigint)) AS l (name, value);
+                 ('function_workers', _sas.most_function_workers()), ('schedules', 10000::bigint),
+                 ('signals', 10000::bigint), ('definitions', 100000::bigint)) AS l (name, value);
 END;
 
 -- _sas.limit_of(role, name): the limit of the role; else the limit of all roles; else the default.
@@ -96,15 +106,27 @@ LANGUAGE C VOLATILE STRICT ROWS 4 AS 'MODULE_PATHNAME', 'sas_api_function_owners
 CREATE FUNCTION _sas.wait_for_owners(waits boolean) RETURNS void
 LANGUAGE C VOLATILE STRICT AS 'MODULE_PATHNAME', 'sas_api_wait_for_owners';
 
+-- _sas.busy_functions(): how many other workers of this database call functions now.
+CREATE FUNCTION _sas.busy_functions() RETURNS int
+LANGUAGE C VOLATILE STRICT AS 'MODULE_PATHNAME', 'sas_api_busy_functions';
+
+-- _sas.may_be_full(): may a role have as many function workers as its limit allows? Each claim
+-- asks this: see _sas.unclaimable_owners.
+CREATE FUNCTION _sas.may_be_full() RETURNS boolean
+LANGUAGE plpgsql AS $$
+BEGIN
+    RETURN _sas.busy_functions() >= _sas.most_function_workers()
+        OR EXISTS (SELECT FROM _sas.role_limit l WHERE l.name = 'function_workers');
+END $$;
+
 -- _sas.full_owners(): the owners whose functions run on as many other workers as their limit allows.
--- Nothing is read while no role has such a limit.
 CREATE FUNCTION _sas.full_owners() RETURNS SETOF oid
 LANGUAGE C VOLATILE ROWS 1 AS 'MODULE_PATHNAME', 'sas_api_verb';
 
 CREATE FUNCTION _sas.full_owners_as(caller oid) RETURNS SETOF oid
 LANGUAGE plpgsql SECURITY DEFINER ROWS 1 SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
-    IF EXISTS (SELECT FROM _sas.role_limit l WHERE l.name = 'function_workers') THEN
+    IF _sas.may_be_full() THEN
         RETURN QUERY SELECT o FROM _sas.function_owners() o GROUP BY o
                      HAVING count(*) >= _sas.limit_of(o, 'function_workers');
     END IF;
@@ -118,7 +140,7 @@ LANGUAGE plpgsql AS $$
 DECLARE
     full_owners oid[];
 BEGIN
-    IF NOT EXISTS (SELECT FROM _sas.role_limit l WHERE l.name = 'function_workers') THEN
+    IF NOT _sas.may_be_full() THEN
         RETURN '{}';
     END IF;
     full_owners := ARRAY(SELECT _sas.full_owners_as(0));
@@ -175,6 +197,18 @@ BEGIN
                 DETAIL = format('At %s. Limit %s is %s.', place, name, most),
                 HINT = hint || ', or ask an admin for sas.set_limit(). See sas.limits.';
     END IF;
+END $$;
+
+-- _sas.check_definitions(owner): raises an error if the owner has more definitions than its limit says: all
+-- versions of its workflows, which are kept, and its watchers.
+CREATE FUNCTION _sas.check_definitions(owner oid) RETURNS void
+LANGUAGE plpgsql AS $$
+BEGIN
+    PERFORM _sas.refuse_rows(owner, 'definitions',
+                             (SELECT coalesce(sum(f.version), 0) FROM _sas.workflow f WHERE f.owner = $1)
+                             + (SELECT count(*) FROM _sas.watcher d WHERE d.owner = $1),
+                             format('role "%s" has too many definitions', pg_get_userbyid(owner)), '/name',
+                             'Each version of a workflow counts; submit one with other input instead');
 END $$;
 
 -- _sas.check_submit_rate(owner, n): raises an error if a running function submits faster than its owner

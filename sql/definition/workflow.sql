@@ -92,6 +92,7 @@ BEGIN
         f.version := f.version + 1;
         UPDATE _sas.workflow w SET version = f.version WHERE w.workflow_id = f.workflow_id;
     END IF;
+    PERFORM _sas.check_definitions(f.owner);
     PERFORM _sas.store_version(f.workflow_id, f.version, definition, caller);
     PERFORM _sas.compose_again(f.workflow_id);
     PERFORM _sas.record_change(caller, 'create_workflow', jsonb_build_object('workflow', f.name),

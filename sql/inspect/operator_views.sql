@@ -85,7 +85,9 @@ SELECT pg_get_userbyid(r.role) AS role, n.name, coalesce(own.value, each.value, 
     CASE n.name WHEN 'open_runs' THEN coalesce(s.open_runs, 0) WHEN 'children' THEN coalesce(s.children, 0)
     WHEN 'bytes' THEN coalesce(s.bytes, 0) WHEN 'watches' THEN coalesce(s.watches, 0)
     WHEN 'function_workers' THEN (SELECT count(*) FROM _sas.function_owners() f WHERE f = r.role)
-    WHEN 'schedules' THEN (SELECT count(*) FROM _sas.schedule x WHERE x.owner = r.role) END AS used
+    WHEN 'schedules' THEN (SELECT count(*) FROM _sas.schedule x WHERE x.owner = r.role)
+    WHEN 'definitions' THEN (SELECT coalesce(sum(f.version), 0) FROM _sas.workflow f WHERE f.owner = r.role)
+        + (SELECT count(*) FROM _sas.watcher d WHERE d.owner = r.role) END AS used
 FROM _sas.limit_names() n
 CROSS JOIN (SELECT s.owner AS role FROM _sas.shares() s
             UNION SELECT l.role::oid FROM _sas.role_limit l WHERE l.role IS NOT NULL) r

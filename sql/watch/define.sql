@@ -362,6 +362,7 @@ BEGIN
             d.cursor_start, d.cursor_next, d.retry, sas.now(), sas.now())
     ON CONFLICT (name) DO NOTHING;
     IF FOUND THEN
+        PERFORM _sas.check_definitions(caller);
         PERFORM _sas.record_watcher(caller, 'create_watcher', $2, NULL, d.definition);
         RETURN;
     END IF;

@@ -33,6 +33,7 @@ PG_FUNCTION_INFO_V1(sas_api_announce_agents);
 PG_FUNCTION_INFO_V1(sas_api_stop_calls);
 PG_FUNCTION_INFO_V1(sas_api_interrupt_functions);
 PG_FUNCTION_INFO_V1(sas_api_is_executed);
+PG_FUNCTION_INFO_V1(sas_api_busy_functions);
 PG_FUNCTION_INFO_V1(sas_api_function_owners);
 PG_FUNCTION_INFO_V1(sas_api_wait_for_owners);
 PG_FUNCTION_INFO_V1(sas_api_limits);
@@ -102,6 +103,14 @@ Datum
 sas_api_is_executed(PG_FUNCTION_ARGS)
 {
 	PG_RETURN_BOOL(sas_base_peers_works_for(sas_base_peers_step(PG_GETARG_UUID_P(0)->data)));
+}
+
+Datum
+sas_api_busy_functions(PG_FUNCTION_ARGS)
+{
+	Oid			owners[1024];
+
+	PG_RETURN_INT32(sas_base_peers_other_owners(owners, lengthof(owners)));
 }
 
 /* A row for each of the other workers that calls functions. */

@@ -8,6 +8,7 @@
 #include "postgres.h"
 
 #include "common/hashfn.h"
+#include "base/settings.h"
 #include "function/batch_size.h"
 #include "limits/shares.h"
 #include "store/store.h"
@@ -111,16 +112,21 @@ sas_function_workers_of(Oid owner)
 	{
 		Oid			owner;
 		int64		generation;
+		int			workers;	/* the settings of which the default is made */
+		int			workers_max;
 		int64		most;
 	}			known[16];
 	int64		generation = sas_limits_share_generation();
 	int			i = owner % lengthof(known);
 
-	if (known[i].owner != owner || known[i].generation != generation)
+	if (known[i].owner != owner || known[i].generation != generation ||
+		known[i].workers != sas_base_function_workers || known[i].workers_max != sas_base_function_workers_max)
 	{
 		known[i].most = sas_store_function_workers(owner);
 		known[i].owner = owner;
 		known[i].generation = generation;
+		known[i].workers = sas_base_function_workers;
+		known[i].workers_max = sas_base_function_workers_max;
 	}
 	return known[i].most;
 }

@@ -100,12 +100,9 @@ shares_own(Oid owner)
 	SubTransactionId within = GetCurrentSubTransactionId();
 	SharesPending *p;
 
-	if (shares_n_pending > 0)
-	{
-		p = &shares_pending[shares_n_pending - 1];
-		if (p->owner == owner && p->within == within)
-			return p;
-	}
+	for (int i = shares_n_pending - 1; i >= 0 && shares_pending[i].within == within; i--)
+		if (shares_pending[i].owner == owner)
+			return &shares_pending[i];
 	if (shares_n_pending == shares_pending_room)
 	{
 		int			more = Max(8, shares_pending_room * 2);
@@ -252,20 +249,54 @@ shares_xact_callback(XactEvent event, void *arg)
 
 /* What it took, and those within it, which began later, goes back; what they gave is not given. */
 static void
+shares_abort_sub(SubTransactionId own)
+{
+	sas_base_table_lock(&shares_table, LW_EXCLUSIVE);
+	while (shares_n_pending > 0 && shares_pending[shares_n_pending - 1].within >= own)
+		shares_settle(&shares_pending[--shares_n_pending], false);
+	sas_base_table_unlock(&shares_table);
+}
+
+/* Those within it have become part of it before. */
+static void
+shares_commit_sub(SubTransactionId own, SubTransactionId parent)
+{
+	int			first = shares_n_pending;
+	int			end = shares_n_pending;
+
+	while (first > 0 && shares_pending[first - 1].within == own)
+		first--;
+	shares_n_pending = first;
+	for (int i = first; i < end; i++)
+	{
+		SharesPending child = shares_pending[i];
+		int			j = shares_n_pending - 1;
+
+		while (j >= 0 && shares_pending[j].within == parent && shares_pending[j].owner != child.owner)
+			j--;
+		if (j < 0 || shares_pending[j].within != parent)
+		{
+			j = shares_n_pending++;
+			shares_pending[j] = (SharesPending) {.owner = child.owner,.within = parent};
+		}
+		for (int k = 0; k < SAS_SHARE_KINDS; k++)
+		{
+			shares_pending[j].taken[k] += child.taken[k];
+			shares_pending[j].given[k] += child.given[k];
+		}
+	}
+}
+
+/* The list is in the order of subtransactions, so only its end is looked at: others wait for the lock. */
+static void
 shares_subxact_callback(SubXactEvent event, SubTransactionId own, SubTransactionId parent, void *arg)
 {
-	int			left = 0;
-
-	if (event != SUBXACT_EVENT_ABORT_SUB || shares_n_pending == 0)
+	if (shares_n_pending == 0 || shares_pending[shares_n_pending - 1].within < own)
 		return;
-	sas_base_table_lock(&shares_table, LW_EXCLUSIVE);
-	for (int i = 0; i < shares_n_pending; i++)
-		if (shares_pending[i].within >= own)
-			shares_settle(&shares_pending[i], false);
-		else
-			shares_pending[left++] = shares_pending[i];
-	shares_n_pending = left;
-	sas_base_table_unlock(&shares_table);
+	if (event == SUBXACT_EVENT_ABORT_SUB)
+		shares_abort_sub(own);
+	else if (event == SUBXACT_EVENT_COMMIT_SUB)
+		shares_commit_sub(own, parent);
 }
 
 void

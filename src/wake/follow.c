@@ -20,16 +20,20 @@
 
 #define FOLLOW_FOR_MS 30000
 #define FOLLOW_EVERY_MS 500
+#define FOLLOW_AGAIN_MS 1000
 
 /* Somebody follows this database for the next half minute. */
 void
 sas_wake_follow(void)
 {
+	static TimestampTz asked_until = 0;
 	TimestampTz until = TimestampTzPlusMilliseconds(GetCurrentTimestamp(), FOLLOW_FOR_MS);
 	SasWakeFollowed *entry = NULL;
 
-	if (sas_wake_shmem == NULL)
+	/* a session that asks without end does not hold up who takes the lock to wake others */
+	if (sas_wake_shmem == NULL || (until >= asked_until && !TimestampDifferenceExceeds(asked_until, until, FOLLOW_AGAIN_MS)))
 		return;
+	asked_until = until;
 	LWLockAcquire(&sas_wake_shmem->lock, LW_EXCLUSIVE);
 	for (int i = 0; i < SAS_WAKE_FOLLOWED; i++)
 	{

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: PostgreSQL
 #
-# Certificates are verified, always, those of streams, too.
+# Certificates are verified, always, also those of streams, token services and hooks.
 use strict;
 use warnings;
 use FindBin;
@@ -8,6 +8,7 @@ use lib "$FindBin::RealBin/../lib";
 use SasTest;
 use SasService;
 use SasStreams;
+use MIME::Base64;
 use PostgreSQL::Test::Utils;
 use Test::More;
 
@@ -71,4 +72,24 @@ watch($node, 'stranger', 'two');
 got_items($node, 'streams', 'one', 500, 'a stream comes over TLS, and goes on where it was when it is begun again');
 ok(wait_until(sub { (watch_of($node, 'stranger', 'two')->{last_error}{detail} // '') eq 'the certificate of the server is self-signed' }), 'one whose certificate is not known is a failure, which says so');
 is($streams->feed('two')->{connections} // 0, 0, 'and the service has seen no request');
+
+# -- token services and hooks -----------------------------------------------------------------------------
+
+my $oauth = sub { my ($more) = @_; return sprintf '{"oauth2": {"token_url": "%s", "client_id": "me", "client_secret": "{{secret.of_me}}"}%s}', $service->url('/token'), $more // '' };
+$service->script(token => [ { base64 => encode_base64('{"access_token": "token-4711", "token_type": "Bearer"}', ''), headers => [ [ 'Content-Type', 'application/json' ] ] } ]);
+$node->safe_psql('postgres', q{SELECT sas.set_secret('of_me', 'hunter2')});
+$run = call_with('asks', $plain, $oauth->());
+like("$run->{result} $run->{error}{detail}", qr/^error .*the certificate of the server is self-signed/, 'a token service whose certificate is not known is not asked');
+is(scalar($service->requests('token')) . ' ' . scalar($plain->requests), '0 0', 'it has seen no request, nor has the service');
+$run = call_with('asks_known', $plain, $oauth->(qq(, "ca_file": "$mine{cert}")));
+is("$run->{result} " . header_of(($plain->requests)[-1], 'authorization'), 'success Bearer token-4711', 'with ca_file it is');
+
+make_agent($node, 'hooked', $service, retry => '{"max_attempts": 1}');
+make_agent($node, 'hooked_known', $service, options => qq({"ca_file": "$mine{cert}"}));
+define($node, "calls_$_", { steps => {}, hooks => [ { on => 'success', agent => $_, retry => { max_attempts => 1 }, recovery => { max_failures => 1 }, call => { method => 'POST', path => "/$_", body => {} } } ] })
+  foreach qw(hooked hooked_known);
+submit($node, "calls_$_") foreach qw(hooked hooked_known);
+ok(wait_for($node, q{SELECT string_agg(result, ' ' ORDER BY workflow) FROM sas.hook_runs WHERE state = 'stopped'}, 'error success'), 'a hook calls over TLS, too');
+like($node->safe_psql('postgres', q{SELECT error::text FROM sas.hook_runs WHERE result = 'error'}), qr/the certificate of the server is self-signed/, 'not a service whose certificate is not known');
+is(scalar($service->requests('hooked')) . ' ' . scalar($service->requests('hooked_known')), '0 1', 'which has seen no request');
 done_testing();

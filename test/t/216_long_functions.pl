@@ -24,6 +24,7 @@ $node->safe_psql('postgres', q{
 	SELECT sas.create_workflow('patient', '{"steps": {"a": {"function": "public.patient", "complete_in": "10 min"}}}');
 	SELECT sas.create_workflow('short', '{"steps": {"a": {"function": "public.short"}}}');
 	SELECT sas.create_workflow('timer', '{"steps": {"a": {"wait": {"for": "1 s"}}}}');
+	SELECT sas.set_limit(NULL, 'function_workers', 64);
 });
 # tasks that every worker hosts, so that one that leaves has some
 $node->safe_psql('postgres', q{
