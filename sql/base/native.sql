@@ -292,6 +292,7 @@ AS 'MODULE_PATHNAME', 'sas_api_wake_on_abort';
 
 -- sas.now(): the only clock: clock_timestamp(), or the instant of sas.clock. It is public, so that
 -- functions of steps can use it, too.
+-- It is volatile: a condition due_at <= sas.now() reaches no index, but due_at <= (SELECT sas.now()) does.
 CREATE FUNCTION sas.now() RETURNS timestamptz
 LANGUAGE c VOLATILE STRICT PARALLEL SAFE
 AS 'MODULE_PATHNAME', 'sas_api_now';

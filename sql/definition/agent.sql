@@ -439,17 +439,17 @@ BEGIN
         JOIN _sas.run x ON x.run_id = d.run_id
         JOIN _sas.workflow_step w ON w.version_id = x.version_id AND w.step_no = d.step_no
             AND w.undo = (s.state = 'compensating')
-        WHERE d.actor = 's' AND d.kind = 'ready' AND d.due_at > sas.now() AND w.lane = a.agent_id));
+        WHERE d.actor = 's' AND d.kind = 'ready' AND d.due_at > (SELECT sas.now()) AND w.lane = a.agent_id));
     -- cool-offs of this agent's steps are due now; its rate and slots release them
     UPDATE _sas.message d SET due_at = sas.now()
     FROM _sas.step s, _sas.run r, _sas.workflow_step w
-    WHERE d.actor = 's' AND d.kind = 'ready' AND d.due_at > sas.now() AND d.run_id = ANY (ids)
+    WHERE d.actor = 's' AND d.kind = 'ready' AND d.due_at > (SELECT sas.now()) AND d.run_id = ANY (ids)
       AND s.run_id = d.run_id AND s.step_no = d.step_no AND s.element = d.element
       AND r.run_id = d.run_id AND w.version_id = r.version_id AND w.step_no = d.step_no
           AND w.undo = (s.state = 'compensating') AND w.lane = a.agent_id;
     UPDATE _sas.step s SET waiting_until = sas.now()
     FROM _sas.message d
-    WHERE d.actor = 's' AND d.kind = 'ready' AND d.due_at <= sas.now() AND d.run_id = ANY (ids)
+    WHERE d.actor = 's' AND d.kind = 'ready' AND d.due_at <= (SELECT sas.now()) AND d.run_id = ANY (ids)
       AND s.run_id = d.run_id AND s.step_no = d.step_no AND s.element = d.element
           AND s.waiting_until > sas.now();
     PERFORM _sas.publish_agent(a.agent_id);

@@ -189,7 +189,7 @@ LANGUAGE sql VOLATILE AS $$
         (SELECT count(*) FROM _sas.schedule s WHERE s.state = k)
     FROM unnest('{active,paused,finished,failed}'::text[]) k
     UNION ALL SELECT 'sas_schedules_due', '{}',
-        (SELECT count(*) FROM _sas.schedule s WHERE s.due_at <= sas.now())
+        (SELECT count(*) FROM _sas.schedule s WHERE s.due_at <= (SELECT sas.now()))
         + (SELECT count(*) FROM _sas.schedule_plan)
     UNION ALL SELECT 'sas_schedule_late_seconds', '{}',
         greatest(coalesce(extract(epoch FROM sas.now() - least(

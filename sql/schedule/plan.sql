@@ -84,7 +84,7 @@ BEGIN
     END IF;
     WITH found AS (
         SELECT p.schedule_id FROM _sas.schedule_plan p
-        WHERE p.due_at <= sas.now()
+        WHERE p.due_at <= (SELECT sas.now())
            OR p.worker_id IS NOT NULL AND (p.boot <> $1 OR p.worker_id <= $3 AND NOT p.worker_id = ANY ($2))
         FOR NO KEY UPDATE SKIP LOCKED),
     offered AS (

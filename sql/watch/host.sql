@@ -50,7 +50,8 @@ BEGIN
     FROM _sas.node p
     CROSS JOIN LATERAL (SELECT count(*) AS held FROM _sas.watch_held h WHERE h.node_id = p.node_id) x
     WHERE p.kind = n.kind AND p.ended_at IS NULL AND (n.lanes IS NULL OR p.lanes && n.lanes);
-    SELECT count(*) INTO waiting FROM _sas.watch_wait q WHERE q.lane = ANY (among) AND q.due_at <= sas.now();
+    SELECT count(*) INTO waiting FROM _sas.watch_wait q
+    WHERE q.lane = ANY (among) AND q.due_at <= (SELECT sas.now());
     RETURN CASE WHEN n.busy_until > sas.now() THEN 0
         ELSE greatest(0, ceil((held + waiting)::numeric * n.capacity / nullif(capacities, 0)) - mine) END;
 END $$;
@@ -349,7 +350,7 @@ BEGIN
     PERFORM _sas.settle_free(ids, after);
     SELECT array_agg(l.lane) INTO lanes
     FROM (SELECT 0 AS lane UNION ALL SELECT a.agent_id FROM _sas.agent a) l
-    WHERE EXISTS (SELECT FROM _sas.watch_wait q WHERE q.lane = l.lane AND q.due_at <= sas.now());
+    WHERE EXISTS (SELECT FROM _sas.watch_wait q WHERE q.lane = l.lane AND q.due_at <= (SELECT sas.now()));
     IF lanes IS NOT NULL THEN
         PERFORM _sas.notify_lanes(lanes);
     END IF;

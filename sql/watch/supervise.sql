@@ -198,7 +198,7 @@ DECLARE
 BEGIN
     WITH asked AS (
         SELECT x.ctid, x.due_at, row_number() OVER (PARTITION BY w.owner ORDER BY x.due_at) AS turn
-        FROM _sas.watch_check x LEFT JOIN _sas.watch w USING (watch_id) WHERE x.due_at <= sas.now()),
+        FROM _sas.watch_check x LEFT JOIN _sas.watch w USING (watch_id) WHERE x.due_at <= (SELECT sas.now())),
     due AS (
         DELETE FROM _sas.watch_check d
         WHERE d.ctid = ANY (ARRAY(SELECT x.ctid FROM asked a JOIN _sas.watch_check x ON x.ctid = a.ctid
@@ -233,7 +233,7 @@ BEGIN
     WITH due AS (
         SELECT x.ctid, x.node_id, x.watch_id, h.lane FROM _sas.watch_note x
         LEFT JOIN _sas.watch_held h ON h.watch_id = x.watch_id AND h.node_id = x.node_id
-        WHERE x.again_at <= sas.now() ORDER BY x.again_at LIMIT 1000 FOR UPDATE OF x SKIP LOCKED),
+        WHERE x.again_at <= (SELECT sas.now()) ORDER BY x.again_at LIMIT 1000 FOR UPDATE OF x SKIP LOCKED),
     forgotten AS (
         DELETE FROM _sas.watch_note d USING due WHERE d.ctid = due.ctid AND due.lane IS NULL),
     again AS (
@@ -293,7 +293,7 @@ $$;
 -- _sas.next_watch_due(): when something about infinite tasks is due next; what is due now was checked.
 CREATE FUNCTION _sas.next_watch_due() RETURNS timestamptz
 LANGUAGE sql STABLE AS $$
-    SELECT least((SELECT k.due_at FROM _sas.watch_work k WHERE k.due_at > sas.now() ORDER BY k.due_at
+    SELECT least((SELECT k.due_at FROM _sas.watch_work k WHERE k.due_at > (SELECT sas.now()) ORDER BY k.due_at
                   LIMIT 1),
                  (SELECT l.due_at FROM _sas.watch_check l ORDER BY l.due_at LIMIT 1),
                  (SELECT n.again_at FROM _sas.watch_note n ORDER BY n.again_at LIMIT 1),
@@ -301,6 +301,6 @@ LANGUAGE sql STABLE AS $$
                   FROM (SELECT 0 AS lane UNION ALL SELECT a.agent_id FROM _sas.agent a
                         WHERE a.dropped_at IS NULL) l
                   CROSS JOIN LATERAL (SELECT x.due_at FROM _sas.watch_wait x WHERE x.lane = l.lane
-                                      AND x.due_at > sas.now() - interval '2 s' ORDER BY x.due_at
+                                      AND x.due_at > (SELECT sas.now()) - interval '2 s' ORDER BY x.due_at
                                       LIMIT 1) q))
 $$;

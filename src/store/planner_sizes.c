@@ -60,10 +60,15 @@ planner_sizes_set(PlannerInfo *root, Oid relid, bool inhparent, RelOptInfo *rel)
 	foreach (cell, rel->indexlist)
 	{
 		IndexOptInfo *index = lfirst(cell);
+		int			share;
 
-		/* a partial index may have as many: it is not scanned as a whole in place of a look-up by key */
-		index->tuples = LEAST_TUPLES;
-		index->pages = Max(index->pages, LEAST_INDEX_PAGES);
+		/*
+		 * A partial index has fewer, so it is taken where it fits; but not so
+		 * few that it is scanned as a whole in place of a look-up by key.
+		 */
+		share = index->indpred != NIL ? 2 : 1;
+		index->tuples = Max(index->tuples, LEAST_TUPLES / share);
+		index->pages = Max(index->pages, LEAST_INDEX_PAGES / share);
 		index->tree_height = Max(index->tree_height, 1);
 	}
 }
