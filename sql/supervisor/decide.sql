@@ -290,9 +290,8 @@ BEGIN
     END IF;
     RETURN _sas.make_decision(
         what => CASE WHEN policy = 'pause' AND paused THEN 'note'
-                     -- branches that do not depend on it continue
-                     WHEN policy = 'pause' AND c.element = 0 AND NOT c.undo AND c.abandon_as IS NULL
-                         THEN 'hold'
+                     -- what does not depend on it continues, other elements of its map, too
+                     WHEN policy = 'pause' AND NOT c.undo AND c.abandon_as IS NULL THEN 'hold'
                      WHEN policy = 'pause_at_end' THEN 'leave'
                      WHEN policy IN ('pause', 'skip') THEN policy
                      ELSE 'doom' END,

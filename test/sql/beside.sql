@@ -71,4 +71,55 @@ SELECT t.work();
 SELECT * FROM t.now_at;
 SELECT kind, run_id FROM sas.alerts WHERE closed_at IS NULL;
 SELECT * FROM t.left_over();
+\echo an element of a map: the others go on, and what stands beside the map
+SELECT t.clean() \g /dev/null
+SELECT t.workflow('map_ways', '{"m": {"agent": "inventory", "call": {"path": "/{{item}}"}, "each": "{{input.items}}", "concurrency": 2, "on_failure": "pause"}, "b": {"agent": "payments", "call": {}}, "c": {"function": "t.echo", "after": ["b"]}, "d": {"function": "t.echo", "after": ["m"]}}') \g /dev/null
+SELECT run_id FROM sas.submit('map_ways', '{"items": [1, 2, 3, 4]}') \gset
+SELECT t.settle() \g /dev/null
+SELECT t.claim(); SELECT t.answer('m', 'permanent 400', for_element => 1); SELECT t.settle() \g /dev/null
+SELECT run, paused_for FROM t.now_at;
+SELECT kind, step, occurrences FROM sas.alerts WHERE closed_at IS NULL;
+SELECT t.work();
+\echo it keeps its place in the map
+SELECT t.brief(:run_id), paused_for FROM sas.runs;
+SELECT error ->> 'instance' AS instance FROM sas.runs;
+SELECT state FROM sas.resume(:run_id);
+SELECT t.work();
+SELECT t.brief(:run_id);
+SELECT * FROM t.left_over();
+\echo one of two is skipped while the run goes on, the other tried again when it is paused
+SELECT t.clean() \g /dev/null
+SELECT run_id FROM sas.submit('map_ways', '{"items": [1, 2, 3]}') \gset
+SELECT t.settle() \g /dev/null
+SELECT t.claim(); SELECT t.answer('m', 'permanent 400', for_element => 1), t.answer('m', 'permanent 400', for_element => 2); SELECT t.settle() \g /dev/null
+SELECT t.brief(:run_id);
+SELECT step, changed, refused FROM sas.skip(:run_id, 'm[1]');
+SELECT t.work();
+SELECT t.brief(:run_id);
+SELECT step, changed, refused FROM sas.retry(:run_id, 'm');
+SELECT t.work();
+SELECT t.brief(:run_id), result FROM sas.runs;
+SELECT * FROM t.left_over();
+\echo nothing else goes on: the last element, a repeating step, a run that is cancelled meanwhile
+SELECT t.clean() \g /dev/null
+SELECT run_id FROM sas.submit('map_ways', '{"items": [1]}') \gset
+SELECT t.work('{"m": "permanent 400"}');
+SELECT t.brief(:run_id);
+SELECT step, changed FROM sas.retry(:run_id, 'm');
+SELECT t.work();
+SELECT t.brief(:run_id);
+SELECT t.workflow('turn_ways', '{"r": {"agent": "inventory", "call": {}, "repeat": {"while": "false == true"}, "on_failure": "pause"}}') \g /dev/null
+SELECT run_id FROM sas.submit('turn_ways') \gset
+SELECT t.work('{"r": "permanent 400"}');
+SELECT t.brief(:run_id);
+SELECT state FROM sas.resume(:run_id);
+SELECT t.work();
+SELECT t.brief(:run_id);
+SELECT run_id FROM sas.submit('map_ways', '{"items": [1, 2]}') \gset
+SELECT t.settle() \g /dev/null
+SELECT t.claim(); SELECT t.answer('m', 'permanent 400', for_element => 1); SELECT t.settle() \g /dev/null
+SELECT changed, state FROM sas.cancel(:run_id);
+SELECT t.work();
+SELECT t.brief(:run_id);
+SELECT * FROM t.left_over();
 DROP VIEW t.now_at;
