@@ -33,11 +33,15 @@ LANGUAGE sql STABLE AS $$
     WITH reference AS (
         SELECT r.*, n.local AS name, own.local IS NOT NULL AS known,
                coalesce(n.body ? 'each', false) AS maps, coalesce(n.body ? 'repeat', false) AS turns,
-               coalesce(n.body ? 'poll', false) AND r.pointer ~ '^/steps/[^/]*/(poll|output)(/|$)' AS polls,
-               coalesce(own.body ? 'poll', false) AS polled
+               coalesce(b.body ? 'poll', false)
+                   AND r.pointer ~ '^/steps/[^/]*/(fallback/)?(poll|output)(/|$)' AS polls,
+               -- in its undo, a fallback has the name of its step
+               coalesce(CASE WHEN own.no = n.no THEN b.body ELSE own.body END ? 'poll', false) AS polled
         FROM unnest(refs) r
         LEFT JOIN unnest(nodes) n ON n.entry = r.node AND n.local IS NOT NULL
         LEFT JOIN unnest(nodes) own ON own.scope = 1 AND own.local = r.member
+        CROSS JOIN LATERAL (SELECT CASE WHEN r.pointer ~ '^/steps/[^/]*/fallback/' THEN n.body -> 'fallback'
+                                        ELSE n.body END AS body) b
         WHERE r.scope = 1)
     SELECT r.pointer, r.problem,
         coalesce(r.hint, 'A reference is {{ path }}, an SQL/JSON path without its leading "$.".'),

@@ -173,9 +173,10 @@ BEGIN
                   AND r.third = 'output' AND NOT r.optional;
 END $$;
 
--- _sas.check_fallback(body, path, caller): checks a fallback: a step body, and the conditions under which
--- it is tried.
-CREATE FUNCTION _sas.check_fallback(body jsonb, path text, caller oid) RETURNS SETOF _sas.problem
+-- _sas.check_fallback(name, body, path, caller): checks a fallback: a step body, and the conditions under
+-- which it is tried.
+CREATE FUNCTION _sas.check_fallback(name text, body jsonb, path text, caller oid)
+RETURNS SETOF _sas.problem
 LANGUAGE plpgsql STABLE AS $$
 DECLARE
     fallback jsonb := body -> 'fallback';
@@ -186,8 +187,8 @@ BEGIN
         RETURN;
     END IF;
     RETURN QUERY SELECT * FROM _sas.check_keys(fallback, place,
-            '{call,function,task,wait,workflow,include,agent,input,undo,expect,output,retry,recovery,'
-            'complete_in,on}', '{poll}');
+            '{call,function,task,wait,workflow,include,agent,input,undo,poll,expect,output,retry,'
+            'recovery,complete_in,on}');
     IF jsonb_typeof(fallback) IS DISTINCT FROM 'object' THEN
         RETURN;
     END IF;
@@ -198,7 +199,8 @@ BEGIN
     END IF;
     agent := coalesce(fallback ->> 'agent', CASE WHEN fallback ?| '{call,task}' THEN body ->> 'agent' END);
     RETURN QUERY SELECT * FROM _sas.check_body(fallback, place, caller, agent);
-    RETURN QUERY SELECT * FROM _sas.check_undo(fallback -> 'undo', agent, place || '/undo', caller);
+    RETURN QUERY SELECT * FROM _sas.check_undo(fallback -> 'undo', agent, place || '/undo', caller)
+                 UNION ALL SELECT * FROM _sas.check_poll(name, fallback, place);
     IF fallback ? 'on' AND (jsonb_typeof(fallback -> 'on') <> 'array' OR fallback -> 'on' = '[]'
                             OR EXISTS (SELECT FROM jsonb_array_elements(fallback -> 'on') o
                                        WHERE NOT o IN ('"failed"', '"breaker_open"'))) THEN

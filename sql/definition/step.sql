@@ -154,8 +154,8 @@ BEGIN
     SELECT * FROM _sas.check_on_failure(body -> 'on_failure', path || '/on_failure', body ? 'each')
     UNION ALL SELECT * FROM _sas.check_shape(body, path)
     UNION ALL SELECT * FROM _sas.check_poll(name, body, path)
-    UNION ALL SELECT * FROM _sas.check_fallback(CASE WHEN body ? 'include' THEN '{}'
-                                                ELSE body END, path, caller)
+    UNION ALL SELECT * FROM _sas.check_fallback(name, CASE WHEN body ? 'include' THEN '{}'
+                                                      ELSE body END, path, caller)
     UNION ALL SELECT * FROM _sas.check_boolean(body -> 'pivot', path || '/pivot')
     UNION ALL SELECT * FROM _sas.check_number(body -> 'priority', path || '/priority', -1000, 1000)
     UNION ALL SELECT * FROM _sas.check_queue(body -> 'queue', path || '/queue')

@@ -267,7 +267,8 @@ BEGIN
         policy := 'skip';
     ELSIF c.undo OR c.abandon_as IS NOT NULL THEN
         NULL;
-    ELSIF c.past_pivot AND policy = 'compensate' OR paused OR held AND policy <> 'skip'
+    ELSIF c.past_pivot AND policy = 'compensate' OR paused
+        OR held AND policy NOT IN ('skip', 'pause_at_end')
         OR c.element = 0 AND (policy = 'pause_at_end' OR c.error ->> 'type' = 'urn:sas:elements') THEN
         policy := 'pause';
     ELSIF policy = 'pause_at_end' THEN

@@ -251,7 +251,11 @@ SELECT pg_temp.bad_fallback('{"call": {"verb": 1}}', '22023', '/call/verb', 'an 
 SELECT pg_temp.bad_fallback(jsonb_build_object('call', '{}'::jsonb, 'on', o), '22023', '/on', format('a fallback on %s', o)) FROM jsonb_array_elements('["failed", [], ["sometimes"], [1], {}, null]') o;
 SELECT pg_temp.bad_fallback('{"call": {}, "on_failure": "skip"}', '22023', '/on_failure', 'a fallback with a rule of its own');
 SELECT pg_temp.bad_fallback('{"call": {}, "complete_in": 3}', '22007', '/complete_in', 'a fallback with a bad window');
-SELECT pg_temp.bad_fallback(jsonb_build_object('call', '{}'::jsonb, k, '{}'::jsonb), '0A000', '/' || k, format('a fallback with "%s"', k)) FROM unnest('{poll}'::text[]) k;
+SELECT pg_temp.bad_fallback('{"call": {}, "poll": {"call": {}}}', '22023', '/poll', 'a fallback with a poll without an end');
+SELECT pg_temp.bad_fallback('{"function": "shop.book", "poll": {"call": {}, "until": "$.a == 1"}}', '22023', '/poll', 'a fallback that calls nothing and polls');
+SELECT pg_temp.bad_fallback('{"call": {"path": "/{{started.body.id}}"}, "poll": {"call": {}, "until": "$.a == 1"}}', '42P10', '/call/path', 'a fallback whose call refers to its own reply');
+SELECT pg_temp.bad_fallback('{"call": {}, "undo": {"call": {"path": "/{{steps.a.started.body.id}}"}}}', '42P10', '/undo/call/path', 'an undo of a fallback that does not poll that refers to its start');
+SELECT pg_temp.bad_fallback('{"call": {}, "poll": {"call": {}, "until": "$.a == 1"}, "undo": {"call": {"path": "/{{steps.a.output.body.id}}"}}}', '42P10', '/undo/call/path', 'an undo of a fallback that polls that needs its end');
 SELECT pg_temp.bad_fallback('{"include": "nope"}', '42704', '/include', 'a fallback that includes nothing');
 SELECT pg_temp.bad_fallback('{"include": "good", "complete_in": "1 s"}', '22023', '/complete_in', 'an include with a window as a fallback');
 SELECT pg_temp.bad_fallback('{"workflow": "nope"}', '42704', '/workflow', 'a fallback that is a run of nothing');

@@ -147,4 +147,6 @@ SELECT is((SELECT problem FROM sas.validate_workflow(jsonb_build_object('steps',
           'the steps form a cycle: s1 -> s2 -> s3 -> s4 -> s5 -> s6 -> s7 -> s8 -> s9 -> s10 -> ... -> s9992 -> s9993 -> s9994 -> s9995 -> s9996 -> s9997 -> s9998 -> s9999 -> s10000 -> s1', 'of a long cycle both ends are told');
 SELECT throws_ok($$SELECT sas.create_workflow('too_many', '{"steps": {"a": {"include": "by_flow"}}}')$$, '54000', NULL, 'what is included counts towards the limit of steps');
 
+ALTER SYSTEM RESET sas.max_definition_size;
+SELECT pg_reload_conf() \g /dev/null
 SELECT * FROM finish();

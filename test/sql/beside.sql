@@ -122,4 +122,17 @@ SELECT changed, state FROM sas.cancel(:run_id);
 SELECT t.work();
 SELECT t.brief(:run_id);
 SELECT * FROM t.left_over();
+\echo a map that pauses at its end runs through beside it
+SELECT t.clean() \g /dev/null
+SELECT t.workflow('end_ways', '{"a": {"agent": "payments", "call": {}, "on_failure": "pause"}, "m": {"agent": "inventory", "call": {"path": "/{{item}}"}, "each": "{{input.items}}", "concurrency": 1, "on_failure": "pause_at_end"}}') \g /dev/null
+SELECT run_id FROM sas.submit('end_ways', '{"items": [1, 2]}') \gset
+SELECT t.settle() \g /dev/null
+SELECT t.claim(); SELECT t.answer('a', 'permanent 400'); SELECT t.settle() \g /dev/null
+SELECT t.answer('m', 'permanent 400'); SELECT t.settle() \g /dev/null
+SELECT t.work();
+SELECT t.brief(:run_id), (SELECT error ->> 'title' FROM sas.steps WHERE step = 'm' AND element IS NULL) FROM sas.runs;
+SELECT state FROM sas.resume(:run_id);
+SELECT t.work();
+SELECT t.brief(:run_id);
+SELECT * FROM t.left_over();
 DROP VIEW t.now_at;

@@ -254,3 +254,38 @@ SELECT t.work('{"a": "permanent 400"}');
 SELECT t.brief(1);
 SELECT step, output FROM sas.steps WHERE run_id = 1 AND step LIKE '%sub%' ORDER BY step;
 SELECT * FROM t.left_over();
+
+-- a fallback that polls: the job that it has begun is undone if it does not finish
+SELECT t.clean() \g /dev/null
+SELECT t.workflow('slow_way', '{
+    "film": {"agent": "payments", "call": {"path": "/quick"}, "fallback": {
+        "agent": "inventory", "call": {"method": "POST", "path": "/jobs"},
+        "poll": {"call": {"path": "/jobs/{{started.body.id}}"}, "until": "$.output.body.state == \"done\"", "every": "1 s", "timeout": "10 s"},
+        "undo": {"call": {"method": "DELETE", "path": "/jobs/{{steps.film.started.body.id}}"}}, "output": {"job": "{{started.body.id}}", "film": "{{output.body.film}}"}}},
+    "last": {"agent": "shipping", "call": {"body": "{{steps.film.output}}"}}}') \g /dev/null
+SELECT run_id FROM sas.submit('slow_way') \gset
+SELECT t.work('{"film": "permanent 400", "film.fallback": {"status": 202, "body": {"id": 7}}}');
+SELECT t.brief(:run_id);
+SELECT waiting_kind, t.at(waiting_until) AS until FROM sas.steps WHERE step = 'film.fallback';
+SELECT t.later('1 s');
+SELECT t.work('{"film.fallback": {"status": 200, "body": {"state": "works"}}}');
+SELECT t.later('2 s');
+SELECT t.claim() FROM t.settle();
+SELECT asked ->> 'method' AS method, asked ->> 'path' AS path, key FROM t.held;
+SELECT t.answer('film.fallback', output => '{"status": 200, "body": {"state": "done", "film": "f"}}');
+SELECT t.work();
+SELECT t.brief(:run_id), (SELECT output FROM sas.steps WHERE step = 'film') FROM sas.runs;
+SELECT * FROM t.left_over();
+SELECT t.clean() \g /dev/null
+SELECT run_id FROM sas.submit('slow_way') \gset
+SELECT t.work('{"film": "permanent 400", "film.fallback": {"status": 202, "body": {"id": 8}}}');
+SELECT t.later('1 s'); SELECT t.work('{"film.fallback": {"status": 200, "body": {"state": "works"}}}');
+SELECT t.later('10 s'); SELECT t.work('{"film.fallback": {"status": 200, "body": {"state": "works"}}}');
+SELECT t.brief(:run_id), error ->> 'title' AS title FROM sas.runs;
+SELECT t.clean() \g /dev/null
+SELECT run_id FROM sas.submit('slow_way') \gset
+SELECT t.work('{"film": "permanent 400", "film.fallback": {"status": 202, "body": {"id": 9}}}');
+SELECT t.later('1 s'); SELECT t.work('{"film.fallback": {"status": 200, "body": {"state": "done", "film": "g"}}, "last": "permanent 400"}');
+SELECT t.brief(:run_id);
+SELECT * FROM t.left_over();
+
