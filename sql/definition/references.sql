@@ -25,6 +25,13 @@ LANGUAGE sql STABLE AS $$
     WHERE r.problem IS NULL AND r.root IN ('steps', 'input', 'run')
 $$;
 
+-- _sas.polls_at(body, pointer): does this step poll, or its fallback, if the pointer leads into that?
+CREATE FUNCTION _sas.polls_at(body jsonb, pointer text) RETURNS boolean
+LANGUAGE sql IMMUTABLE AS $$
+    SELECT coalesce(CASE WHEN pointer ~ '^/steps/[^/]*/fallback/' THEN body -> 'fallback' ELSE body END
+                    ? 'poll', false)
+$$;
+
 -- _sas.check_references(nodes, refs): errors of references that name nothing, or something that they must
 -- not name. Included workflows were checked when they were created.
 CREATE FUNCTION _sas.check_references(nodes _sas.flow_node[], refs _sas.flow_reference[])
@@ -33,16 +40,13 @@ LANGUAGE sql STABLE AS $$
     WITH reference AS (
         SELECT r.*, n.local AS name, own.local IS NOT NULL AS known,
                coalesce(n.body ? 'each', false) AS maps, coalesce(n.body ? 'repeat', false) AS turns,
-               coalesce(b.body ? 'poll', false)
+               _sas.polls_at(n.body, r.pointer)
                    AND r.pointer ~ '^/steps/[^/]*/(fallback/)?(poll|output)(/|$)' AS polls,
                -- in its undo, a fallback has the name of its step
-               coalesce(CASE WHEN own.no = n.no THEN b.body ELSE own.body END ? 'poll', false) AS polled
+               _sas.polls_at(own.body, CASE own.no WHEN n.no THEN r.pointer END) AS polled
         FROM unnest(refs) r
         LEFT JOIN unnest(nodes) n ON n.entry = r.node AND n.local IS NOT NULL
-        LEFT JOIN unnest(nodes) own ON own.scope = 1 AND own.local = r.member
-        CROSS JOIN LATERAL (SELECT CASE WHEN r.pointer ~ '^/steps/[^/]*/fallback/' THEN n.body -> 'fallback'
-                                        ELSE n.body END AS body) b
-        WHERE r.scope = 1)
+        LEFT JOIN unnest(nodes) own ON own.scope = 1 AND own.local = r.member WHERE r.scope = 1)
     SELECT r.pointer, r.problem,
         coalesce(r.hint, 'A reference is {{ path }}, an SQL/JSON path without its leading "$.".'),
         CASE WHEN r.hint IS NULL THEN '42601' ELSE '0A000' END
