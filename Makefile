@@ -8,6 +8,7 @@
 # make check-long, check-all, bench, format, clean
 # make installcheck       against the running server in which sas is installed and
 #                         preloaded; FULL=1: all regress tests (docs/operating/packages.md)
+# make check-citus        CITUS=folder of an installed or built Citus: a cluster
 # make dist               sas-VERSION.tar.gz and .zip of what is committed
 # make check-packages     packages for each Debian built, installed, upgraded, purged;
 #                         the RPM spec
@@ -45,7 +46,7 @@ export PG_CONFIG
 
 # These bring along what they need, the server's headers included, so they
 # must run where PGXS is not there yet.
-TASKS = check check-long check-all check-packages dist torture fuzz dev dev-stop test ack demo bench format setup screenshots
+TASKS = check check-long check-all check-citus check-packages dist torture fuzz dev dev-stop test ack demo bench format setup screenshots
 
 ifneq ($(filter $(TASKS),$(MAKECMDGOALS)),)
 
@@ -62,6 +63,10 @@ check-long:
 	@SAS_LONG=1 tools/check
 	@tools/stage tools/demo
 	@tools/check_packages
+check-citus:
+	@[ -n "$(CITUS)" ] || echo "check-citus: skipped, CITUS=folder names no installed or built Citus"
+	@[ -z "$(CITUS)" ] || tools/setup build check
+	@[ -z "$(CITUS)" ] || LAYERS=tap TESTS="540_citus" CITUS="$(CITUS)" tools/check
 check-packages:
 	@tools/check_packages
 dist:

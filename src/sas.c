@@ -16,6 +16,7 @@
 #include "storage/shmem.h"
 
 #include "agent/agent.h"
+#include "api/notes.h"
 #include "api/open_runs.h"
 #include "api/owned.h"
 #include "base/place.h"
@@ -82,6 +83,7 @@ _PG_init(void)
 	sas_worker_lifecycle_install();
 	sas_api_owned_install();
 	sas_api_open_runs_install();
+	sas_api_notes_install();
 	sas_worker_set_methods(SAS_SCHEDULER, &sas_scheduler_methods);
 	sas_worker_set_methods(SAS_AGENT, &sas_agent_methods);
 	sas_worker_set_methods(SAS_FUNCTION, &sas_function_methods);

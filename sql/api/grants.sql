@@ -156,7 +156,8 @@ LANGUAGE sql IMMUTABLE AS $$
     SELECT 'sas.transitions, sas.settings, sas.agents, sas.workers, sas.alerts, sas.workflows, '
            'sas.versions, sas.runs, sas.steps, sas.attempts, sas.history, sas.hook_runs, sas.middlewares, '
            'sas.subscriptions, sas.run_details, sas.schedules, sas.queues, sas.watchers, '
-           'sas.watches, sas.nodes, sas.limits, sas.grants, sas.locks'
+           'sas.watches, sas.nodes, sas.limits, sas.grants, sas.locks, '
+           'sas.cluster_runs, sas.cluster_steps, sas.cluster_alerts, sas.cluster_health'
 $$;
 
 -- _sas.check_level(level): raises an error if there is no level of that name.

@@ -12,9 +12,31 @@ LANGUAGE C VOLATILE PARALLEL SAFE AS 'MODULE_PATHNAME', 'sas_api_refuse';
 -- _sas.notify(channel, payload): as pg_notify, but does nothing while the queue of notifications is almost
 -- full. Any role can fill that queue by listening in a transaction that it leaves open, and then a commit
 -- with a notification would fail. Programs that listen for sas also poll from time to time.
+--
+-- _sas.delays_notes(): does the transaction belong to a session of another node, and perhaps commit in two
+-- phases? Then a notification is a row until it has committed, because NOTIFY cannot be prepared.
+CREATE FUNCTION _sas.delays_notes() RETURNS boolean
+LANGUAGE C AS 'MODULE_PATHNAME', 'sas_api_delays_notes';
+
+CREATE FUNCTION _sas.delay_note(channel text, payload text) RETURNS void
+LANGUAGE sql AS $$ INSERT INTO _sas.delayed_note (channel, payload) VALUES ($1, $2) $$;
+
 CREATE FUNCTION _sas.notify(channel text, payload text) RETURNS void
 LANGUAGE sql AS $$
-    SELECT pg_notify(channel, payload) WHERE pg_notification_queue_usage() < 0.9
+    SELECT CASE WHEN _sas.delays_notes() THEN _sas.delay_note(channel, payload)
+           ELSE pg_notify(channel, payload) END
+    WHERE pg_notification_queue_usage() < 0.9
+$$;
+
+-- _sas.send_notes(): sends what was delayed, and returns how many; src/api/notes_api.c calls it when a
+-- transaction commits.
+CREATE FUNCTION _sas.send_notes() RETURNS bigint
+LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+    WITH sent AS (
+        DELETE FROM _sas.delayed_note n
+        WHERE n.note_id = ANY (ARRAY(SELECT f.note_id FROM _sas.delayed_note f FOR UPDATE SKIP LOCKED))
+        RETURNING n.channel, n.payload)
+    SELECT count(pg_notify(s.channel, s.payload)) FROM sent s WHERE pg_notification_queue_usage() < 0.9
 $$;
 
 -- _sas.lock(name), _sas.try_lock(name): takes a lock of that name until the transaction ends. No function

@@ -29,6 +29,9 @@ LEFT JOIN _sas.limit_entries() p ON p.agent_id = a.agent_id
 WHERE a.dropped_at IS NULL;
 COMMENT ON COLUMN sas.agents.path_breakers IS
     'Paths whose own breaker is not closed: {path: open or half-open}';
+COMMENT ON COLUMN sas.agents.max_in_flight IS
+    'Most calls in progress on this node. Each node of a Citus cluster has this limit for itself, as it has '
+    'the rate limit and the breaker.';
 COMMENT ON VIEW sas.agents IS
     'Agents: address, limits, calls in progress or tasks held, waiting steps, breaker and last error.';
 

@@ -98,6 +98,14 @@ CREATE INDEX reply_run ON _sas.reply (run_id);
 COMMENT ON TABLE _sas.reply IS
     'Messages for the applications that submitted runs with reply_to, until they are read.';
 
+CREATE TABLE _sas.delayed_note (
+    note_id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    channel text NOT NULL,
+    payload text NOT NULL
+);
+COMMENT ON TABLE _sas.delayed_note IS
+    'Notifications of transactions that other nodes of a Citus cluster commit in two phases.';
+
 -- the hook ------------------------------------------------------------------------
 CREATE TABLE _sas.alert_hook (
     one boolean PRIMARY KEY DEFAULT true CHECK (one),

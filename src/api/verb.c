@@ -49,7 +49,11 @@
 #include "utils/lsyscache.h"
 #include "utils/syscache.h"
 
+#include "api/forward.h"
 #include "api/verb.h"
+#include "store/cluster.h"
+#include "store/node.h"
+#include "store/store.h"
 #include "worker/lifecycle.h"
 
 PG_FUNCTION_INFO_V1(sas_api_verb);
@@ -60,6 +64,7 @@ typedef struct SasVerb
 	FmgrInfo	inner;
 	int			nargs;			/* of the verb: inner has one more */
 	bool		writes;
+	SasReach	reach;
 	char		name[NAMEDATALEN];
 } SasVerb;
 
@@ -117,6 +122,7 @@ verb_prepare(FmgrInfo *flinfo)
 	verb = MemoryContextAllocZero(flinfo->fn_mcxt, sizeof(SasVerb));
 	verb->nargs = ((Form_pg_proc) GETSTRUCT(tuple))->pronargs;
 	strlcpy(verb->name, NameStr(((Form_pg_proc) GETSTRUCT(tuple))->proname), NAMEDATALEN);
+	verb->reach = sas_store_in_cluster() ? sas_api_reach(tuple) : SAS_REACH_HERE;
 	ReleaseSysCache(tuple);
 	fmgr_info_cxt(inner, &verb->inner, flinfo->fn_mcxt);
 	verb->writes = func_volatile(inner) == PROVOLATILE_VOLATILE;
@@ -133,6 +139,51 @@ verb_skips(const SasVerb *verb, FunctionCallInfo call)
 			if (call->args[i].isnull)
 				return true;
 	return false;
+}
+
+/* Rows of other nodes are added to the result, so it must be complete before. */
+static Datum
+verb_call_at_once(FunctionCallInfo call)
+{
+	ReturnSetInfo *rsinfo = (ReturnSetInfo *) call->resultinfo;
+	int			modes = rsinfo->allowedModes;
+	Datum		result;
+
+	rsinfo->allowedModes = SFRM_Materialize;
+	rsinfo->setResult = NULL;
+	result = sas_api_verb_invoke(call);
+	rsinfo->allowedModes = modes;
+	return result;
+}
+
+/* Here and, where it holds for more, on the other nodes. */
+static Datum
+verb_call(FunctionCallInfo fcinfo, const SasVerb *verb, FunctionCallInfo call)
+{
+	bool		everywhere = verb->reach == SAS_REACH_ALL;
+	List	   *parts = NIL;
+	Datum		result;
+	int			level = 0;
+
+	sas_api_check_node(verb->reach, verb->name);
+	if (everywhere)
+		level = sas_store_pin_ddl();
+	if ((verb->reach == SAS_REACH_RUNS || verb->reach == SAS_REACH_ALERTS) && !call->args[1].isnull)
+		parts = sas_api_forward_split(verb->reach, &call->args[1].value);
+	if (parts == NIL)
+		result = sas_api_verb_invoke(call);
+	else
+	{
+		result = verb_call_at_once(call);
+		sas_api_forward_rest(fcinfo, parts, verb->name, verb->writes);
+	}
+	fcinfo->isnull = call->isnull;
+	if (everywhere)
+	{
+		sas_store_unpin_path(level);
+		sas_api_forward_to_all(fcinfo, verb->name, result);
+	}
+	return result;
 }
 
 Datum
@@ -164,7 +215,7 @@ sas_api_verb(PG_FUNCTION_ARGS)
 			((ReturnSetInfo *) fcinfo->resultinfo)->isDone = ExprEndResult;
 		PG_RETURN_NULL();
 	}
-	result = sas_api_verb_invoke(call);
-	fcinfo->isnull = call->isnull;
-	return result;
+	if (sas_api_forward(fcinfo, verb->reach, verb->name, verb->writes, &result))
+		return result;
+	return verb_call(fcinfo, verb, call);
 }

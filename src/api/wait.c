@@ -37,6 +37,7 @@
 #include "utils/timestamp.h"
 #include "utils/wait_event.h"
 
+#include "api/forward.h"
 #include "base/clock.h"
 #include "base/compat.h"
 #include "store/store.h"
@@ -187,6 +188,7 @@ sas_api_wait(PG_FUNCTION_ARGS)
 	SasWaitRow	row;
 	int64		run_id;
 	int64		span_us;
+	Datum		result;
 
 	if (PG_ARGISNULL(0) || PG_ARGISNULL(1))
 		ereport(ERROR,
@@ -197,6 +199,8 @@ sas_api_wait(PG_FUNCTION_ARGS)
 	run_id = PG_GETARG_INT64(0);
 	span_us = wait_span_us(PG_GETARG_INTERVAL_P(1));
 	wait_check_transaction();
+	if (sas_api_forward(fcinfo, SAS_REACH_RUN, "wait", false, &result))
+		return result;
 
 	InitMaterializedSRF(fcinfo, 0);
 	scratch = AllocSetContextCreate(CurrentMemoryContext, "sas wait", ALLOCSET_SMALL_SIZES);

@@ -17,6 +17,7 @@
 #include "common/base64.h"
 #include "executor/executor.h"
 #include "miscadmin.h"
+#include "optimizer/pathnode.h"
 #include "storage/latch.h"
 #include "utils/acl.h"
 #include "utils/datetime.h"
@@ -25,6 +26,8 @@
 #include "utils/memutils.h"
 
 #if PG_VERSION_NUM >= 180000
+#include "commands/explain_format.h"
+#include "commands/explain_state.h"
 #include "storage/waiteventset.h"
 #endif
 
@@ -153,6 +156,19 @@ sas_compat_insert_index_tuples(ResultRelInfo *target, TupleTableSlot *row, EStat
 	list_free(ExecInsertIndexTuples(target, row, estate, false, false, NULL, NIL, false));
 #else
 	list_free(ExecInsertIndexTuples(target, row, estate, false, false, NULL, NIL));
+#endif
+}
+
+/* A path of a foreign table, in no order; 17 and 18 brought an argument each. */
+static inline ForeignPath *
+sas_compat_foreign_path(PlannerInfo *root, RelOptInfo *rel, double rows, double startup, double total)
+{
+#if PG_VERSION_NUM >= 180000
+	return create_foreignscan_path(root, rel, NULL, rows, 0, startup, total, NIL, rel->lateral_relids, NULL, NIL, NIL);
+#elif PG_VERSION_NUM >= 170000
+	return create_foreignscan_path(root, rel, NULL, rows, startup, total, NIL, rel->lateral_relids, NULL, NIL, NIL);
+#else
+	return create_foreignscan_path(root, rel, NULL, rows, startup, total, NIL, rel->lateral_relids, NULL, NIL);
 #endif
 }
 

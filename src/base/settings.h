@@ -34,6 +34,7 @@ extern int	sas_base_node_id;	/* -1: as sas_store_node_id() finds it */
 extern int	sas_base_watch_slots;
 extern int	sas_base_watch_window; /* items */
 extern bool sas_base_auto_rescue;
+extern bool sas_base_this_node_only;
 extern int	sas_base_retain_success; /* s; -1: for ever; also in the settings below */
 extern int	sas_base_retain_warning;
 extern int	sas_base_retain_error;

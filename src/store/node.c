@@ -49,22 +49,41 @@ node_read_group(void)
 	return isnull ? 0 : DatumGetInt32(group);
 }
 
-int
-sas_store_node_id(void)
+static void
+node_look(void)
 {
 	static bool listens = false;
 
+	if (node_known)
+		return;
+	if (!listens)
+		CacheRegisterRelcacheCallback(node_relation_changed, (Datum) 0);
+	listens = true;
+	node_known = true;
+	node_table = get_relname_relid("pg_dist_local_group", PG_CATALOG_NAMESPACE);
+	node_group = OidIsValid(node_table) ? node_read_group() : 0;
+}
+
+bool
+sas_store_in_cluster(void)
+{
+	node_look();
+	return OidIsValid(node_table);
+}
+
+int
+sas_store_group_id(void)
+{
+	node_look();
+	return node_group;
+}
+
+int
+sas_store_node_id(void)
+{
 	if (sas_base_node_id >= 0)
 		return sas_base_node_id;
-	if (!node_known)
-	{
-		if (!listens)
-			CacheRegisterRelcacheCallback(node_relation_changed, (Datum) 0);
-		listens = true;
-		node_known = true;
-		node_table = get_relname_relid("pg_dist_local_group", PG_CATALOG_NAMESPACE);
-		node_group = OidIsValid(node_table) ? node_read_group() : 0;
-	}
+	node_look();
 	if (node_group < 0 || node_group >= SAS_NODES)
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),

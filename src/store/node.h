@@ -15,6 +15,12 @@
 /* sas.node_id; else the number that Citus knows the server by, else 0. */
 extern int	sas_store_node_id(void);
 
+/* The number that Citus knows the server by; 0 without it, and of the coordinator. */
+extern int	sas_store_group_id(void);
+
+/* Is there Citus in this database? */
+extern bool sas_store_in_cluster(void);
+
 /* What an id of this node has besides its own number. */
 #define sas_store_id_base() ((int64) sas_store_node_id() << SAS_NODE_SHIFT)
 

@@ -180,6 +180,17 @@ sas_store_pin_path(void)
 	return level;
 }
 
+int
+sas_store_pin_text(void)
+{
+	static const char *const settings[][2] = {{"datestyle", "ISO"}, {"intervalstyle", "iso_8601"}, {"extra_float_digits", "1"}};
+	int			level = sas_store_pin_path();
+
+	for (int i = 0; i < lengthof(settings); i++)
+		(void) set_config_option(settings[i][0], settings[i][1], PGC_USERSET, PGC_S_SESSION, GUC_ACTION_SAVE, true, 0, false);
+	return level;
+}
+
 void
 sas_store_unpin_path(int level)
 {

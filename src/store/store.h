@@ -91,6 +91,9 @@ extern List *sas_store_agents(SasStoredAgent *const *known, int n);
  * undoes it.
  */
 extern int	sas_store_pin_path(void);
+
+/* The same, and values become texts that every session reads alike. */
+extern int	sas_store_pin_text(void);
 extern void sas_store_unpin_path(int level);
 
 /*

@@ -40,6 +40,7 @@ INSERT INTO wanted VALUES
 ('calendar', 'from_at timestamp with time zone DEFAULT NULL::timestamp with time zone, to_at timestamp with time zone DEFAULT NULL::timestamp with time zone', 'TABLE(run_at timestamp with time zone, scheduled_at timestamp with time zone, schedule text, workflow text, owner text)'),
 ('next_times', 'spec text, timezone text DEFAULT NULL::text, quantity integer DEFAULT 10, after timestamp with time zone DEFAULT NULL::timestamp with time zone', 'SETOF timestamp with time zone'),
 ('now', '', 'timestamp with time zone'),
+('sync_nodes', '', 'TABLE(node_id integer, applied integer, surplus integer)'),
 ('wait', 'run_id bigint, timeout interval DEFAULT ''00:01:00''::interval', 'TABLE(state text, result text, output jsonb, error jsonb)'),
 ('read_replies', 'queue text, quantity integer DEFAULT 1', 'TABLE(event text, run_id bigint, workflow text, key text, result text, output jsonb, error jsonb, created_at timestamp with time zone)'),
 ('acknowledge', 'alert_id bigint', 'TABLE(run_id bigint, step text, changed boolean, state text, result text, refused text)'),
@@ -176,6 +177,8 @@ FROM (VALUES
     ('workers', 'pid,actor,database,leader,in_flight,memory,started_at,last_activity_at,turn_for,calls'),
     ('alerts', 'alert_id,kind,agent,run_id,step,message,occurrences,created_at,last_at,acknowledged_at,acknowledged_by,closed_at'),
     ('workflows', 'workflow,version,owner,definition'),
+    ('cluster_runs', 'node_id,run_id,workflow,state,result'), ('cluster_steps', 'node_id,run_id,step,state'),
+    ('cluster_alerts', 'node_id,alert_id,kind'), ('cluster_health', 'node_id,answers,problem,ok'),
     ('locks', 'key,scope,workflow,run_id,state,shared,since,position'),
     ('versions', 'workflow,version,definition,created_by,created_at,open_runs'),
     ('history', 'run_id,at,role,act,step,detail,reason'),
@@ -190,9 +193,10 @@ FROM (VALUES
 SELECT is((SELECT array_agg(a.attname::text ORDER BY a.attnum) FROM pg_attribute a WHERE a.attrelid = 'sas.run_details'::regclass AND a.attnum > 0),
           '{jobid,runid,job_pid,database,username,command,status,return_message,start_time,end_time,workflow,jobname}', 'sas.run_details has the columns of cron.job_run_details');
 SELECT is(ARRAY(SELECT c.relname::text FROM pg_class c WHERE c.relnamespace = 'sas'::regnamespace AND c.relkind IN ('v', 'm') ORDER BY 1),
-          '{agents,alerts,attempts,grants,history,hook_runs,limits,locks,middlewares,nodes,queues,run_details,runs,schedules,settings,steps,subscriptions,transitions,versions,watchers,watches,workers,workflows}'::text[], 'these are all views');
+          '{agents,alerts,attempts,cluster_alerts,cluster_health,cluster_runs,cluster_steps,grants,history,hook_runs,limits,locks,middlewares,nodes,queues,run_details,runs,schedules,settings,steps,subscriptions,transitions,versions,watchers,watches,workers,workflows}'::text[], 'these are all views');
 SELECT is(ARRAY(SELECT c.relname::text FROM pg_class c WHERE c.relnamespace = 'sas'::regnamespace AND c.relkind = 'v'
-                  AND c.relname NOT IN ('transitions', 'settings', 'run_details', 'middlewares')
+                  -- the nodes pick the rows of cluster views: they ask sas.runs and its like there, as the reader
+                  AND c.relname NOT IN ('transitions', 'settings', 'run_details', 'middlewares') AND c.relname !~ '^cluster_'
                   AND NOT coalesce(c.reloptions && '{security_barrier=true,security_invoker=true}', false) ORDER BY 1),
           '{}', 'every view that picks rows is a security barrier, or reads under row security');
 
@@ -255,7 +259,7 @@ SELECT is((SELECT (e.extrelocatable, n.nspname, v.superuser, v.trusted) FROM pg_
 SELECT is(ARRAY(SELECT c::regclass::text FROM pg_extension e, unnest(e.extconfig) c WHERE e.extname = 'sas' AND c = '_sas.secret'::regclass),
           '{}', 'secrets are left out of dumps');
 SELECT is(ARRAY(SELECT c.oid::regclass::text FROM pg_class c
-                WHERE c.relnamespace = '_sas'::regnamespace AND c.relkind IN ('r', 'S') AND c.relname NOT IN ('secret', 'former_secret', 'transition', 'privilege', 'lock_row', 'boot', 'deadline_sweep')
+                WHERE c.relnamespace = '_sas'::regnamespace AND c.relkind IN ('r', 'S') AND c.relname NOT IN ('secret', 'former_secret', 'transition', 'privilege', 'lock_row', 'boot', 'deadline_sweep', 'delayed_note', 'delayed_note_note_id_seq')
                   AND NOT c.oid = ANY ((SELECT extconfig FROM pg_extension WHERE extname = 'sas')::oid[]) ORDER BY 1),
           '{}', 'every other table, and every sequence, is dumped');
 

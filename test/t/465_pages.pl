@@ -21,6 +21,7 @@ my %run_elsewhere = (
 	'sql check' => '307_housekeeping',
 	'sql archive' => '307_housekeeping',
 	'sql subscribe' => '136_subscribed',
+	'sql citus' => '540_citus',
 	python => '504_client_calls',
 	js => '505_client_calls_typescript');
 

@@ -1,0 +1,315 @@
+/* SPDX-License-Identifier: PostgreSQL */
+/*
+ * cluster.c: the other nodes of a cluster, and statements there.
+ *
+ * This file and node.c are the only ones that know of Citus. It is needed
+ * neither to build nor to run: its functions, and those of the libpq that it
+ * is linked with, are looked up by name when the first statement is to run on
+ * another node. Citus opens the connections, prepares and commits on all
+ * nodes, and finishes after a crash what was prepared.
+ */
+#include "postgres.h"
+
+#include "access/genam.h"
+#include "access/htup_details.h"
+#include "access/table.h"
+#include "catalog/namespace.h"
+#include "catalog/pg_type.h"
+#include "fmgr.h"
+#include "miscadmin.h"
+#include "store/cluster.h"
+#include "store/node.h"
+#include "store/plan.h"
+#include "store/store.h"
+#include "utils/builtins.h"
+#include "utils/fmgroids.h"
+#include "utils/guc.h"
+#include "utils/lsyscache.h"
+#include "utils/rel.h"
+#include "utils/snapmgr.h"
+
+#define CLUSTER_LIBRARY "$libdir/citus"
+
+/* of Citus: all that is sent to a node in a transaction goes over one connection, so it sees what went before */
+#define CLUSTER_ONE_CONNECTION (1 << 5)
+
+/* What Citus and its libpq are called for. Connections and results are theirs. */
+typedef struct ClusterCalls
+{
+	void		(*begin_all) (void);
+	void		(*commit_in_two_phases) (void);
+	void	   *(*connect) (uint32 flags, const char *host, int32 port, const char *user, const char *database);
+	void		(*fail_with_it) (void *connection);
+	void		(*begin) (void *connection);
+	int			(*send) (void *connection, const char *statement, int n, const Oid *types, const char *const *values, bool binary);
+	void	   *(*receive) (void *connection, bool interruptible);
+	bool		(*succeeded) (void *result);
+	void		(*throw_result) (void *connection, void *result, int elevel);
+	void		(*throw_connection) (void *connection, int elevel);
+	void		(*finish) (void *connection);
+	int			(*n_rows) (const void *result);
+	int			(*n_columns) (const void *result);
+	char	   *(*value) (const void *result, int row, int column);
+	int			(*is_null) (const void *result, int row, int column);
+	void		(*clear) (void *result);
+} ClusterCalls;
+
+/* In the order of the struct. */
+static const char *const cluster_names[] = {
+	"UseCoordinatedTransaction", "Use2PCForCoordinatedTransaction", "GetNodeUserDatabaseConnection",
+	"MarkRemoteTransactionCritical", "RemoteTransactionBeginIfNecessary", "SendRemoteCommandParams",
+	"GetRemoteCommandResult", "IsResponseOK", "ReportResultError", "ReportConnectionError", "ForgetResults",
+	"PQntuples", "PQnfields", "PQgetvalue", "PQgetisnull", "PQclear"
+};
+
+static const ClusterCalls *
+cluster_find_calls(void)
+{
+	static ClusterCalls calls;
+	static bool found = false;
+
+	StaticAssertStmt(sizeof(ClusterCalls) == lengthof(cluster_names) * sizeof(void *), "a name for each call");
+	for (int i = 0; !found && i < lengthof(cluster_names); i++)
+		((void **) &calls)[i] = load_external_function(CLUSTER_LIBRARY, cluster_names[i], true, NULL);
+	found = true;
+	return &calls;
+}
+
+bool
+sas_store_is_coordinator(void)
+{
+	return sas_store_group_id() == 0;
+}
+
+/* ---------------------------------------------------------------------- nodes */
+
+List *
+sas_store_other_nodes(void)
+{
+	static SasPlan plan = {"SELECT n.groupid, n.nodename, n.nodeport FROM pg_catalog.pg_dist_node n"
+		" WHERE n.isactive AND n.noderole = 'primary' AND n.groupid <> $1 ORDER BY n.groupid", 1, {INT4OID}};
+	List	   *nodes = NIL;
+	int			level;
+
+	if (!sas_store_in_cluster())
+		return NIL;
+	level = sas_store_enter();
+	sas_store_plan_run(&plan, (Datum[]) {Int32GetDatum(sas_store_group_id())}, NULL);
+	for (int i = 0; i < SPI_processed; i++)
+	{
+		SasNode    *node = MemoryContextAlloc(sas_store_results, sizeof(SasNode));
+		MemoryContext old;
+
+		node->id = (int) sas_store_cell_int(i, 1);
+		node->host = sas_store_cell_text(i, 2);
+		node->port = (int) sas_store_cell_int(i, 3);
+		old = MemoryContextSwitchTo(sas_store_results);
+		nodes = lappend(nodes, node);
+		MemoryContextSwitchTo(old);
+	}
+	sas_store_leave(level);
+	return nodes;
+}
+
+SasNode *
+sas_store_other_node(int id)
+{
+	ListCell   *lc;
+
+	foreach(lc, sas_store_other_nodes())
+		if (((SasNode *) lfirst(lc))->id == id)
+			return lfirst(lc);
+	return NULL;
+}
+
+/* ----------------------------------------------------------------- statements */
+
+static SasNodeRows *
+cluster_copy_rows(const ClusterCalls *calls, const void *result)
+{
+	SasNodeRows *rows = palloc(sizeof(SasNodeRows));
+
+	rows->n_rows = calls->n_rows(result);
+	rows->n_columns = calls->n_columns(result);
+	rows->values = palloc(sizeof(char **) * Max(rows->n_rows, 1));
+	for (int i = 0; i < rows->n_rows; i++)
+	{
+		rows->values[i] = palloc(sizeof(char *) * Max(rows->n_columns, 1));
+		for (int k = 0; k < rows->n_columns; k++)
+			rows->values[i][k] = calls->is_null(result, i, k) ? NULL : pstrdup(calls->value(result, i, k));
+	}
+	return rows;
+}
+
+static SasNodeRows *
+cluster_run(const SasNode *node, bool writes, const char *statement, int n, const Oid *types, const char *const *values)
+{
+	const ClusterCalls *calls = cluster_find_calls();
+	SasNodeRows *volatile rows = NULL;
+	void	   *connection;
+	void	   *result;
+
+	calls->begin_all();
+	if (writes)
+		calls->commit_in_two_phases();
+	connection = calls->connect(CLUSTER_ONE_CONNECTION, node->host, node->port, GetUserNameFromId(GetUserId(), false), NULL);
+	calls->fail_with_it(connection);
+	calls->begin(connection);
+	if (calls->send(connection, statement, n, types, values, false) == 0)
+		calls->throw_connection(connection, ERROR);
+	result = calls->receive(connection, true);
+	if (!calls->succeeded(result))
+		calls->throw_result(connection, result, ERROR);
+	PG_TRY();
+	{
+		rows = cluster_copy_rows(calls, result);
+	}
+	PG_FINALLY();
+	{
+		calls->clear(result);
+	}
+	PG_END_TRY();
+	calls->finish(connection);
+	return rows;
+}
+
+/* What the node says keeps its place and its advice; what Citus says of a node gets them. */
+SasNodeRows *
+sas_store_run_on_node(const SasNode *node, bool writes, const char *statement, int n, const Oid *types, const char *const *values)
+{
+	MemoryContext caller = CurrentMemoryContext;
+	SasNodeRows *volatile rows = NULL;
+
+	PG_TRY();
+	{
+		rows = cluster_run(node, writes, statement, n, types, values);
+	}
+	PG_CATCH();
+	{
+		ErrorData  *error;
+
+		MemoryContextSwitchTo(caller);
+		error = CopyErrorData();
+		FlushErrorState();
+		if (error->detail == NULL)
+			error->detail = psprintf("At node %d, %s:%d.", node->id, node->host, node->port);
+		if (error->hint == NULL && ERRCODE_TO_CATEGORY(error->sqlerrcode) == ERRCODE_CONNECTION_EXCEPTION)
+			error->hint = pstrdup("Nothing was changed on any node. Every node must run, and let the role log in.");
+		else if (error->hint == NULL)
+			error->hint = pstrdup("The node may lack grants or definitions: a superuser calls sas.sync_nodes() on the coordinator.");
+		ReThrowError(error);
+	}
+	PG_END_TRY();
+	return rows;
+}
+
+void
+sas_store_pin_text_on_node(const SasNode *node)
+{
+	(void) sas_store_run_on_node(node, false, "SELECT pg_catalog.set_config('datestyle', 'ISO', true),"
+								 " pg_catalog.set_config('intervalstyle', 'iso_8601', true)", 0, NULL, NULL);
+}
+
+void
+sas_store_pin_ddl_on_node(const SasNode *node, bool pinned)
+{
+	(void) sas_store_run_on_node(node, true, "SELECT pg_catalog.set_config('citus.enable_ddl_propagation', $1, true)",
+								 1, (Oid[]) {TEXTOID}, (const char *const[]) {pinned ? "off" : "on"});
+}
+
+int
+sas_store_pin_ddl(void)
+{
+	int			level = NewGUCNestLevel();
+
+	(void) set_config_option("citus.enable_ddl_propagation", "off", PGC_USERSET, PGC_S_SESSION, GUC_ACTION_SAVE, true, 0, false);
+	return level;
+}
+
+/* What SPI has returned, as texts. */
+static SasNodeRows *
+cluster_copy_table(void)
+{
+	MemoryContext old = MemoryContextSwitchTo(sas_store_results);
+	SasNodeRows *rows = palloc0(sizeof(SasNodeRows));
+
+	rows->n_rows = SPI_tuptable == NULL ? 0 : (int) SPI_processed;
+	rows->n_columns = SPI_tuptable == NULL ? 0 : SPI_tuptable->tupdesc->natts;
+	rows->values = palloc(sizeof(char **) * Max(rows->n_rows, 1));
+	for (int i = 0; i < rows->n_rows; i++)
+	{
+		rows->values[i] = palloc(sizeof(char *) * Max(rows->n_columns, 1));
+		for (int k = 0; k < rows->n_columns; k++)
+			rows->values[i][k] = SPI_getvalue(SPI_tuptable->vals[i], SPI_tuptable->tupdesc, k + 1);
+	}
+	MemoryContextSwitchTo(old);
+	return rows;
+}
+
+SasNodeRows *
+sas_store_run_here(const char *statement)
+{
+	int			level = sas_store_enter();
+	int			rc = SPI_execute(statement, false, 0);
+	SasNodeRows *rows;
+
+	if (rc < 0)
+		elog(ERROR, "could not run \"%s\": %s", statement, SPI_result_code_string(rc));
+	rows = cluster_copy_table();
+	sas_store_leave(level);
+	return rows;
+}
+
+SasNodeRows *
+sas_store_ask_all_nodes(const char *query)
+{
+	static SasPlan plan = {"WITH n AS (SELECT array_agg(n.nodename) AS hosts, array_agg(n.nodeport) AS ports"
+		" FROM pg_catalog.pg_dist_node n WHERE n.isactive AND n.noderole = 'primary' AND n.groupid <> $1)"
+		" SELECT d.groupid, a.success, a.result FROM n CROSS JOIN LATERAL pg_catalog.master_run_on_worker("
+		" n.hosts, n.ports, pg_catalog.array_fill($2, ARRAY[pg_catalog.cardinality(n.hosts)]), true) a (host, port, success, result)"
+		" JOIN pg_catalog.pg_dist_node d ON d.nodename = a.host AND d.nodeport = a.port WHERE n.hosts IS NOT NULL"
+		" ORDER BY 1", 2, {INT4OID, TEXTOID}};
+	SasNodeRows *rows;
+	int			level;
+
+	if (!sas_store_in_cluster())
+		return palloc0(sizeof(SasNodeRows));
+	level = sas_store_enter();
+	sas_store_plan_run(&plan, (Datum[]) {Int32GetDatum(sas_store_group_id()), CStringGetTextDatum(query)}, NULL);
+	rows = cluster_copy_table();
+	sas_store_leave(level);
+	return rows;
+}
+
+/* ------------------------------------------------------------- what is here */
+
+bool
+sas_store_has_id(const char *table, const char *column, const char *index, int64 id)
+{
+	Oid			schema = get_namespace_oid("_sas", false);
+	Oid			relid = get_relname_relid(table, schema);
+	Relation	relation = table_open(relid, AccessShareLock);
+	ScanKeyData key;
+	SysScanDesc scan;
+	bool		found;
+
+	ScanKeyInit(&key, get_attnum(relid, column), BTEqualStrategyNumber, F_INT8EQ, Int64GetDatum(id));
+	scan = systable_beginscan(relation, get_relname_relid(index, schema), true, GetActiveSnapshot(), 1, &key);
+	found = HeapTupleIsValid(systable_getnext(scan));
+	systable_endscan(scan);
+	table_close(relation, AccessShareLock);
+	return found;
+}
+
+int64
+sas_store_count_key(const char *workflow, const char *key)
+{
+	static SasPlan plan = {"SELECT count(*) FROM sas.runs WHERE workflow = $1 AND key = $2", 2, {TEXTOID, TEXTOID}};
+	int			level = sas_store_enter();
+	int64		n;
+
+	sas_store_plan_run(&plan, (Datum[]) {CStringGetTextDatum(workflow), CStringGetTextDatum(key)}, NULL);
+	n = sas_store_cell_int(0, 1);
+	sas_store_leave(level);
+	return n;
+}

@@ -1,0 +1,69 @@
+/* SPDX-License-Identifier: PostgreSQL */
+/*
+ * cluster.h: the other nodes of a cluster, and statements there.
+ *
+ * A statement on another node runs as the current user, who has there the
+ * rights that this node gives the role. It is part of this transaction: what
+ * it writes is committed on all nodes or on none, and later statements see it.
+ *
+ * Without Citus there is no other node.
+ */
+#ifndef SAS_STORE_CLUSTER_H
+#define SAS_STORE_CLUSTER_H
+
+#include "nodes/pg_list.h"
+
+typedef struct SasNode
+{
+	int			id;
+	char	   *host;
+	int			port;
+} SasNode;
+
+/* Columns as texts; NULL: null. */
+typedef struct SasNodeRows
+{
+	int			n_rows;
+	int			n_columns;
+	char	 ***values;
+} SasNodeRows;
+
+/* Is this the node on which definitions are made for all? Alone it is. */
+extern bool sas_store_is_coordinator(void);
+
+/* Nodes that can be asked, without this one: a list of SasNode, by id. */
+extern List *sas_store_other_nodes(void);
+
+/* That node, if it is another one that can be asked; else NULL. */
+extern SasNode *sas_store_other_node(int id);
+
+/* Runs the statement there; values are texts, NULL for null. writes: it may change something. */
+extern SasNodeRows *sas_store_run_on_node(const SasNode *node, bool writes, const char *statement,
+										  int n, const Oid *types, const char *const *values);
+
+/* From here on to the end of the transaction, values that this node returns are texts that every session reads alike. */
+extern void sas_store_pin_text_on_node(const SasNode *node);
+
+/* What a statement there grants stays there: Citus must not carry it out again on all nodes. Else: it may again. */
+extern void sas_store_pin_ddl_on_node(const SasNode *node, bool pinned);
+
+/* The same for this session, until sas_store_unpin_path(). */
+extern int	sas_store_pin_ddl(void);
+
+/* Runs a statement here, as the current user. */
+extern SasNodeRows *sas_store_run_here(const char *statement);
+
+/*
+ * A query for one value on every other node, each in a transaction of its own,
+ * as the current user. No node's fault is an error: three columns, the node,
+ * whether it answered, and the value or what went wrong.
+ */
+extern SasNodeRows *sas_store_ask_all_nodes(const char *query);
+
+/* Is there a row with that id in this table of schema _sas? Nobody's rights are checked. */
+extern bool sas_store_has_id(const char *table, const char *column, const char *index, int64 id);
+
+/* How many runs of that workflow the current user sees here that have the key. */
+extern int64 sas_store_count_key(const char *workflow, const char *key);
+
+#endif							/* SAS_STORE_CLUSTER_H */

@@ -1,0 +1,70 @@
+# SPDX-License-Identifier: PostgreSQL
+
+=head1 NAME
+
+SasCitus - a Citus cluster whose nodes have the extension
+
+=head1 SYNOPSIS
+
+    use SasCitus;    # skips the whole file where there is no Citus
+
+    my ($coordinator, @workers) = citus_cluster(2);
+    my $added = citus_node('third');
+    add_citus_node($coordinator, $added);
+
+=cut
+
+package SasCitus;
+
+use strict;
+use warnings;
+
+use Exporter 'import';
+use SasTest;
+use Test::More;
+
+our @EXPORT = qw(citus_cluster citus_node add_citus_node);
+
+chomp(my $libraries = qx(pg_config --pkglibdir));
+plan skip_all => 'no Citus: make check-citus CITUS=folder' unless -e "$libraries/citus.so";
+
+# citus_node(name, setting => value, ...): a server that is in no cluster yet
+sub citus_node
+{
+	my ($name, %settings) = @_;
+	my $node = new_node(
+		$name,
+		_extension => 0,
+		shared_preload_libraries => 'citus,sas',
+		max_prepared_transactions => 100,
+		max_worker_processes => 32,
+		max_connections => 100,
+		wal_level => 'logical',
+		%settings);
+	# how the node reaches itself
+	$node->safe_psql('postgres', sprintf(q{ALTER SYSTEM SET citus.local_hostname = '%s'}, $node->host));
+	$node->reload;
+	$node->safe_psql('postgres', 'CREATE EXTENSION citus');
+	return $node;
+}
+
+sub add_citus_node
+{
+	my ($coordinator, $node) = @_;
+	$coordinator->safe_psql('postgres', sprintf(q{SELECT citus_add_node('%s', %d)}, $node->host, $node->port));
+	return;
+}
+
+# citus_cluster(workers, setting => value, ...): the coordinator, and so many other nodes
+sub citus_cluster
+{
+	my ($workers, %settings) = @_;
+	my ($coordinator, @others) = map { citus_node("node$_", %settings) } 0 .. $workers;
+	$coordinator->safe_psql('postgres', sprintf(q{SELECT citus_set_coordinator_host('%s', %d)}, $coordinator->host, $coordinator->port));
+	add_citus_node($coordinator, $_) foreach @others;
+	$coordinator->safe_psql('postgres', 'CREATE EXTENSION sas');
+	wait_for($_, 'SELECT count(DISTINCT actor) FROM sas.workers', '4') or die 'no workers' foreach $coordinator, @others;
+	return ($coordinator, @others);
+}
+
+1;
