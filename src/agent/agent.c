@@ -13,7 +13,8 @@
  *		during the one before; on an idle system it carries one reply, at once.
  *	 4. composes and starts the claimed calls
  *	 5. evaluates one large answer, or writes what one came to, in a transaction
- *		of its own: a call of another agent waits for two such ticks at most
+ *		of its own; not while a call that was claimed just now may be answered, so
+ *		a call of another agent waits for one such tick
  *	 6. does the same for the watches it hosts, in a transaction of their own: see
  *		src/stream
  *
@@ -48,6 +49,9 @@
 #define SAS_CLAIM_BATCH 500
 #define SAS_MEMORY_RETRY_MS 50
 
+/* For so long after a claim a large answer waits: most services answer within it. */
+#define SAS_SMALL_FIRST_US 20000
+
 static bool agent_open;			/* a transaction has begun and has not committed yet */
 static bool agent_careful;		/* the last one did not commit */
 static int	agent_batch = SAS_CLAIM_BATCH; /* the most steps of the next claim */
@@ -56,6 +60,12 @@ static bool agent_wrote_alone;	/* in it, nothing was done but to write one kind 
 static bool agent_door_shut;	/* an agent holds so much memory here that it is not asked for */
 static bool agent_share_taken;	/* an agent has so many of the slots that it gets no more */
 static bool agent_door_passed_on; /* other workers have been woken because of one of these two */
+static bool agent_claimed;		/* calls were claimed in this tick */
+static int64 agent_claimed_us;	/* and last at this time */
+static int64 agent_large_begin_us;	/* no large answer is waited with until then, however many are claimed */
+static bool agent_large_seen;	/* one waited in the tick before */
+static bool agent_large_held;	/* and it let what was claimed go first */
+static int64 agent_large_wait_us;	/* one waits until then; 0: none waits */
 static int *agent_lanes;		/* what the last claim asked the limits for */
 static int *agent_quantities;
 static int	agent_n_lanes;
@@ -337,6 +347,11 @@ agent_exchange(bool stale, bool stops, bool *more)
 	sas_agent_health_written();
 	if (stops)
 		sas_agent_flights_stop_lost();
+	if (claimed != NIL)
+	{
+		agent_claimed = true;
+		agent_claimed_us = claimed_us;
+	}
 	*more = agent_use_claims(claimed, claimed_us);
 	if (stale)
 	{
@@ -349,17 +364,18 @@ agent_exchange(bool stale, bool stops, bool *more)
 }
 
 /*
- * One large answer is evaluated, or written in a transaction of its own: what
- * is small was claimed and written before it, and comes again after it.  The
+ * Evaluates one large answer, or writes it in a transaction of its own.  The
  * next one is evaluated when this one is written, so the outbox holds one.
  * True: there is more to do for it, or another one.
  */
 static bool
-agent_do_large(void)
+agent_move_large(void)
 {
 	if (!sas_agent_outbox_has_large())
 	{
+		sas_transport_reuse_memory(true);
 		sas_agent_flights_take_large();
+		sas_transport_reuse_memory(false);
 		return sas_agent_outbox_has_large() || sas_agent_outbox_due() || sas_agent_flights_has_large();
 	}
 	agent_open = agent_wrote_alone = true;
@@ -382,6 +398,44 @@ agent_do_large(void)
 	return false;
 }
 
+/*
+ * What is small was claimed and written before a large answer is moved on, and
+ * comes again after it.  What was claimed since the last one may be answered
+ * first, in a tick or until most services have; where calls are claimed all
+ * the time, large answers get half of it.
+ */
+static bool
+agent_do_large(void)
+{
+	int64		begun_us = sas_base_clock_monotonic_us();
+	bool		claimed = agent_claimed;
+	bool		more;
+
+	agent_claimed = false;
+	agent_large_wait_us = 0;
+	if (!sas_agent_outbox_has_large() && !sas_agent_flights_has_large())
+	{
+		agent_large_seen = agent_large_held = false;
+		return false;
+	}
+	/* to read it may have taken long: what came meanwhile is claimed first */
+	if (!agent_large_seen || (claimed && !agent_large_held))
+	{
+		agent_large_held = agent_large_seen;
+		agent_large_seen = true;
+		return true;
+	}
+	if (begun_us < Min(agent_large_begin_us, agent_claimed_us + SAS_SMALL_FIRST_US))
+	{
+		agent_large_wait_us = Min(agent_large_begin_us, agent_claimed_us + SAS_SMALL_FIRST_US);
+		return false;
+	}
+	more = agent_move_large();
+	agent_large_held = false;
+	agent_large_begin_us = 2 * sas_base_clock_monotonic_us() - begun_us;
+	return more;
+}
+
 static int64
 agent_sooner_ms(int64 one, int64 other)
 {
@@ -396,6 +450,8 @@ agent_wake_in_ms(int64 retry_us)
 
 	if (retry_us != 0)
 		wake_in_ms = agent_sooner_ms(wake_in_ms, Max(0, (retry_us - sas_base_clock_monotonic_us() + 999) / 1000));
+	if (agent_large_wait_us != 0)
+		wake_in_ms = agent_sooner_ms(wake_in_ms, Max(0, (agent_large_wait_us - sas_base_clock_monotonic_us() + 999) / 1000));
 	if (agent_door_shut || sas_agent_flights_starved())
 		wake_in_ms = agent_sooner_ms(wake_in_ms, SAS_MEMORY_RETRY_MS);
 	return agent_sooner_ms(wake_in_ms, sas_agent_health_wake_in_ms());

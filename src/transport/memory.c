@@ -10,10 +10,16 @@
  *
  *	  reading -> [starved: paused] -> reading, when there is room again
  *
+ * Small answers are not to wait for large ones: when the transport has worked for long, what is
+ * large already is paused in the same way, until it works again.
+ *
  * One call at a time may read beyond the limit, because starved calls could wait for each other.
  * It gives up this right when its reply was taken.
  */
 #include "transport/request.h"
+
+/* An answer that has fewer bytes is read, however long the transport has worked. */
+#define SMALL (256 * 1024)
 
 void
 sas_transport_limit_memory(SasTransport *t, size_t limit)
@@ -73,19 +79,29 @@ sas_transport_request_release(SasRequest *r)
 	r->starved = false;
 }
 
-/* May these bytes of its answer be stored? False: libcurl offers them again. */
-bool
-sas_transport_request_may_read(SasRequest *r, size_t bytes)
+static bool
+memory_has_room(SasRequest *r, size_t bytes)
 {
 	SasTransport *t = r->transport;
 
 	if (r->share == NULL || t->beyond == r || sas_transport_has_room(t, r->share, bytes))
 		return true;
-	if (t->beyond == NULL)
-	{
-		t->beyond = r;
+	if (t->beyond != NULL)
+		return false;
+	t->beyond = r;
+	return true;
+}
+
+/* May these bytes of its answer be stored? False: libcurl offers them again. */
+bool
+sas_transport_request_may_read(SasRequest *r, size_t bytes)
+{
+	SasTransport *t = r->transport;
+	bool		late = r->share != NULL && r->reply->body_len >= SMALL && sas_transport_now_us() >= t->work_until_us;
+
+	if (!late && memory_has_room(r, bytes))
 		return true;
-	}
+	t->behind |= late;
 	r->starved = true;
 	t->n_starved++;
 	return false;
@@ -100,7 +116,7 @@ sas_transport_feed(SasTransport *t)
 	for (SasRequest *r = t->active.head; r != NULL && t->n_starved > 0; r = next)
 	{
 		next = r->next;
-		if (!r->starved || (t->beyond != NULL && !sas_transport_has_room(t, r->share, CURL_MAX_WRITE_SIZE)))
+		if (!r->starved || (t->beyond != NULL && t->beyond != r && !sas_transport_has_room(t, r->share, CURL_MAX_WRITE_SIZE)))
 			continue;
 		r->starved = false;
 		t->n_starved--;

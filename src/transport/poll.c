@@ -109,7 +109,7 @@ sas_transport_timeout_ms(SasTransport *t)
 {
 	int64_t		left_us;
 
-	if (t->news.head != NULL || t->finished.head != NULL)
+	if (t->news.head != NULL || t->finished.head != NULL || t->behind)
 		return 0;
 	if (t->deadline_us < 0)
 		return -1;

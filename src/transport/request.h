@@ -85,7 +85,7 @@ typedef struct SasRequest
 	SasTransport *transport;
 	SasTransportShare *share;	/* NULL: it is not counted */
 	size_t		held;			/* of the share */
-	bool		starved;		/* paused until there is room */
+	bool		starved;		/* paused until there is room, and time */
 
 	/* a stream */
 	size_t		window;			/* 0: it is none */
@@ -129,6 +129,8 @@ struct SasTransport
 	size_t		memory_limit;	/* 0: none */
 	size_t		held;
 	int			n_starved;
+	int64_t		work_until_us;	/* then what is large is not read on */
+	bool		behind;			/* and something was not */
 	SasRequest *beyond;			/* the one that may read beyond the limit */
 };
 

@@ -20,7 +20,9 @@
 #include <string.h>
 #include <unistd.h>
 
+/* So many rounds, and none begins after so long. */
 #define ROUNDS_OF_WORK 4
+#define WORK_US 50000
 
 /* A timer of libcurl that is seen so much too late: the process was stopped, or kept busy. */
 #define LATE_US 20000
@@ -397,10 +399,12 @@ sas_transport_work(SasTransport *t)
 	bool		did = true;
 
 	sas_transport_block_signals(&before);
+	t->work_until_us = sas_transport_now_us() + WORK_US;
+	t->behind = false;
 	sas_transport_feed(t);
 	transport_ask_border(t);
 	transport_come_late(t);
-	for (int i = 0; i < ROUNDS_OF_WORK && did; i++)
+	for (int i = 0; did && i < ROUNDS_OF_WORK && (i == 0 || sas_transport_now_us() < t->work_until_us); i++)
 	{
 		did = sas_transport_poll_once(t);
 		transport_collect(t);
