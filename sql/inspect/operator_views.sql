@@ -236,21 +236,64 @@ COMMENT ON COLUMN sas.run_details.job_pid IS 'Always null: several workers carry
 COMMENT ON COLUMN sas.run_details.command IS 'The workflow';
 COMMENT ON COLUMN sas.run_details.jobname IS 'The schedule; null: the run was submitted by hand';
 
--- _sas.held_by(): in words, the sessions that keep workers waiting: by a lock on a table of sas that
--- conflicts with theirs, which they have or wait for, or because they restore a dump; null: there is none.
+-- _sas.held_by(): in words, the sessions and prepared transactions that keep workers waiting: by a lock on
+-- a table, index or sequence of sas that conflicts with theirs, which they have or wait for, or because they
+-- restore a dump; null: there is none.
 CREATE FUNCTION _sas.held_by() RETURNS text
 LANGUAGE sql VOLATILE AS $$
     SELECT string_agg(h.what, '; ' ORDER BY h.what)
-    FROM (SELECT format('table %s is %s by process %s (%s)', c.relname,
-                        CASE WHEN l.granted THEN 'locked' ELSE 'to be locked' END, l.pid, l.mode) AS what
+    FROM (SELECT format('%s %s is %s by %s (%s)',
+                        CASE c.relkind WHEN 'r' THEN 'table' WHEN 'S' THEN 'sequence' ELSE 'index' END,
+                        c.relname, CASE WHEN l.granted THEN 'locked' ELSE 'to be locked' END,
+                        coalesce('process ' || l.pid, format('prepared transaction "%s"', (
+                            SELECT x.gid FROM pg_locks t
+                            JOIN pg_prepared_xacts x ON x.transaction = t.transactionid
+                            WHERE t.locktype = 'transactionid' AND t.pid IS NULL
+                              AND t.virtualtransaction = l.virtualtransaction))), l.mode) AS what
           FROM pg_locks l JOIN pg_class c ON c.oid = l.relation AND c.relnamespace = '_sas'::regnamespace
-          WHERE l.locktype = 'relation' AND c.relkind = 'r'
+          WHERE l.locktype = 'relation' AND c.relkind IN ('r', 'S', 'i')
             AND l.database = (SELECT d.oid FROM pg_database d WHERE d.datname = current_database())
             AND l.mode IN ('ShareLock', 'ShareRowExclusiveLock', 'ExclusiveLock', 'AccessExclusiveLock')
           UNION ALL
           SELECT format('process %s restores a dump, or changes the extension', s.excluded_by)
           FROM _sas.launcher_state() s WHERE s.excluded_by IS NOT NULL) h
 $$;
+
+-- _sas.run_holders(since): in words, the sessions and prepared transactions that have held runs for so long,
+-- although these runs have work to do: a tick passes such a run by and looks again, within a second. A row is
+-- held by the transaction in its xmax, as long as that is open; several that share it are not found. Workers
+-- are left out: they hold a run no longer than a tick.
+CREATE FUNCTION _sas.run_holders(since interval) RETURNS SETOF text
+LANGUAGE plpgsql AS $$
+DECLARE
+    holders xid[];
+    who text[];
+BEGIN
+    SELECT array_agg(h.transaction), array_agg(h.who) INTO holders, who
+    FROM (SELECT l.transactionid, 'process ' || l.pid
+          FROM pg_locks l JOIN pg_stat_activity a ON a.pid = l.pid
+          WHERE l.locktype = 'transactionid' AND l.granted AND a.xact_start < clock_timestamp() - since
+            AND a.backend_type NOT LIKE 'sas %'
+          UNION ALL
+          SELECT x.transaction, format('prepared transaction "%s"', x.gid)
+          FROM pg_prepared_xacts x
+          WHERE x.prepared < clock_timestamp() - since) AS h (transaction, who);
+    IF holders IS NOT NULL THEN
+        RETURN QUERY
+        SELECT format('%s holds run %s%s', h.who, min(r.run_id), CASE WHEN count(*) > 1
+                      THEN format(' and %s others', count(*) - 1) ELSE '' END)
+        -- what was passed by is due the latest, however long the line is
+        FROM (SELECT DISTINCT m.run_id
+              FROM unnest('{s,a,v}'::"char"[]) u
+              CROSS JOIN LATERAL (SELECT x.run_id FROM _sas.message x
+                                  WHERE x.actor = u AND x.due_at < (SELECT sas.now()) + interval '1 s'
+                                  ORDER BY x.due_at DESC LIMIT 1000) m) d
+        CROSS JOIN LATERAL (SELECT o.run_id, o.xmax AS holder FROM _sas.run o
+                            WHERE o.run_id = d.run_id OFFSET 0) r
+        JOIN unnest(holders, who) AS h (transaction, who) ON h.transaction = r.holder
+        GROUP BY h.who;
+    END IF;
+END $$;
 
 -- _sas.problems(): in words, what stops work in this database now. Nothing is read from alerts: a stopped
 -- supervisor raises none, and they stay open for a while. A stopped process reports nothing itself; the
@@ -285,6 +328,8 @@ LANGUAGE sql VOLATILE AS $$
         UNION ALL
         SELECT format('the supervisor has left due work lying for %s', date_trunc('second', v.late))
         FROM _sas.lateness('v') AS v (late) WHERE v.late > '5 s'
+        UNION ALL
+        SELECT h.who FROM _sas.run_holders('5 s') h (who)
         UNION ALL
         SELECT c.message
         FROM _sas.conditions('5 s', '5 s', '5 s') c

@@ -6,7 +6,8 @@
  * Points are the begin and the end of each function of _sas that a worker
  * calls, and of each transaction of a worker: before its commit record, after
  * it and before anybody is woken, and after its abort.  A point's name begins
- * with the actor: "agent begin write_replies", "function committed".
+ * with the actor: "agent begin write_replies", "function committed".  A session
+ * that names itself "points" (application_name) has them as well.
  *
  * The worker kills itself, so the postmaster ends all other processes, makes
  * shared memory anew and recovers.  What is armed is in shared memory: it is
@@ -28,6 +29,7 @@
 #include "storage/shmem.h"
 #include "storage/spin.h"
 #include "utils/builtins.h"
+#include "utils/guc.h"
 #include "utils/lsyscache.h"
 
 PG_MODULE_MAGIC;
@@ -52,12 +54,14 @@ static shmem_startup_hook_type next_startup = NULL;
 static needs_fmgr_hook_type next_needs = NULL;
 static fmgr_hook_type next_fmgr = NULL;
 
-/* "agent" and so on; NULL: no worker of sas */
+/* "agent" and so on; "session": one whose application_name is points; NULL: another process */
 static const char *
 actor(void)
 {
 	const char *type = MyBgworkerEntry != NULL ? MyBgworkerEntry->bgw_type : "";
 
+	if (MyBackendType == B_BACKEND && strcmp(application_name, "points") == 0)
+		return "session";
 	return strncmp(type, "sas ", 4) == 0 && strcmp(type, "sas probe") != 0 ? type + 4 : NULL;
 }
 

@@ -38,7 +38,7 @@ __attribute__((constructor)) static void
 open_strikes(void)
 {
 	const char *path = getenv("SAS_STRIKES");
-	int			fd = path != NULL && strcmp(program_invocation_short_name, "postgres") == 0 ? open(path, O_RDWR) : -1;
+	int			fd = path != NULL && strncmp(program_invocation_short_name, "postgres", 8) == 0 ? open(path, O_RDWR) : -1;
 	void	   *map = fd >= 0 ? mmap(NULL, sizeof(Strikes), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0) : MAP_FAILED;
 
 	if (map != MAP_FAILED)

@@ -2,20 +2,22 @@
 #
 # sas.health() says no soon after anything stops work, and what; and says ok soon after that is over, though
 # alerts of it are open for longer. The figures are the seconds that both took.
-# Takes about 150 s.
+# Takes about 180 s.
 # Long: only make check-long runs it.
 use strict;
 use warnings;
 use FindBin;
-use lib "$FindBin::RealBin/../lib";
+use lib "$FindBin::RealBin/../lib", "$FindBin::RealBin/../torture";
 use SasTest;
 use SasService;
 use SasSession;
 use Test::More;
 use Time::HiRes qw(time);
+use TortureFaults;
 
 allow_late('workers are stopped on purpose');
-my $node = new_node('main', 'sas.max_exclusions' => 2, wal_level => 'replica', max_wal_senders => 2);
+TortureFaults::open_strikes(PostgreSQL::Test::Utils::tempdir());
+my $node = new_node('main', 'sas.max_exclusions' => 2, wal_level => 'logical', max_wal_senders => 2, max_replication_slots => 2, max_prepared_transactions => 2);
 my $service = SasService->new;
 make_agent($node, 'remote', $service);
 $node->safe_psql('postgres', q{SELECT sas.create_agent('outside', kind => 'external'); CREATE FUNCTION public.note(input jsonb) RETURNS jsonb LANGUAGE sql AS 'SELECT input'});
@@ -113,12 +115,44 @@ fault('table to be locked', 'table ready is to be locked by process \d+',
 		$holder->answer;
 		$holder->query('ROLLBACK');
 	});
+fault('table locked by a prepared transaction', 'table ready is locked by prepared transaction "held"',
+	sub { $holder->query("$lock; PREPARE TRANSACTION 'held'") }, sub { sql(q{ROLLBACK PREPARED 'held'}) });
+fault('sequence locked', 'sequence run_run_id_seq is locked by process \d+',
+	sub { $holder->query('BEGIN; ALTER SEQUENCE _sas.run_run_id_seq MINVALUE 1') }, sub { $holder->query('ROLLBACK') });
+define($node, 'later', { steps => { wait => { wait => { for => '1 s' } }, it => { function => 'public.note', after => ['wait'] } } });
+my $run;
+fault('run held', 'process \d+ holds run \d+',
+	sub { $run = submit($node, 'later', {}); $holder->query("BEGIN; SELECT FROM _sas.run WHERE run_id = $run FOR UPDATE") }, sub { $holder->query('ROLLBACK') });
+fault('runs held by a prepared transaction', 'prepared transaction "held" holds run \d+',
+	sub {
+		my @runs = map { submit($node, 'later', {}) } 1, 2;
+		$holder->query("BEGIN; SELECT FROM _sas.run WHERE run_id IN ($runs[0], $runs[1]) FOR UPDATE; PREPARE TRANSACTION 'held'");
+	}, sub { sql(q{ROLLBACK PREPARED 'held'}) });
 fault('no process slot', '\d+ workers find no free process slot', sub { set('sas.agents' => 40) }, sub { set('sas.agents' => undef) });
 sql("CREATE DATABASE d$_") foreach 1, 2;
 my @sessions = map { SasSession->new($node) } 1, 2;
 fault('shared memory full', '2 of 2 exclusions in shared memory are taken',
 	sub { $sessions[ $_ - 1 ]->query("BEGIN; ALTER DATABASE d$_ RENAME TO e$_") foreach 1, 2 },
 	sub { $_->query('ROLLBACK') foreach @sessions });
+
+# -- the server ----------------------------------------------------------------------
+
+my $disk = TortureFaults->new($node);
+fault('disk full', 'ticks in a row of \w+ worker \d+ have failed|no \w+ worker runs|was woken|in one tick',
+	sub { foreach my $n (1 .. 3) { sql(q{SELECT count(*) FROM sas.submit_batch('local', array_fill('{}'::jsonb, ARRAY[2000]))}) } $disk->set_strikes(full => 1) }, sub { $disk->set_strikes(full => 0) });
+fault('another version', 'no agent worker runs', sub { sql(q{ALTER EXTENSION sas UPDATE TO '0.2.900'}); submit($node, 'local', {}) },
+	sub { wait_for($node, q{SET lock_timeout = '5 s'; ALTER EXTENSION sas UPDATE TO '0.2.0'}, '') });
+
+# What stops nothing is no problem.
+sql(q{SELECT pg_create_logical_replication_slot('left_behind', 'pgoutput')});
+set(default_transaction_read_only => 'on');
+wait_for($node, 'SHOW default_transaction_read_only', 'on');
+is(run_of($node, sql("SET default_transaction_read_only = off; SELECT run_id FROM sas.submit('$_')"))->{result}, 'success',
+	"a slot that nobody reads, and transactions that only read by default: $_ is done") foreach qw(call local timer);
+until_health(qr/^true$/, 'and nothing is a problem');
+set(default_transaction_read_only => undef);
+wait_for($node, 'SHOW default_transaction_read_only', 'off');
+sql(q{SELECT pg_drop_replication_slot('left_behind')});
 
 # -- nothing is lost --------------------------------------------------------------------
 
