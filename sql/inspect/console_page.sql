@@ -123,8 +123,9 @@ CREATE FUNCTION sas.console_page(path text, args jsonb DEFAULT '{}') RETURNS tex
 LANGUAGE sql STABLE SET jit = off
 BEGIN ATOMIC
     SELECT _sas.check_page($1, coalesce($2, '{}'));
-    SELECT _sas.visible_run(coalesce($2 ->> 'run_id', split_part(btrim($1, '/'), '/', 2))::bigint)
-    WHERE btrim($1, '/') ~ '^runs?/' OR btrim($1, '/') = 'run';
+    -- from PostgreSQL 18 on, a cast of constants beside WHERE is done by the planner, whatever WHERE says
+    SELECT CASE WHEN btrim($1, '/') ~ '^runs?/' OR btrim($1, '/') = 'run'
+        THEN _sas.visible_run(coalesce($2 ->> 'run_id', split_part(btrim($1, '/'), '/', 2))::bigint) END;
     SELECT _sas.page(ROW(sas.now(), coalesce($2 ->> 'root', ''), $2 ->> 'token', $2 ->> 'notice')::_sas.look,
                      w.word, $1, coalesce($2, '{}') - '{root,token,notice}'::text[])
     FROM (SELECT _sas.check_page($1, coalesce($2, '{}')) AS word) w;
