@@ -8,8 +8,8 @@
 \pset pager off
 SELECT no_plan();
 
-CREATE ROLE se_adm; CREATE ROLE se_other; CREATE ROLE se_boss SUPERUSER;
-SELECT sas.grant_usage('se_adm', 'admin'), sas.grant_usage('se_other', 'admin') \g /dev/null
+CREATE ROLE sk_adm; CREATE ROLE se_other; CREATE ROLE se_boss SUPERUSER;
+SELECT sas.grant_usage('sk_adm', 'admin'), sas.grant_usage('se_other', 'admin') \g /dev/null
 -- done, or the SQLSTATE and the place
 CREATE FUNCTION pg_temp.says(who text, statement text) RETURNS text LANGUAGE plpgsql AS $$
 DECLARE
@@ -36,7 +36,7 @@ SELECT sas.set_secret('se_key', 'superuser-hunter2'), sas.create_agent('se_pay',
        sas.create_agent('se_plain', 'https://127.0.0.1:1', options => '{"query": {"a": "b"}}') \g /dev/null
 
 -- a new agent, or another one
-SELECT is(pg_temp.says('se_adm', s), '42501 At ' || place || '.', 'an admin does not: ' || s)
+SELECT is(pg_temp.says('sk_adm', s), '42501 At ' || place || '.', 'an admin does not: ' || s)
 FROM (VALUES ($$SELECT sas.create_agent('se_evil', 'https://127.0.0.1:2', headers => '{"X": "{{secret.se_key}}"}')$$, '/headers/X'),
              ($$SELECT sas.create_agent('se_evil', 'https://127.0.0.1:2', options => '{"query": {"x": "{{secret.se_key}}"}}')$$, '/options/query/x'),
              ($$SELECT sas.create_agent('se_evil', 'https://127.0.0.1:2', options => '{"oauth2": {"token_url": "https://127.0.0.1:2/t", "client_id": "x", "client_secret": "{{secret.se_key}}"}}')$$, '/options/oauth2/client_secret'),
@@ -48,23 +48,23 @@ FROM (VALUES ($$SELECT sas.create_agent('se_evil', 'https://127.0.0.1:2', header
              ($$SELECT sas.alter_agent('se_pay', headers => '{"Authorization": "{{secret.se_key}}", "X": "y"}')$$, '/headers/Authorization'),
              ($$SELECT sas.create_agent('se_pay', 'https://127.0.0.1:2', headers => '{"Authorization": "Bearer {{secret.se_key}}"}')$$, '/headers/Authorization'),
              ($$SELECT sas.set_secret('se_key', 'mine')$$, '/name'), ($$SELECT sas.drop_secret('se_key')$$, '/name')) v (s, place);
-SELECT is(pg_temp.says('se_adm', s), 'done', 'but it does: ' || s)
+SELECT is(pg_temp.says('sk_adm', s), 'done', 'but it does: ' || s)
 FROM unnest(ARRAY[$$SELECT sas.alter_agent('se_pay', max_in_flight => 5, rate_limit => '9/s', enabled => false)$$, $$SELECT sas.alter_agent('se_pay', enabled => true)$$,
     $$SELECT sas.alter_agent('se_pay', options => '{"max_response": "1 MB", "connect_timeout": "1 s"}')$$,
     $$SELECT sas.create_agent('se_pay', 'https://127.0.0.1:1', headers => '{"Authorization": "Bearer {{secret.se_key}}"}')$$,
-    $$SELECT sas.grant_agent('se_pay', 'se_adm')$$]) s;
+    $$SELECT sas.grant_agent('se_pay', 'sk_adm')$$]) s;
 SELECT is(pg_temp.sends('se_pay'), 't {"Authorization": "Bearer superuser-hunter2"} {}', 'and the agent still sends it, to the service of the superuser');
 SELECT is(pg_temp.says('se_boss', s), 'done', 'another superuser does: ' || s)
 FROM unnest(ARRAY[$$SELECT sas.set_secret('se_key', 'superuser-hunter3')$$, $$SELECT sas.alter_agent('se_pay', base_url => 'https://127.0.0.1:3')$$]) s;
 SAVEPOINT before;
-SELECT is(pg_temp.says('se_adm', s), 'done', 'without the secret it is an agent of admins: ' || s)
+SELECT is(pg_temp.says('sk_adm', s), 'done', 'without the secret it is an agent of admins: ' || s)
 FROM unnest(ARRAY[$$SELECT sas.alter_agent('se_pay', reset => '{headers}')$$, $$SELECT sas.alter_agent('se_pay', base_url => 'https://127.0.0.1:2')$$]) s;
-SELECT is(pg_temp.says('se_adm', $$SELECT sas.alter_agent('se_pay', headers => '{"X": "{{secret.se_key}}"}')$$), '42501 At /headers/X.', 'and does not get it back');
+SELECT is(pg_temp.says('sk_adm', $$SELECT sas.alter_agent('se_pay', headers => '{"X": "{{secret.se_key}}"}')$$), '42501 At /headers/X.', 'and does not get it back');
 ROLLBACK TO before;
 
 -- what admins set belongs to them all; a superuser may use it
 SELECT is(pg_temp.says(who, s), 'done', format('%s: %s', who, s))
-FROM (VALUES (1, 'se_adm', $$SELECT sas.set_secret('se_theirs', 'admin-hunter2')$$), (2, 'se_adm', $$SELECT sas.create_agent('se_their', 'https://127.0.0.1:2', headers => '{"X": "{{secret.se_theirs}}"}')$$),
+FROM (VALUES (1, 'sk_adm', $$SELECT sas.set_secret('se_theirs', 'admin-hunter2')$$), (2, 'sk_adm', $$SELECT sas.create_agent('se_their', 'https://127.0.0.1:2', headers => '{"X": "{{secret.se_theirs}}"}')$$),
              (3, 'se_other', $$SELECT sas.alter_agent('se_their', base_url => 'https://127.0.0.1:4')$$), (4, 'se_other', $$SELECT sas.set_secret('se_theirs', 'admin-hunter3')$$),
              (5, 'se_boss', $$SELECT sas.create_agent('se_uses', 'https://127.0.0.1:1', headers => '{"X": "{{secret.se_theirs}}"}')$$)) v (n, who, s) ORDER BY n;
 -- a name that an admin has taken before: the superuser's value does not go where that admin wants it
@@ -73,7 +73,7 @@ SELECT is(pg_temp.says('se_boss', $$SELECT sas.set_secret('se_theirs', 'superuse
 SELECT is(pg_temp.sends('se_their'), 't {"X": "admin-hunter3"} {}', 'and it is not sent there');
 SELECT is(pg_temp.says('se_boss', $$SELECT sas.alter_agent('se_their', headers => '{"X": "{{secret.se_theirs}}"}')$$), 'done', 'the superuser says where it goes');
 SELECT is(pg_temp.says('se_boss', $$SELECT sas.set_secret('se_theirs', 'superuser-hunter2')$$), 'done', 'and sets it');
-SELECT is(pg_temp.says('se_adm', $$SELECT sas.alter_agent('se_their', base_url => 'https://127.0.0.1:2')$$), '42501 At /headers/X.', 'from then on it is the superuser''s');
+SELECT is(pg_temp.says('sk_adm', $$SELECT sas.alter_agent('se_their', base_url => 'https://127.0.0.1:2')$$), '42501 At /headers/X.', 'from then on it is the superuser''s');
 -- whatever the rows say, as after a race: a worker sends it for no agent of an admin
 UPDATE _sas.agent SET by_superuser = false WHERE name = 'se_their';
 SELECT unalike(coalesce(pg_temp.sends('se_their'), ''), '%hunter%', 'a worker does not fill it in for an agent of an admin');

@@ -162,7 +162,7 @@ SELECT sas.create_watcher('beats', '{"function": "t.turn", "every": "1 h"}');
 SELECT used FROM t.limits WHERE role = 'alice' AND name = 'definitions';
 SELECT sas.drop_workflow('hers'), sas.create_workflow('hers', '{"steps": {}}') \g /dev/null
 SELECT used FROM t.limits WHERE role = 'alice' AND name = 'definitions';
-SELECT sas.create_workflow('other', '{"steps": {}}');
+SELECT sas.create_workflow('hers_too', '{"steps": {}}');
 \echo :LAST_ERROR_SQLSTATE
 SELECT sas.drop_watcher('beats'), sas.drop_workflow('hers') \g /dev/null
 RESET ROLE;
