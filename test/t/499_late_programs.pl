@@ -14,7 +14,7 @@ use SasTest;
 use SasService;
 use SasSession;
 use Test::More;
-use Time::HiRes qw(sleep time);
+use Time::HiRes qw(time);
 
 my $dir = PostgreSQL::Test::Utils::tempdir();
 chmod(0755, $dir);
