@@ -65,8 +65,9 @@ BEGIN
 END $$;
 
 -- _sas.relieve_claims(boot, workers, owners): these workers are in a call that takes long: function steps
--- that they have claimed beside it are given back, and count nothing, except for those of the owner that is
--- called for, which the call may share a transaction with. Returns how many.
+-- that they have claimed beside it are given back, and count nothing. Those of the owner that is called for
+-- may share a transaction with the call: of these only what comes after it under its lease, which is in the
+-- order of the calls, so that none of them has been called yet. Returns how many.
 --   locks   the runs that no other transaction holds
 --   wakes   other function workers
 --   next    _sas.claim_functions
@@ -76,15 +77,21 @@ DECLARE
     mark timestamptz := _sas.lease_mark();
     replies _sas.call_reply[];
 BEGIN
-    SELECT array_agg(_sas.make_call_reply(run_id => s.run_id, step_no => s.step_no, element => s.element,
-                                          request_id => s.request_id, verdict => 'hand_back', attempt => 0,
+    WITH claimed AS (
+        SELECT s.run_id, s.step_no, s.element, s.request_id, r.owner::oid <> u.owner AS of_others, h.n,
+               min(h.n) FILTER (WHERE r.owner::oid = u.owner AND _sas.is_executed(s.request_id))
+                   OVER (PARTITION BY l.lease_id) AS called
+        FROM unnest(workers, owners) AS u (worker, owner)
+        JOIN _sas.lease l ON l.next_by >= mark AND l.worker_id = u.worker AND l.boot = $1
+        CROSS JOIN LATERAL unnest(l.run_ids, l.step_nos, l.elements)
+            WITH ORDINALITY AS h (run_id, step_no, element, n)
+        JOIN _sas.step s ON s.run_id = h.run_id AND s.step_no = h.step_no AND s.element = h.element
+            AND s.lease_id = l.lease_id AND s.request_id IS NOT NULL
+        JOIN _sas.run r ON r.run_id = s.run_id)
+    SELECT array_agg(_sas.make_call_reply(run_id => c.run_id, step_no => c.step_no, element => c.element,
+                                          request_id => c.request_id, verdict => 'hand_back', attempt => 0,
                                           arrived_at => sas.now())) INTO replies
-    FROM unnest(workers, owners) AS u (worker, owner)
-    JOIN _sas.lease l ON l.next_by >= mark AND l.worker_id = u.worker AND l.boot = $1
-    CROSS JOIN LATERAL unnest(l.run_ids, l.step_nos, l.elements) AS h (run_id, step_no, element)
-    JOIN _sas.step s ON s.run_id = h.run_id AND s.step_no = h.step_no AND s.element = h.element
-        AND s.lease_id = l.lease_id AND s.request_id IS NOT NULL
-    JOIN _sas.run r ON r.run_id = s.run_id AND r.owner::oid <> u.owner;
+    FROM claimed c WHERE c.of_others OR c.n > c.called;
     IF replies IS NULL THEN
         RETURN 0;
     END IF;

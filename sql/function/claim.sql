@@ -92,7 +92,7 @@ BEGIN
         AND q.problem IS NULL AND g.function IS NULL;
 END $$;
 
--- _sas.functions_of(under_lease, claimed): what these steps call, with what.
+-- _sas.functions_of(under_lease, claimed): what these steps call, with what, in the order of the claim.
 CREATE FUNCTION _sas.functions_of(under_lease bigint, claimed _sas.claimed[])
 RETURNS TABLE (lease_id bigint, owner oid, run_id bigint, step_no int, element int, step text, undo boolean,
                attempt int, alone boolean,
@@ -107,7 +107,7 @@ LANGUAGE sql STABLE AS $$
                WHEN w.input IS NULL THEN r.input ELSE body.result END,
            CASE WHEN e.input IS NULL THEN body.problem END, w.retry, w.expect IS NOT NULL
                OR w.output IS NOT NULL, v.workflow_id
-    FROM unnest($2) c
+    FROM ROWS FROM (unnest($2)) WITH ORDINALITY AS c
     JOIN _sas.run r ON r.run_id = c.run_id
     JOIN _sas.workflow_version v ON v.version_id = c.version_id
     JOIN _sas.workflow_step w ON w.version_id = c.version_id AND w.step_no = c.step_no AND w.undo = c.undo
@@ -121,6 +121,7 @@ LANGUAGE sql STABLE AS $$
     LEFT JOIN LATERAL _sas.render(w.input, x.root) body ON w.input IS NOT NULL
     LEFT JOIN LATERAL (SELECT d.input FROM _sas.override d WHERE d.run_id = c.run_id AND d.step_no = c.step_no
                        AND d.element = c.element AND NOT c.undo OFFSET 0) e ON true
+    ORDER BY c.ordinality
 $$;
 
 -- _sas.claims_held(...): which of these claims still hold: what a function worker asks before it calls the

@@ -167,7 +167,7 @@ BEGIN
     RETURN QUERY SELECT * FROM _sas.inbox(ids);
 END $$;
 
--- _sas.inbox(ids): what there is to do for claimed tasks.
+-- _sas.inbox(ids): what there is to do for claimed tasks, in the order of the calls (_sas.relieve_hosts).
 CREATE FUNCTION _sas.inbox(ids bigint[])
 RETURNS TABLE (watch_id bigint, request_id uuid, owner oid, watcher text, key text, alone boolean,
                window_ms float8, target_kind text, target text,
@@ -178,7 +178,7 @@ BEGIN
     SELECT w.watch_id, g.request_id, w.owner::oid, d.name, w.key, g.alone,
            extract(epoch FROM _sas.complete_in())::float8 * 1000, d.target_kind, d.target,
            made.items, made.keys, b.up_to, made.problem
-    FROM unnest(ids) WITH ORDINALITY AS u (id, n)
+    FROM unnest(ids) AS u (id)
     JOIN _sas.watch w ON w.watch_id = u.id
     JOIN _sas.watcher d USING (watcher_id)
     JOIN _sas.watch_done g ON g.watch_id = w.watch_id
@@ -190,7 +190,7 @@ BEGIN
                     LIMIT 1000) x) q
         WHERE q.before < 1000 OFFSET 0) b
     CROSS JOIN LATERAL _sas.fill_items(d, w, f.cursor, b.batches) made
-    ORDER BY u.n;
+    ORDER BY w.watch_id;
 END $$;
 
 -- _sas.fill_items(d, w, cursor, batches): the items as their target gets them, and the keys of the runs

@@ -157,10 +157,12 @@ BEGIN
 END $$;
 
 -- _sas.relieve_hosts(boot, workers, tasks, owners): these workers are in a call that takes long: their other
--- tasks go to free workers, and so do the items that they have claimed, except for those of the owner that is
--- called for, which the call may share a transaction with. Returns whether a task is left that waits for a
--- worker with time. locks what no other transaction holds writes node, watch_held, watch_done, watch_work
--- wakes other function workers
+-- tasks go to free workers, and so do the items that they have claimed. Those of the owner that is called for
+-- may share a transaction with the call: of these only what comes after it in its claim, whose order is that
+-- of the calls. Returns whether a task is left that waits for a worker with time.
+--   locks   what no other transaction holds
+--   writes  node, watch_held, watch_done, watch_work
+--   wakes   other function workers
 CREATE FUNCTION _sas.relieve_hosts(boot bigint, workers bigint[], tasks bigint[], owners oid[])
 RETURNS boolean
 LANGUAGE plpgsql AS $$
@@ -174,8 +176,13 @@ BEGIN
 
     SELECT array_agg(l.watch_id) INTO inboxes
     FROM (SELECT d.watch_id FROM unnest(workers, owners) AS u (worker, owner)
-          JOIN _sas.watch_work k ON k.worker_id = u.worker AND k.boot = $1 AND k.owner::oid <> u.owner
+          JOIN _sas.watch_work k ON k.worker_id = u.worker AND k.boot = $1
           JOIN _sas.watch_done d ON d.watch_id = k.watch_id
+          WHERE k.owner::oid <> u.owner
+              OR k.watch_id > (SELECT min(x.watch_id)
+                               FROM _sas.watch_work x JOIN _sas.watch_done e USING (watch_id)
+                               WHERE x.worker_id = u.worker AND x.boot = $1 AND x.owner = k.owner
+                                   AND x.due_at = k.due_at AND _sas.is_executed(e.request_id))
           ORDER BY d.watch_id FOR UPDATE OF k, d SKIP LOCKED) l;
     IF inboxes IS NOT NULL THEN
         PERFORM _sas.finish_items(inboxes, array_fill(NULL::bigint, ARRAY[cardinality(inboxes)]),

@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: PostgreSQL
 #
 # Functions of one role that do not return leave a function worker to the others, without a limit that anybody has set.
+# And they hold up none of their own role that was claimed with them and has not begun.
 use strict;
 use warnings;
 use FindBin;
 use lib "$FindBin::RealBin/../lib";
 use SasTest;
+use SasSession;
 use Test::More;
 
 my $node = new_node('main', 'sas.function_workers_max' => 3);
@@ -47,4 +49,58 @@ $sql->(q{SET ROLE eager; SELECT sas.submit_batch('asleep', array_fill('{}'::json
 ok(wait_for($node, $asleep, '3'), 'a role uses all workers, where that is how many there are');
 $sql->(q{INSERT INTO gate VALUES (true)});
 ok(wait_for($node, q{SELECT count(*) FROM sas.runs WHERE workflow = 'asleep' AND result = 'success'}, '20'), 'and all end');
+
+# what is claimed together, since all of it was short until now
+$sql->($_) foreach 'ALTER SYSTEM SET sas.function_workers = 1', 'ALTER SYSTEM SET sas.supervisor_interval = \'6 min\'', 'SELECT pg_reload_conf()', 'TRUNCATE gate';
+$sql->(q{
+	CREATE TABLE gone (n int);
+	GRANT SELECT, INSERT ON gone TO eager;
+	CREATE FUNCTION mixed(input jsonb) RETURNS jsonb LANGUAGE plpgsql AS $$
+	BEGIN
+		INSERT INTO public.gone VALUES ((input->>'n')::int);
+		WHILE input ? 'gate' AND NOT EXISTS (SELECT FROM public.gate) LOOP
+			PERFORM pg_sleep(0.05);
+		END LOOP;
+		RETURN '{}';
+	END $$;
+	CREATE FUNCTION taken(items jsonb) RETURNS jsonb LANGUAGE sql AS $$ SELECT public.mixed(items->0) $$;
+	SET ROLE eager;
+	SELECT sas.create_workflow('mixed', '{"steps": {"a": {"function": "public.mixed"}}}')});
+my $ended = sub { return wait_for($node, q{SELECT count(*) FROM sas.runs WHERE workflow = 'mixed' AND result = 'success'}, $_[0]) };
+for my $n (1 .. 3)
+{
+	$sql->(q{SET ROLE eager; SELECT sas.submit_batch('mixed', array_fill('{}'::jsonb, ARRAY[3]))});
+	$ended->(3 * $n);
+}
+$sql->(q{SET ROLE eager; SELECT sas.submit_batch('mixed', ARRAY(SELECT jsonb_build_object('n', n) || CASE n WHEN 3 THEN '{"gate": 1}'::jsonb ELSE '{}' END FROM generate_series(1, 8) n))});
+ok($ended->(14), 'steps that were claimed after one that takes long go to other workers');
+is($sql->('SELECT string_agg(n::text, \',\' ORDER BY n) FROM gone WHERE n IS NOT NULL'), '4,5,6,7,8', 'those that were called before it commit with it');
+$sql->(q{INSERT INTO gate VALUES (true)});
+ok($ended->(17), 'all of them end');
+is($sql->(q{SELECT string_agg(n::text, ',' ORDER BY n) FROM gone WHERE n IS NOT NULL}), '1,2,3,4,5,6,7,8', 'each was called once');
+is($sql->(q{SELECT count(*) FROM sas.attempts WHERE status <> 'succeeded'}), '0', 'and nothing was counted');
+
+# the same with items
+$sql->('TRUNCATE gate, gone');
+$sql->(q{
+	SELECT sas.create_agent('teller', kind => 'external');
+	SELECT sas.grant_agent('teller', 'eager');
+	SET ROLE eager;
+	SELECT sas.create_watcher('told', '{"agent": "teller", "external": {}, "items": {"function": "public.taken"}}');
+	SELECT FROM generate_series(1, 8) n, sas.watch('told', n::text)});
+my $host = SasSession->new($node);
+$host->query(q{CREATE TEMP TABLE claimed AS SELECT c.* FROM sas.register_node('n', 10, '{teller}') n, sas.claim_watchers(n, 10) c});
+my $tell = sub { $host->query("SELECT sas.append_items(c.watch_id, c.epoch, jsonb_build_array($_[0])) FROM claimed c WHERE key::int <= $_[1] ORDER BY watch_id"); return };
+my $seen = sub { return wait_for($node, q{SELECT string_agg(n::text, ',' ORDER BY n) FROM gone}, $_[0]) };
+foreach my $n (1 .. 3)
+{
+	$tell->("jsonb_build_object('n', 0)", 3);
+	wait_for($node, q{SELECT count(*) FROM gone}, 3 * $n);
+}
+$sql->('TRUNCATE gone');
+$tell->(q{jsonb_build_object('n', c.key::int) || CASE c.key WHEN '3' THEN '{"gate": 1}'::jsonb ELSE '{}' END}, 8);
+ok($seen->('4,5,6,7,8'), 'items that were claimed after some that take long go to other workers');
+$sql->(q{INSERT INTO gate VALUES (true)});
+ok($seen->('1,2,3,4,5,6,7,8'), 'each was taken once');
+is($sql->(q{SELECT count(*) FROM sas.alerts}), '0', 'and nothing was amiss');
 done_testing();
