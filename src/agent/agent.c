@@ -31,6 +31,7 @@
 #include "agent/agent.h"
 #include "agent/flights.h"
 #include "agent/health.h"
+#include "agent/large.h"
 #include "agent/outbox.h"
 #include "agent/stuck.h"
 #include "base/capacity.h"
@@ -49,9 +50,6 @@
 #define SAS_CLAIM_BATCH 500
 #define SAS_MEMORY_RETRY_MS 50
 
-/* For so long after a claim a large answer waits: most services answer within it. */
-#define SAS_SMALL_FIRST_US 20000
-
 static bool agent_open;			/* a transaction has begun and has not committed yet */
 static bool agent_careful;		/* the last one did not commit */
 static int	agent_batch = SAS_CLAIM_BATCH; /* the most steps of the next claim */
@@ -60,12 +58,6 @@ static bool agent_wrote_alone;	/* in it, nothing was done but to write one kind 
 static bool agent_door_shut;	/* an agent holds so much memory here that it is not asked for */
 static bool agent_share_taken;	/* an agent has so many of the slots that it gets no more */
 static bool agent_door_passed_on; /* other workers have been woken because of one of these two */
-static bool agent_claimed;		/* calls were claimed in this tick */
-static int64 agent_claimed_us;	/* and last at this time */
-static int64 agent_large_begin_us;	/* no large answer is waited with until then, however many are claimed */
-static bool agent_large_seen;	/* one waited in the tick before */
-static bool agent_large_held;	/* and it let what was claimed go first */
-static int64 agent_large_wait_us;	/* one waits until then; 0: none waits */
 static int *agent_lanes;		/* what the last claim asked the limits for */
 static int *agent_quantities;
 static int	agent_n_lanes;
@@ -348,10 +340,7 @@ agent_exchange(bool stale, bool stops, bool *more)
 	if (stops)
 		sas_agent_flights_stop_lost();
 	if (claimed != NIL)
-	{
-		agent_claimed = true;
-		agent_claimed_us = claimed_us;
-	}
+		sas_agent_large_claimed(claimed_us);
 	*more = agent_use_claims(claimed, claimed_us);
 	if (stale)
 	{
@@ -398,41 +387,23 @@ agent_move_large(void)
 	return false;
 }
 
-/*
- * What is small was claimed and written before a large answer is moved on, and
- * comes again after it.  What was claimed since the last one may be answered
- * first, in a tick or until most services have; where calls are claimed all
- * the time, large answers get half of it.
- */
+/* When it is the turn of a large answer. True: there is more to do for it, or another one. */
 static bool
 agent_do_large(void)
 {
 	int64		begun_us = sas_base_clock_monotonic_us();
-	bool		claimed = agent_claimed;
-	bool		more;
+	bool		more = false;
 
-	agent_claimed = false;
-	agent_large_wait_us = 0;
-	if (!sas_agent_outbox_has_large() && !sas_agent_flights_has_large())
+	switch (sas_agent_large_turn(sas_agent_outbox_has_large() || sas_agent_flights_has_large(), begun_us))
 	{
-		agent_large_seen = agent_large_held = false;
-		return false;
+		case SAS_LARGE_NEXT_TICK:
+			return true;
+		case SAS_LARGE_LATER:
+			return false;
+		case SAS_LARGE_NOW:
+			more = agent_move_large();
+			sas_agent_large_moved(begun_us, sas_base_clock_monotonic_us());
 	}
-	/* to read it may have taken long: what came meanwhile is claimed first */
-	if (!agent_large_seen || (claimed && !agent_large_held))
-	{
-		agent_large_held = agent_large_seen;
-		agent_large_seen = true;
-		return true;
-	}
-	if (begun_us < Min(agent_large_begin_us, agent_claimed_us + SAS_SMALL_FIRST_US))
-	{
-		agent_large_wait_us = Min(agent_large_begin_us, agent_claimed_us + SAS_SMALL_FIRST_US);
-		return false;
-	}
-	more = agent_move_large();
-	agent_large_held = false;
-	agent_large_begin_us = 2 * sas_base_clock_monotonic_us() - begun_us;
 	return more;
 }
 
@@ -450,8 +421,7 @@ agent_wake_in_ms(int64 retry_us)
 
 	if (retry_us != 0)
 		wake_in_ms = agent_sooner_ms(wake_in_ms, Max(0, (retry_us - sas_base_clock_monotonic_us() + 999) / 1000));
-	if (agent_large_wait_us != 0)
-		wake_in_ms = agent_sooner_ms(wake_in_ms, Max(0, (agent_large_wait_us - sas_base_clock_monotonic_us() + 999) / 1000));
+	wake_in_ms = agent_sooner_ms(wake_in_ms, sas_agent_large_wake_in_ms());
 	if (agent_door_shut || sas_agent_flights_starved())
 		wake_in_ms = agent_sooner_ms(wake_in_ms, SAS_MEMORY_RETRY_MS);
 	return agent_sooner_ms(wake_in_ms, sas_agent_health_wake_in_ms());
