@@ -28,6 +28,7 @@ import ssl
 import struct
 import threading
 import time
+import urllib.parse
 
 
 class Hangup(Exception):
@@ -100,6 +101,12 @@ def read_head(connection, buffer):
     return head.decode("utf-8", "replace").split("\r\n"), bytearray(rest)
 
 
+def script_of(target):
+    """A target is a path, or behind a proxy the whole address."""
+    path = urllib.parse.urlsplit(target).path
+    return path.split("/")[1] if path.startswith("/") else ""
+
+
 def read_request(connection, buffer):
     """What was asked, and the bytes behind it."""
     lines, buffer = read_head(connection, buffer)
@@ -113,7 +120,7 @@ def read_request(connection, buffer):
         buffer += data
     asked = {"method": method, "target": target, "headers": headers,
              "body": bytes(buffer[:length]).decode("utf-8", "replace"),
-             "script": target.partition("?")[0].split("/")[1] if target.startswith("/") else ""}
+             "script": script_of(target)}
     return asked, buffer[length:]
 
 

@@ -1,0 +1,143 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: PostgreSQL
+"""An HTTP proxy that behaves as a test tells it to.
+
+    tunnel.py --port N --control N
+
+CONNECT host:port makes a tunnel; a request with a whole address is passed on. What it does is set by POST of an object
+to the control port, which also ends the tunnels that there are:
+
+    how: well (default); refuse (status), garbage, silent, endless (headers without end), shut (closes at once),
+         half (half an answer to CONNECT, then closed)
+    status: of refuse
+    cut: [least, most]: every tunnel is cut after so many bytes towards the client, a random number between them
+    end: eof or reset: how it is cut
+    seed: of these numbers
+
+GET: {tunnels, asked: [first lines], cuts}
+"""
+
+import argparse
+import asyncio
+import json
+import random
+import socket
+import struct
+import urllib.parse
+
+state = {"how": "well", "status": 403, "cut": None, "end": "eof", "seed": 1}
+figures = {"tunnels": 0, "asked": [], "cuts": 0}
+tunnels = set()
+chance = random.Random(1)
+
+
+def end(writer, how):
+    if how == "reset":
+        writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    writer.close()
+
+
+async def pump(reader, writer, limit=None):
+    """False: it was cut."""
+    left = limit
+    try:
+        while data := await reader.read(65536 if left is None else min(left, 65536)):
+            writer.write(data)
+            await writer.drain()
+            if left is not None:
+                left -= len(data)
+                if left <= 0:
+                    return False
+    except OSError:
+        pass
+    return True
+
+
+async def misbehave(how, writer):
+    if how == "refuse":
+        writer.write(b"HTTP/1.1 %d No\r\nContent-Length: 2\r\n\r\nno" % state["status"])
+    elif how == "garbage":
+        writer.write(bytes(range(128, 256)) * 8 + b"\r\n\r\n")
+    elif how == "half":
+        writer.write(b"HTTP/1.1 200 Conn")
+    elif how == "silent":
+        await asyncio.sleep(3600)
+    elif how == "endless":
+        writer.write(b"HTTP/1.1 200 Connected\r\n")
+        while True:
+            writer.write(b"X-More: " + b"x" * 4000 + b"\r\n")
+            await writer.drain()
+    await writer.drain()
+    writer.close()
+
+
+async def serve(reader, writer):
+    head = await reader.readuntil(b"\r\n\r\n")
+    first, _, rest = head.partition(b"\r\n")
+    method, target, _ = first.decode("latin-1").split(" ")
+    figures["asked"].append(first.decode("latin-1"))
+    how, way = state["how"], state["end"]
+    if how != "well":
+        await misbehave(how, writer)
+        return
+    if method == "CONNECT":
+        host, port = target.rsplit(":", 1)
+        there, to = await asyncio.open_connection(host, int(port))
+        writer.write(b"HTTP/1.1 200 Connected\r\n\r\n")
+    else:
+        url = urllib.parse.urlsplit(target)
+        there, to = await asyncio.open_connection(url.hostname, url.port)
+        to.write(f"{method} {url.path or '/'}{'?' + url.query if url.query else ''} HTTP/1.1\r\n".encode() + rest)
+    figures["tunnels"] += 1
+    limit = chance.randint(*state["cut"]) if state["cut"] else None
+    up = asyncio.ensure_future(pump(reader, to))
+    down = asyncio.ensure_future(pump(there, writer, limit))
+    tunnels.add(up)
+    await asyncio.wait([up, down], return_when=asyncio.FIRST_COMPLETED)
+    tunnels.discard(up)
+    if down.done() and not down.result():
+        figures["cuts"] += 1
+        end(writer, way)
+    for task in (up, down):
+        task.cancel()
+    to.close()
+    writer.close()
+
+
+async def guarded(reader, writer):
+    try:
+        await serve(reader, writer)
+    except (OSError, ValueError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
+        pass
+    finally:
+        writer.close()
+
+
+async def control(reader, writer):
+    lines = (await reader.readuntil(b"\r\n\r\n")).decode().split("\r\n")
+    length = next((int(line.split(":")[1]) for line in lines if line.lower().startswith("content-length:")), 0)
+    said = json.loads(await reader.readexactly(length) or b"{}")
+    if lines[0].startswith("POST"):
+        for up in tunnels:
+            up.cancel()
+        state.update({"how": "well", "cut": None, "end": "eof"}, **said)
+        if "seed" in said:
+            chance.seed(said["seed"])
+    body = json.dumps(figures).encode()
+    writer.write(b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body))
+    await writer.drain()
+    writer.close()
+
+
+async def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--port", type=int, required=True)
+    parser.add_argument("--control", type=int, required=True)
+    options = parser.parse_args()
+    await asyncio.start_server(control, "127.0.0.1", options.control)
+    await asyncio.start_server(guarded, "127.0.0.1", options.port)
+    print(f"listening on {options.port}", flush=True)
+    await asyncio.Event().wait()
+
+
+asyncio.run(main())
