@@ -165,11 +165,9 @@ sse_end_line(SasFramer *f, SasFrame *frame)
 static void
 sse_add_name(SasFramer *f, char c)
 {
-	if (c == ':' && f->name_len == 0)
-		f->state = SAS_SSE_SKIP;
-	else if (c == ':')
+	if (c == ':' && f->name_len > 0)
 		sse_begin_value(f);
-	else if (f->name_len == sizeof(f->name))
+	else if (c == ':' || f->name_len == sizeof(f->name))
 		f->state = SAS_SSE_SKIP;
 	else
 		f->name[f->name_len++] = c;

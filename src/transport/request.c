@@ -93,7 +93,7 @@ transport_request_add_header(SasRequest *r, const char *line)
 	empty = strdup(line);
 	if (empty == NULL)
 		return "out of memory";
-	strcpy(empty + (colon - line), ";");
+	memcpy(empty + (colon - line), ";", sizeof(";"));
 	added = transport_request_append(&r->headers, empty);
 	free(empty);
 	return added ? NULL : "out of memory";

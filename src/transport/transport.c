@@ -66,14 +66,14 @@ sas_transport_list_add(SasRequestList *list, SasRequest *r)
 void
 sas_transport_list_remove(SasRequestList *list, SasRequest *r)
 {
-	if (r->prev != NULL)
-		r->prev->next = r->next;
-	else
+	if (r == list->head)
 		list->head = r->next;
-	if (r->next != NULL)
-		r->next->prev = r->prev;
 	else
+		r->prev->next = r->next;
+	if (r == list->tail)
 		list->tail = r->prev;
+	else
+		r->next->prev = r->prev;
 	r->prev = r->next = NULL;
 	list->length--;
 }
@@ -85,18 +85,26 @@ transport_free_request(SasRequest *r)
 	free(r);
 }
 
+/* Frees the first requests of a list, all but so many. */
+static void
+transport_free_list(SasRequestList *list, int keep)
+{
+	while (list->length > keep)
+	{
+		SasRequest *r = list->head;
+
+		sas_transport_list_remove(list, r);
+		sas_transport_request_unload(r);
+		transport_free_request(r);
+	}
+}
+
 static void
 transport_apply_size(SasTransport *t, int max_calls)
 {
 	t->max_calls = max_calls > 0 ? max_calls : 1;
 	curl_multi_setopt(t->multi, CURLMOPT_MAXCONNECTS, (long) t->max_calls);
-	while (t->idle.length > t->max_calls)
-	{
-		SasRequest *r = t->idle.head;
-
-		sas_transport_list_remove(&t->idle, r);
-		transport_free_request(r);
-	}
+	transport_free_list(&t->idle, t->max_calls);
 }
 
 void
@@ -435,7 +443,6 @@ void
 sas_transport_close(SasTransport *t)
 {
 	sigset_t	before;
-	SasRequest *r;
 
 	if (t == NULL)
 		return;
@@ -444,17 +451,9 @@ sas_transport_close(SasTransport *t)
 	t->epoll_fd = -1;
 	if (t->active.length == 0 && !t->lookup_left)
 	{
-		while ((r = t->finished.head != NULL ? t->finished.head : t->large.head) != NULL)
-		{
-			sas_transport_list_remove(r->waits_in, r);
-			sas_transport_request_unload(r);
-			transport_free_request(r);
-		}
-		while ((r = t->idle.head) != NULL)
-		{
-			sas_transport_list_remove(&t->idle, r);
-			transport_free_request(r);
-		}
+		transport_free_list(&t->finished, 0);
+		transport_free_list(&t->large, 0);
+		transport_free_list(&t->idle, 0);
 		curl_multi_cleanup(t->multi);
 		free(t);
 	}
