@@ -21,6 +21,7 @@ use warnings;
 
 use IPC::Run;
 use SasTest ();
+use Time::HiRes qw(sleep);
 
 sub new
 {
@@ -52,22 +53,62 @@ sub answered
 	return !eval { $self->{harness}->pumpable };
 }
 
-# what it answered, within the limit; its errors follow
-sub answer
+# what it answered, within the limit, as psql prints it, and its errors
+sub outcome
 {
 	my ($self, $seconds) = @_;
+	# most answer at once
+	for (my $pause = 0.001; $pause < 0.05 && !$self->answered; $pause *= 2) { sleep($pause) }
 	SasTest::wait_until(sub { $self->answered }, $seconds) or die "no answer from a session: $self->{out}$self->{err}";
 	my $out = $self->{out};
 	$out =~ s/^end-of-query-$self->{n}\n//m;
 	chomp $out;
-	return $out . $self->{err};
+	return ($out, $self->{err});
+}
+
+# the same as one text
+sub answer
+{
+	my ($self, $seconds) = @_;
+	return join('', $self->outcome($seconds));
 }
 
 sub query
 {
 	my ($self, $sql, $seconds) = @_;
+	return join('', $self->outcome_of($sql, $seconds));
+}
+
+# to_look(node, database, sql): a session that asks the same again and again; look() is what it answers then, and
+# its errors. The answer is undefined when the session is gone.
+sub to_look
+{
+	my ($class, $node, $database, $sql) = @_;
+	my $self = $class->new($node, $database);
+	$sql =~ s/;\s*\z//;
+	$self->{look} = $sql;
+	# planned once, where that is possible
+	if ($sql =~ /\A\s*(?:SELECT|WITH)\b[^;]*\z/)
+	{
+		my (undef, $err) = eval { $self->outcome_of("PREPARE looked AS $sql") };
+		$self->{look} = 'EXECUTE looked' if defined $err && $err eq '';
+	}
+	return $self;
+}
+
+sub outcome_of
+{
+	my ($self, $sql, $seconds) = @_;
 	$self->start_query($sql);
-	return $self->answer($seconds);
+	return $self->outcome($seconds);
+}
+
+sub look
+{
+	my ($self) = @_;
+	my ($out, $err) = eval { $self->outcome_of($self->{look}) };
+	return (undef, $err // $@) unless defined $out && eval { $self->{harness}->pumpable };
+	return ($out, $err);
 }
 
 # ends it in good order

@@ -36,6 +36,7 @@ use IO::Socket::INET;
 use HTTP::Tiny;
 use JSON::PP ();
 use POSIX ();
+use SasSession ();
 use Test::More;
 use Time::HiRes qw(sleep time);
 use PostgreSQL::Test::Cluster;
@@ -123,15 +124,27 @@ sub wait_until
 sub wait_for
 {
 	my ($node, $sql, $expected, %option) = @_;
-	my ($out, $err) = ('', '');
+	my $database = $option{dbname} // 'postgres';
+	my ($out, $err, $session) = ('', '');
 	$expected //= 't';
 	my $done = wait_until(
 		sub {
+			# what does not come at once is asked for in one session: a program for each look costs more than what it looks at
+			if ($session)
+			{
+				($out, $err) = $session->look;
+				undef $session unless defined $out;
+				return defined $out && $err eq '' && $out eq $expected;
+			}
 			# psql may be gone before it has read the query
-			my $status = eval { $node->psql($option{dbname} // 'postgres', $sql, stdout => \$out, stderr => \$err) } // 2;
-			return $status == 0 && $out eq $expected;
+			my $status = eval { $node->psql($database, $sql, stdout => \$out, stderr => \$err) } // 2;
+			return 1 if $status == 0 && $out eq $expected;
+			$session = SasSession->to_look($node, $database, $sql) if $status == 0;
+			return 0;
 		},
 		$option{limit});
+	$session->quit if $session;
+	$out //= '';
 	diag("waited in vain for \"$expected\" from: $sql\nlast answer: $out\nlast error: $err") unless $done;
 	return $done;
 }
