@@ -60,22 +60,27 @@ INSERT INTO t.searches (search) VALUES ('{"labels": {"n": 4000}}'), ('{"labels":
     ('{"created_after": "2030-01-03 10:00+00", "created_before": "2030-01-03 12:30+00"}'), ('{"created_before": "2030-01-01 00:05+00"}'),
     ('{"created_after": "2030-01-05 00:00+00", "created_before": "2030-01-09 00:00+00", "labels": {"tenant": "a"}}'), ('{"created_after": "2030-01-05 00:00+00", "workflow": "two"}'),
     ('{"created_after": "-infinity", "created_before": "infinity", "submitted_by": "few"}'), ('{"key": "k4000"}'), ('{"text": "4711", "workflow": "two"}'), ('{"state": ["stopped", "scheduled"]}');
--- what sas.runs shows, compared with everything
-CREATE FUNCTION t.compared(who text, s jsonb, size int, below bigint) RETURNS bigint[] LANGUAGE plpgsql AS $$
+-- what sas.runs shows each of them, compared with everything
+CREATE TABLE t.shown (who text, run_id bigint, key text, workflow text, state text, result text, submitted_by text, labels jsonb, created_at timestamptz, finished_at timestamptz, told text);
+GRANT INSERT ON t.shown TO seeker, few, guard;
+DO $$
 DECLARE
-    ids bigint[];
+    who text;
 BEGIN
-    EXECUTE format('SET LOCAL ROLE %I', who);
-    ids := ARRAY(SELECT r.run_id FROM sas.runs r WHERE (s -> 'run_id' IS NULL OR r.run_id = (s ->> 'run_id')::bigint) AND (s -> 'key' IS NULL OR r.key = s ->> 'key')
+    FOREACH who IN ARRAY '{postgres,seeker,few,guard}'::text[] LOOP
+        EXECUTE format('SET LOCAL ROLE %I', who);
+        INSERT INTO t.shown SELECT who, run_id, key, workflow, state, result, submitted_by, labels, created_at, finished_at, concat_ws(' ', key, labels, input, output, error) FROM sas.runs;
+    END LOOP;
+END $$;
+CREATE FUNCTION t.compared(who text, s jsonb, size int, below bigint) RETURNS bigint[] LANGUAGE sql AS $$
+    SELECT ARRAY(SELECT r.run_id FROM t.shown r WHERE r.who = $1 AND (s -> 'run_id' IS NULL OR r.run_id = (s ->> 'run_id')::bigint) AND (s -> 'key' IS NULL OR r.key = s ->> 'key')
         AND (s -> 'workflow' IS NULL OR r.workflow = s ->> 'workflow') AND (s -> 'state' IS NULL OR r.state = s ->> 'state' OR s -> 'state' ? r.state)
         AND (s -> 'result' IS NULL OR r.result = s ->> 'result') AND (s -> 'submitted_by' IS NULL OR r.submitted_by = s ->> 'submitted_by')
-        AND NOT EXISTS (SELECT FROM jsonb_each(s -> 'labels') e WHERE r.labels -> e.key IS DISTINCT FROM e.value)
+        AND (s -> 'labels' IS NULL OR NOT EXISTS (SELECT FROM jsonb_each(s -> 'labels') e WHERE r.labels -> e.key IS DISTINCT FROM e.value))
         AND (s -> 'created_after' IS NULL OR r.created_at >= (s ->> 'created_after')::timestamptz) AND (s -> 'created_before' IS NULL OR r.created_at < (s ->> 'created_before')::timestamptz)
         AND (s -> 'finished_after' IS NULL OR r.finished_at >= (s ->> 'finished_after')::timestamptz)
-        AND (s -> 'text' IS NULL OR concat_ws(' ', r.key, r.labels, r.input, r.output, r.error) ~* (s ->> 'text')) AND r.run_id < coalesce(below, 1000000) ORDER BY 1 DESC LIMIT size);
-    RESET ROLE;
-    RETURN ids;
-END $$;
+        AND (s -> 'text' IS NULL OR told ~* (s ->> 'text')) AND r.run_id < coalesce(below, 1000000) ORDER BY 1 DESC LIMIT size)
+$$;
 CREATE FUNCTION t.found_page(who text, search jsonb, size int, below bigint) RETURNS bigint[] LANGUAGE plpgsql AS $$
 DECLARE
     ids bigint[];
@@ -105,7 +110,7 @@ SELECT changed FROM sas.halt_runs(ARRAY[1, 4]);
 SELECT runs FROM _sas.purge_runs(ARRAY[1, 4]::bigint[]);
 SELECT run_id, count(*) FROM _sas.run_label GROUP BY 1 ORDER BY 1;
 DROP FUNCTION t.found, t.found_page, t.compared;
-DROP TABLE t.searches;
+DROP TABLE t.searches, t.shown;
 REVOKE USAGE ON SCHEMA t FROM seeker, few, guard;
 DROP OWNED BY seeker, few, guard;
 SELECT t.clean() \g /dev/null

@@ -86,7 +86,7 @@ SELECT * FROM t.left_over();
 -- many: never two of a key at once, and all in the end
 SELECT t.clean() \g /dev/null
 SELECT t.workflow('many', '{"m": {"function": "t.echo", "input": "{{item}}", "each": "{{input.items}}", "concurrency": {"limit": 40, "key": "{{item.k}}", "per_key": 1}}}') \g /dev/null
-SELECT run_id FROM sas.submit('many', jsonb_build_object('items', (SELECT jsonb_agg(jsonb_build_object('k', CASE WHEN g <= 450 THEN 0 ELSE g % 37 END) ORDER BY g) FROM generate_series(1, 900) g)));
+SELECT run_id FROM sas.submit('many', jsonb_build_object('items', (SELECT jsonb_agg(jsonb_build_object('k', CASE WHEN g <= 120 THEN 0 ELSE g % 37 END) ORDER BY g) FROM generate_series(1, 900) g)));
 CREATE PROCEDURE t.drain(OUT most int, OUT most_of_key int) LANGUAGE plpgsql AS $$
 DECLARE
     n int;
