@@ -90,7 +90,8 @@ END $$;
 
 -- _sas.answer_tick(quantity): applies the answers of runs that are free. Returns how many messages were
 -- taken, and when the next one is due. An answer that raises an error is applied alone, so that it
--- holds up no other run.
+-- holds up no other run. If the templates of all together cost too much, none is taken, as in
+-- _sas.scheduler_tick.
 --   locks   the runs of the messages that no other transaction holds; the other messages are deferred
 --   reads   message
 --   next    as after every reply
@@ -100,16 +101,21 @@ DECLARE
     taken _sas.message[];
     done record;
 BEGIN
-    SELECT array_agg(d) INTO taken FROM _sas.take_messages('a', quantity) d;
-    worked := coalesce(cardinality(taken), 0);
-    IF worked > 0 THEN
-        -- several messages may be about the same run
-        SELECT array_agg(d) INTO taken
-        FROM (SELECT DISTINCT ON (m.run_id) m.* FROM unnest(taken) m ORDER BY m.run_id) d;
-        done := _sas.apart('NULL::bigint[] FROM _sas.apply_answers($1)',
-                           ARRAY(SELECT d.run_id FROM unnest(taken) WITH ORDINALITY AS d
-                                 ORDER BY d.ordinality));
-        PERFORM _sas.defer_message(taken[f.n], f.why) FROM unnest(done.failed, done.errors) AS f (n, why);
-    END IF;
-    next_due := _sas.next_message('a');
+    BEGIN
+        SELECT array_agg(d) INTO taken FROM _sas.take_messages('a', quantity) d;
+        worked := coalesce(cardinality(taken), 0);
+        IF worked > 0 THEN
+            -- several messages may be about the same run
+            SELECT array_agg(d) INTO taken
+            FROM (SELECT DISTINCT ON (m.run_id) m.* FROM unnest(taken) m ORDER BY m.run_id) d;
+            done := _sas.apart('NULL::bigint[] FROM _sas.apply_answers($1)',
+                               ARRAY(SELECT d.run_id FROM unnest(taken) WITH ORDINALITY AS d
+                                     ORDER BY d.ordinality));
+            PERFORM _sas.defer_message(taken[f.n], f.why) FROM unnest(done.failed, done.errors) AS f (n, why);
+        END IF;
+        next_due := _sas.next_message('a');
+    EXCEPTION WHEN SQLSTATE 'SAS01' THEN
+        worked := 0;
+        next_due := sas.now();
+    END;
 END $$;

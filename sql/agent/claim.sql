@@ -10,6 +10,8 @@
 -- expect} of the step. For a poll whose call has succeeded, the request is the status request, which has no
 -- key and must be answered with 2xx.
 -- apart: as in _sas.claim_ready.
+-- If the templates of the batch cost too much (src/template/budget.h), nothing is claimed: the last row is
+-- null. The worker claims fewer steps next time.
 --   holds   nothing; locks no run, and skips a ready row that another session has locked
 --   writes  ready, lease, step, run (_sas.claim_ready)
 --   next    _sas.write_replies, or _sas.take_back
@@ -17,44 +19,49 @@ CREATE FUNCTION _sas.claim_calls(lanes int[], quantities int[], boot bigint, wor
                                  apart boolean DEFAULT false)
 RETURNS TABLE (lease_id bigint, agent_id int, run_id bigint, step_no int, element int, step text,
                undo boolean, attempt int, request_id uuid, window_ms float8, trace uuid,
-               idempotency_key text, request jsonb, policy jsonb, problem jsonb, workflow_id int)
+               idempotency_key text, request jsonb, policy jsonb, problem jsonb, workflow_id int,
+               owner oid)
 LANGUAGE plpgsql AS $$
 #variable_conflict use_column
 DECLARE
     batch record;
     c _sas.claimed;
 BEGIN
-    batch := _sas.claim_ready(lanes, quantities, boot, worker_id, locked_by, apart => apart);
-    IF batch.claimed IS NULL THEN
-        RETURN;
-    END IF;
     BEGIN
-        RETURN QUERY SELECT * FROM _sas.calls_wanted(batch.lease_id, batch.claimed, batch.plain);
-        RETURN;
-    EXCEPTION WHEN OTHERS THEN
-        IF NOT _sas.is_of_item(SQLSTATE) THEN
-            RAISE;
+        batch := _sas.claim_ready(lanes, quantities, boot, worker_id, locked_by, apart => apart);
+        IF batch.claimed IS NULL THEN
+            RETURN;
         END IF;
-    END;
-    FOREACH c IN ARRAY batch.claimed LOOP
         BEGIN
-            RETURN QUERY SELECT * FROM _sas.calls_wanted(batch.lease_id, ARRAY[c], batch.plain);
+            RETURN QUERY SELECT * FROM _sas.calls_wanted(batch.lease_id, batch.claimed, batch.plain);
+            RETURN;
         EXCEPTION WHEN OTHERS THEN
             IF NOT _sas.is_of_item(SQLSTATE) THEN
                 RAISE;
             END IF;
-            RETURN QUERY
-            SELECT batch.lease_id, c.lane, c.run_id, c.step_no, c.element, w.name, c.undo, c.attempt,
-                   c.request_id, extract(epoch FROM c.complete_in)::float8 * 1000, r.trace,
-                   _sas.step_key(r.trace, w.name, c.element, c.undo), NULL::jsonb,
-                   jsonb_strip_nulls(jsonb_build_object('retry', w.retry)),
-                   _sas.template_fault(SQLSTATE, SQLERRM), v.workflow_id
-            FROM _sas.run r JOIN _sas.workflow_version v USING (version_id)
-            JOIN _sas.workflow_step w ON w.version_id = c.version_id AND w.step_no = c.step_no
-                AND w.undo = c.undo
-            WHERE r.run_id = c.run_id;
         END;
-    END LOOP;
+        FOREACH c IN ARRAY batch.claimed LOOP
+            BEGIN
+                RETURN QUERY SELECT * FROM _sas.calls_wanted(batch.lease_id, ARRAY[c], batch.plain);
+            EXCEPTION WHEN OTHERS THEN
+                IF NOT _sas.is_of_item(SQLSTATE) THEN
+                    RAISE;
+                END IF;
+                RETURN QUERY
+                SELECT batch.lease_id, c.lane, c.run_id, c.step_no, c.element, w.name, c.undo, c.attempt,
+                       c.request_id, extract(epoch FROM c.complete_in)::float8 * 1000, r.trace,
+                       _sas.step_key(r.trace, w.name, c.element, c.undo), NULL::jsonb,
+                       jsonb_strip_nulls(jsonb_build_object('retry', w.retry)),
+                       _sas.template_fault(SQLSTATE, SQLERRM), v.workflow_id, r.owner::oid
+                FROM _sas.run r JOIN _sas.workflow_version v USING (version_id)
+                JOIN _sas.workflow_step w ON w.version_id = c.version_id AND w.step_no = c.step_no
+                    AND w.undo = c.undo
+                WHERE r.run_id = c.run_id;
+            END;
+        END LOOP;
+    EXCEPTION WHEN SQLSTATE 'SAS01' THEN
+        RETURN NEXT;
+    END;
 END $$;
 
 -- _sas.calls_wanted(under_lease, claimed, plain): what to send for these claimed steps. It is not inlined,
@@ -63,7 +70,8 @@ END $$;
 CREATE FUNCTION _sas.calls_wanted(under_lease bigint, claimed _sas.claimed[], plain boolean)
 RETURNS TABLE (lease_id bigint, agent_id int, run_id bigint, step_no int, element int, step text,
                undo boolean, attempt int, request_id uuid, window_ms float8, trace uuid,
-               idempotency_key text, request jsonb, policy jsonb, problem jsonb, workflow_id int)
+               idempotency_key text, request jsonb, policy jsonb, problem jsonb, workflow_id int,
+               owner oid)
 LANGUAGE plpgsql AS $$
 DECLARE
     -- of these runs: dead rows of others may be many
@@ -79,7 +87,7 @@ BEGIN
                CASE WHEN w.retry IS NULL AND w.expect IS NULL THEN '{}'
                    ELSE jsonb_strip_nulls(jsonb_build_object('retry', w.retry, 'expect', w.expect)) END,
                _sas.call_problem((b.body).problem, r.owner, c, w.lane, w.name, (b.body).result, false),
-               v.workflow_id
+               v.workflow_id, r.owner::oid
         FROM unnest(claimed) c
         JOIN _sas.workflow_version v ON v.version_id = c.version_id
         JOIN _sas.run r ON r.run_id = c.run_id
@@ -101,7 +109,7 @@ BEGIN
            jsonb_strip_nulls(jsonb_build_object('retry', w.retry, 'expect', CASE
                                                 WHEN k.started IS NULL THEN w.expect END)),
            _sas.call_problem(body.problem, r.owner, c, w.lane, w.name, coalesce(g.request, body.request),
-                             k.started IS NOT NULL), v.workflow_id
+                             k.started IS NOT NULL), v.workflow_id, r.owner::oid
     FROM unnest(claimed) c
     JOIN _sas.workflow_version v ON v.version_id = c.version_id
     JOIN _sas.run r ON r.run_id = c.run_id

@@ -9,7 +9,7 @@
 --   results  everything that it returned
 --   failed   the positions of the items that failed by themselves, with their errors beside them
 -- A cancel raises an error, and so does a table that is locked: the tick ends, and the next one tries
--- again.
+-- again. So do items whose templates together cost too much (SAS01): the next tick takes fewer.
 CREATE FUNCTION _sas.apart(work text, items anyarray, OUT results bigint[], OUT failed int[],
                            OUT errors text[])
 LANGUAGE plpgsql AS $$
@@ -21,6 +21,9 @@ BEGIN
         EXECUTE 'SELECT ' || work INTO results USING items;
         RETURN;
     EXCEPTION WHEN OTHERS THEN
+        IF SQLSTATE = 'SAS01' THEN
+            RAISE;
+        END IF;
         locked := _sas.count_lock(SQLSTATE);
     END;
     FOR n IN 1 .. cardinality(items) LOOP
@@ -30,7 +33,7 @@ BEGIN
         EXCEPTION WHEN OTHERS THEN
             -- a timeout is raised again: a table is locked, not a row, and each item would wait for it
             locked := locked + _sas.count_lock(SQLSTATE);
-            IF locked > 2 THEN
+            IF locked > 2 OR SQLSTATE = 'SAS01' THEN
                 RAISE;
             END IF;
             failed := failed || n;
@@ -50,10 +53,11 @@ BEGIN
     RETURN 1;
 END $$;
 
--- _sas.is_of_item(state): may an error with this SQLSTATE be the fault of one item? A locked table, a
+-- _sas.is_of_item(state): may an error with this SQLSTATE be the fault of one item? A batch whose templates
+-- cost too much (SAS01, src/template/budget.c), a locked table, a
 -- deadlock or a serialization failure is not.
 CREATE FUNCTION _sas.is_of_item(state text) RETURNS boolean
-LANGUAGE sql IMMUTABLE AS $$ SELECT state <> '55P03' AND state NOT LIKE '40%' $$;
+LANGUAGE sql IMMUTABLE AS $$ SELECT state NOT IN ('55P03', 'SAS01') AND state NOT LIKE '40%' $$;
 
 -- _sas.may_pass(state): does such an error show that the server lacks memory, disk or the like now?
 CREATE FUNCTION _sas.may_pass(state text) RETURNS boolean

@@ -15,7 +15,8 @@ BEGIN
 END $$;
 
 -- _sas.claim_functions(...): for a function worker. lane: that of functions, but in a test.
--- apart: as in _sas.claim_ready.
+-- apart: as in _sas.claim_ready. If the templates of the batch cost too much (src/template/budget.h), nothing
+-- is claimed: the last row is null. The worker claims fewer steps next time.
 --   holds   nothing; no run is locked, and a ready row that another session has locked is passed by
 --   writes  ready, lease, step, run (_sas.claim_ready)
 --   next    _sas.claims_held, the functions, _sas.write_replies; or _sas.take_back
@@ -32,35 +33,39 @@ DECLARE
     batch record;
     c _sas.claimed;
 BEGIN
-    batch := _sas.claim_ready(ARRAY[lane], ARRAY[quantity], boot, worker_id, locked_by, urgent, apart);
-    IF batch.claimed IS NULL THEN
-        RETURN;
-    END IF;
     BEGIN
-        RETURN QUERY SELECT * FROM _sas.functions_wanted(batch.lease_id, batch.claimed);
-        RETURN;
-    EXCEPTION WHEN OTHERS THEN
-        IF NOT _sas.is_of_item(SQLSTATE) THEN
-            RAISE;
+        batch := _sas.claim_ready(ARRAY[lane], ARRAY[quantity], boot, worker_id, locked_by, urgent, apart);
+        IF batch.claimed IS NULL THEN
+            RETURN;
         END IF;
-    END;
-    FOREACH c IN ARRAY batch.claimed LOOP
         BEGIN
-            RETURN QUERY SELECT * FROM _sas.functions_wanted(batch.lease_id, ARRAY[c]);
+            RETURN QUERY SELECT * FROM _sas.functions_wanted(batch.lease_id, batch.claimed);
+            RETURN;
         EXCEPTION WHEN OTHERS THEN
             IF NOT _sas.is_of_item(SQLSTATE) THEN
                 RAISE;
             END IF;
-            RETURN QUERY
-            SELECT batch.lease_id, r.owner::oid, c.run_id, c.step_no, c.element, w.name, c.undo, c.attempt,
-                c.alone, c.request_id,
-                   extract(epoch FROM c.complete_in)::float8 * 1000, coalesce(w.function, ''), NULL::jsonb,
-                   _sas.template_fault(SQLSTATE, SQLERRM), w.retry, false, v.workflow_id
-            FROM _sas.run r JOIN _sas.workflow_version v USING (version_id)
-            JOIN _sas.workflow_step w ON w.version_id = c.version_id AND w.step_no = c.step_no
-                AND w.undo = c.undo WHERE r.run_id = c.run_id;
         END;
-    END LOOP;
+        FOREACH c IN ARRAY batch.claimed LOOP
+            BEGIN
+                RETURN QUERY SELECT * FROM _sas.functions_wanted(batch.lease_id, ARRAY[c]);
+            EXCEPTION WHEN OTHERS THEN
+                IF NOT _sas.is_of_item(SQLSTATE) THEN
+                    RAISE;
+                END IF;
+                RETURN QUERY
+                SELECT batch.lease_id, r.owner::oid, c.run_id, c.step_no, c.element, w.name, c.undo,
+                       c.attempt, c.alone, c.request_id,
+                       extract(epoch FROM c.complete_in)::float8 * 1000, coalesce(w.function, ''),
+                       NULL::jsonb, _sas.template_fault(SQLSTATE, SQLERRM), w.retry, false, v.workflow_id
+                FROM _sas.run r JOIN _sas.workflow_version v USING (version_id)
+                JOIN _sas.workflow_step w ON w.version_id = c.version_id AND w.step_no = c.step_no
+                    AND w.undo = c.undo WHERE r.run_id = c.run_id;
+            END;
+        END LOOP;
+    EXCEPTION WHEN SQLSTATE 'SAS01' THEN
+        RETURN NEXT;
+    END;
 END $$;
 
 -- _sas.functions_wanted(under_lease, claimed): the same with what middleware and stages make of it. Not

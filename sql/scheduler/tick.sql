@@ -48,7 +48,8 @@ END $$;
 
 -- _sas.scheduler_tick(quantity): one tick of the scheduler. Returns how many messages were taken and when
 -- the next one is due. A message that raises an error is carried out alone, so that it holds up no
--- other run.
+-- other run. If the templates of all together cost too much (src/template/budget.h), none is taken; the next
+-- tick takes fewer.
 --   locks   the runs of the messages that no other transaction holds; the other messages are deferred
 --   reads   message
 --   next    _sas.carry_out; workers, for the steps that are ready then
@@ -59,16 +60,21 @@ DECLARE
     done record;
     given bigint;
 BEGIN
-    -- if they are carried out one by one, then in this order
-    SELECT array_agg(d ORDER BY d.run_id, d.step_no, d.element) INTO taken
-    FROM _sas.take_messages('s', quantity) d;
-    worked := coalesce(cardinality(taken), 0);
-    IF worked > 0 THEN
-        done := _sas.apart('NULL::bigint[] FROM _sas.carry_out($1)', taken);
-        PERFORM _sas.defer_message(taken[f.n], f.why) FROM unnest(done.failed, done.errors) AS f (n, why);
-    END IF;
-    given := _sas.part('give out slots of queues', format('_sas.give_queue_slots(%s)', quantity));
-    worked := worked + coalesce(given, 0);
-    next_due := least(_sas.next_message('s'),
-                      CASE WHEN given IS NULL THEN sas.now() + interval '100 ms' END);
+    BEGIN
+        -- if they are carried out one by one, then in this order
+        SELECT array_agg(d ORDER BY d.run_id, d.step_no, d.element) INTO taken
+        FROM _sas.take_messages('s', quantity) d;
+        worked := coalesce(cardinality(taken), 0);
+        IF worked > 0 THEN
+            done := _sas.apart('NULL::bigint[] FROM _sas.carry_out($1)', taken);
+            PERFORM _sas.defer_message(taken[f.n], f.why) FROM unnest(done.failed, done.errors) AS f (n, why);
+        END IF;
+        given := _sas.part('give out slots of queues', format('_sas.give_queue_slots(%s)', quantity));
+        worked := worked + coalesce(given, 0);
+        next_due := least(_sas.next_message('s'),
+                          CASE WHEN given IS NULL THEN sas.now() + interval '100 ms' END);
+    EXCEPTION WHEN SQLSTATE 'SAS01' THEN
+        worked := 0;
+        next_due := sas.now();
+    END;
 END $$;

@@ -48,12 +48,15 @@
 
 /* the most steps of one claim: a batch of a hundred gets most of what batching gives */
 #define SAS_CLAIM_BATCH 500
+/* what a claim spends on evaluations */
+#define SAS_CLAIM_US 100000
 #define SAS_MEMORY_RETRY_MS 50
 
 static bool agent_open;			/* a transaction has begun and has not committed yet */
 static bool agent_careful;		/* the last one did not commit */
 static int	agent_batch = SAS_CLAIM_BATCH; /* the most steps of the next claim */
 static bool agent_claiming;		/* the transaction that is open has begun to claim; or the last one that did, failed */
+static bool agent_overran;		/* evaluations of the last claim took too long: nothing was claimed */
 static bool agent_wrote_alone;	/* in it, nothing was done but to write one kind of thing */
 static bool agent_door_shut;	/* an agent holds so much memory here that it is not asked for */
 static bool agent_share_taken;	/* an agent has so many of the slots that it gets no more */
@@ -205,7 +208,7 @@ agent_use_claims(List *claimed, int64 claimed_us)
 				got++;
 		if (e == NULL)
 			continue;
-		e->scan = sas_limits_return(agent_lanes[i], &e->limits, agent_quantities[i] - got) || got == agent_quantities[i];
+		e->scan = sas_limits_return(agent_lanes[i], &e->limits, agent_quantities[i] - got) || got == agent_quantities[i] || agent_overran;
 		more |= e->scan;
 		/* a token that was not needed makes waiting for the next one needless */
 		if (got < agent_quantities[i])
@@ -250,7 +253,8 @@ agent_after_abort(void)
 	agent_n_lanes = 0;
 	agent_open = false;
 	agent_careful = true;
-	agent_batch = 1;
+	if (!sas_template_turn_overran())
+		agent_batch = 1;
 	sas_agent_outbox_failed(agent_wrote_alone);
 	sas_agent_stuck_failed(agent_wrote_alone);
 	sas_agent_health_failed();
@@ -296,6 +300,19 @@ agent_fit(void)
 	}
 }
 
+/* The next claim takes as much as it can evaluate within a moment, judged by this one. */
+static void
+agent_fit_batch(int n)
+{
+	int64		spent_us = sas_template_turn_us();
+
+	agent_batch = Min(SAS_CLAIM_BATCH, agent_batch * 2);
+	if (spent_us > SAS_CLAIM_US / 10)
+		agent_batch = Max(1, Min(agent_batch, SAS_CLAIM_US * n / spent_us));
+	/* nothing was claimed: there is more in each lane */
+	agent_overran = sas_template_turn_overran();
+}
+
 /*
  * One transaction: what is known of agents, claims that were lost, replies,
  * and claims from agent_lanes.  What it claimed is sent after the commit.
@@ -311,12 +328,11 @@ agent_exchange(bool stale, bool stops, bool *more)
 	agent_wrote_alone = !stale && !stops && agent_n_lanes == 0;
 	if (!sas_store_begin())
 		return false;
-	if (agent_batch > 1 || sas_agent_outbox_batch() > 1)
-		sas_template_turn_begin();
 	if (stale)
 		sas_work_agents_read();
 	if (stops)
 		sas_agent_flights_find_lost();
+	sas_template_turn_begin(sas_agent_outbox_batch() == 1);
 	agent_write();
 	claimed_us = sas_base_clock_monotonic_us();
 	if (agent_n_lanes > 0)
@@ -324,6 +340,7 @@ agent_exchange(bool stale, bool stops, bool *more)
 		bool		apart = agent_claiming;
 
 		agent_claiming = true;
+		sas_template_turn_begin(apart || agent_batch == 1);
 		claimed = sas_store_claim_calls(agent_lanes, agent_quantities, agent_n_lanes, apart);
 	}
 	sas_store_commit();
@@ -332,7 +349,7 @@ agent_exchange(bool stale, bool stops, bool *more)
 	if (agent_n_lanes > 0)
 	{
 		agent_claiming = false;
-		agent_batch = Min(SAS_CLAIM_BATCH, agent_batch * 2);
+		agent_fit_batch(list_length(claimed));
 	}
 	sas_agent_outbox_written();
 	sas_agent_stuck_written();
@@ -352,20 +369,48 @@ agent_exchange(bool stale, bool stops, bool *more)
 	return true;
 }
 
+static bool
+agent_has_large(void)
+{
+	return sas_agent_outbox_has_large() || sas_agent_flights_has_large();
+}
+
+/* Writes replies of one owner whose paths cost much. False: the extension is gone. */
+static bool
+agent_write_dear(void)
+{
+	agent_open = agent_wrote_alone = true;
+	agent_n_lanes = 0;
+	if (!sas_store_begin())
+		return false;
+	sas_agent_outbox_write_dear();
+	sas_store_commit();
+	sas_template_turn_end();
+	agent_open = agent_careful = false;
+	sas_agent_outbox_written();
+	return true;
+}
+
 /*
  * Evaluates one large answer, or writes it in a transaction of its own.  The
  * next one is evaluated when this one is written, so the outbox holds one.
+ * Replies of owners whose paths cost much take turns with it.
  * True: there is more to do for it, or another one.
  */
 static bool
 agent_move_large(void)
 {
+	static bool dear_next = false;
+
+	dear_next = sas_agent_outbox_has_dear() && (!dear_next || !agent_has_large());
+	if (dear_next)
+		return agent_write_dear() && (agent_has_large() || sas_agent_outbox_has_dear() || sas_agent_outbox_due());
 	if (!sas_agent_outbox_has_large())
 	{
 		sas_transport_reuse_memory(true);
 		sas_agent_flights_take_large();
 		sas_transport_reuse_memory(false);
-		return sas_agent_outbox_has_large() || sas_agent_outbox_due() || sas_agent_flights_has_large();
+		return agent_has_large() || sas_agent_outbox_has_dear() || sas_agent_outbox_due();
 	}
 	agent_open = agent_wrote_alone = true;
 	agent_n_lanes = 0;
@@ -381,20 +426,20 @@ agent_move_large(void)
 	sas_transport_reuse_memory(false);
 	agent_open = agent_careful = false;
 	sas_agent_outbox_written();
-	if (sas_agent_outbox_has_large() || sas_agent_flights_has_large())
+	if (agent_has_large() || sas_agent_outbox_has_dear())
 		return true;
 	sas_transport_release_memory();
 	return false;
 }
 
-/* When it is the turn of a large answer. True: there is more to do for it, or another one. */
+/* When it is the turn of a large answer, or of dear replies. True: there is more to do for it, or another one. */
 static bool
 agent_do_large(void)
 {
 	int64		begun_us = sas_base_clock_monotonic_us();
 	bool		more = false;
 
-	switch (sas_agent_large_turn(sas_agent_outbox_has_large() || sas_agent_flights_has_large(), begun_us))
+	switch (sas_agent_large_turn(agent_has_large() || sas_agent_outbox_has_dear(), begun_us))
 	{
 		case SAS_LARGE_NEXT_TICK:
 			return true;
@@ -443,7 +488,10 @@ agent_tick(void)
 	agent_fit();
 	sas_agent_flights_move();
 	if (sas_base_stopping)
+	{
+		sas_agent_outbox_part_no_more();
 		sas_agent_flights_give_back();
+	}
 	next.again = !sas_base_stopping && sas_stream_move();
 	stale = sas_work_agents_stale();
 	stops = sas_agent_flights_stale();

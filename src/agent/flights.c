@@ -278,6 +278,7 @@ flights_create(SasClaimedCall *claimed, SasLeaseEntry *lease, int64 claimed_us, 
 	flight->context = context;
 	flight->agent_id = claimed->agent_id;
 	flight->workflow_id = claimed->workflow_id;
+	flight->owner = claimed->owner;
 	flight->claimed_us = claimed_us;
 	flight->lease = lease;
 	flight->memory = agent->memory;

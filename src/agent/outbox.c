@@ -3,16 +3,20 @@
  * outbox.c: verdicts, attempts and finished leases on their way to the store.
  *
  * They are written as a set: attempts, then replies, then finished leases.
+ * Large replies, and those of owners whose paths cost much, are written apart
+ * from these: one of them, or some of one owner.
  * After an abort one item is written at a time.  What cannot be written by
  * itself several times is given up, with an alert, and holds up nothing else.
  */
 #include "postgres.h"
 
+#include "agent/dear.h"
 #include "agent/outbox.h"
 #include "agent/stuck.h"
 #include "base/clock.h"
 #include "base/peers.h"
 #include "metrics/metrics.h"
+#include "template/budget.h"
 #include "utils/memutils.h"
 
 /* after this many aborts of a transaction that writes nothing else, an item is given up */
@@ -24,9 +28,19 @@
 /* One transaction writes small replies until they exceed this many bytes. */
 #define SAS_OUTBOX_BYTES (4 * 1024 * 1024)
 
+/* The transaction that a reply is written in. */
+typedef enum OutboxWay
+{
+	OUTBOX_TOGETHER,
+	OUTBOX_LARGE,				/* one at a time */
+	OUTBOX_DEAR					/* with others of its owner, see dear.h */
+} OutboxWay;
+
 typedef struct OutboxEntry
 {
 	SasStoredReply reply;
+	Oid			owner;
+	OutboxWay	way;
 	SasLeaseEntry *lease;
 	SasTransportShare *memory;	/* of its agent */
 	Size		size;			/* of output and error */
@@ -39,12 +53,15 @@ static SasTransport *outbox_transport;
 static List *outbox_entries = NIL; /* of OutboxEntry, oldest first */
 static List *outbox_attempts = NIL; /* of SasStoredAttempt */
 static List *outbox_leases = NIL; /* of SasLeaseEntry whose flights are over, with nothing left to write */
-static int	outbox_n_large; /* of the entries */
+static int	outbox_n[OUTBOX_DEAR + 1]; /* of the entries, for each way */
 static int	outbox_batch = SAS_OUTBOX_BATCH;
 static int	outbox_tries = 0; /* to write the oldest attempt, or the oldest lease, and nothing else */
 
 /* of the transaction that is open or was aborted */
 static bool outbox_writing = false;
+static OutboxWay outbox_way;
+static Oid	outbox_owner;	/* whose replies are written apart */
+static int64 outbox_spent_us;	/* by evaluations */
 static int	outbox_replies_sent;
 static int	outbox_attempts_sent;
 static int	outbox_leases_sent;
@@ -83,10 +100,48 @@ outbox_free(const Jsonb *jsonb)
 		pfree((void *) jsonb);
 }
 
-static bool
-outbox_is_large(const OutboxEntry *e)
+static OutboxWay
+outbox_way_of(const OutboxEntry *e)
 {
-	return e->size > SAS_TRANSPORT_LARGE;
+	if (e->size > SAS_TRANSPORT_LARGE)
+		return OUTBOX_LARGE;
+	return sas_agent_dear_is(e->owner) && !sas_base_stopping ? OUTBOX_DEAR : OUTBOX_TOGETHER;
+}
+
+/* Other owners are dear than before. */
+static void
+outbox_part(void)
+{
+	ListCell   *lc;
+
+	memset(outbox_n, 0, sizeof(outbox_n));
+	foreach(lc, outbox_entries)
+	{
+		OutboxEntry *e = lfirst(lc);
+
+		e->way = outbox_way_of(e);
+		outbox_n[e->way]++;
+	}
+}
+
+void
+sas_agent_outbox_part_no_more(void)
+{
+	outbox_part();
+}
+
+/* Evaluations of what was sent took too long: whose they were is not known. */
+static void
+outbox_suspect_sent(void)
+{
+	ListCell   *lc;
+	bool		any = false;
+
+	foreach(lc, outbox_entries)
+		if (((OutboxEntry *) lfirst(lc))->sent)
+			any |= sas_agent_dear_suspect(((OutboxEntry *) lfirst(lc))->owner);
+	if (any)
+		outbox_part();
 }
 
 /* It is written, or given up. */
@@ -95,7 +150,7 @@ outbox_forget_entry(OutboxEntry *e)
 {
 	if (--e->lease->left == 0)
 		pfree(e->lease);
-	outbox_n_large -= outbox_is_large(e);
+	outbox_n[e->way]--;
 	sas_transport_hold(outbox_transport, e->memory, -(ptrdiff_t) e->size);
 	outbox_free(e->reply.output);
 	outbox_free(e->reply.error);
@@ -135,6 +190,7 @@ sas_agent_outbox_reply(const SasFlight *flight, const char *verdict, const Jsonb
 	MemoryContext old = MemoryContextSwitchTo(outbox_context);
 	OutboxEntry *e = palloc0(sizeof(OutboxEntry));
 
+	e->owner = flight->owner;
 	e->lease = flight->lease;
 	e->lease->left++;
 	e->reply.id = flight->id;
@@ -151,7 +207,8 @@ sas_agent_outbox_reply(const SasFlight *flight, const char *verdict, const Jsonb
 		e->reply.arrived_at -= sas_base_clock_monotonic_us() - flight->arrived_us;
 	e->memory = flight->memory;
 	e->size = (output != NULL ? VARSIZE(output) : 0) + (error != NULL ? VARSIZE(error) : 0);
-	outbox_n_large += outbox_is_large(e);
+	e->way = outbox_way_of(e);
+	outbox_n[e->way]++;
 	sas_transport_hold(outbox_transport, e->memory, e->size);
 	sas_metrics_add(SAS_METRIC_STEP, flight->agent_id, flight->workflow_id, verdict, 1, (sas_base_clock_monotonic_us() - flight->claimed_us) / 1e6);
 	outbox_entries = lappend(outbox_entries, e);
@@ -192,18 +249,47 @@ sas_agent_outbox_replies(void)
 bool
 sas_agent_outbox_due(void)
 {
-	return list_length(outbox_entries) > outbox_n_large || outbox_attempts != NIL || outbox_leases != NIL;
+	return outbox_n[OUTBOX_TOGETHER] > 0 || outbox_attempts != NIL || outbox_leases != NIL;
 }
 
 bool
 sas_agent_outbox_has_large(void)
 {
-	return outbox_n_large > 0;
+	return outbox_n[OUTBOX_LARGE] > 0;
 }
 
-/* The replies to write now, at most so many, the oldest first: small ones as far as they fit, or a large one. Returns how many. */
+bool
+sas_agent_outbox_has_dear(void)
+{
+	return outbox_n[OUTBOX_DEAR] > 0;
+}
+
+/* The owner of dear replies whose last turn is longest ago. */
+static Oid
+outbox_next_owner(void)
+{
+	Oid			next = InvalidOid;
+	int64		last_us = 0;
+	ListCell   *lc;
+
+	foreach(lc, outbox_entries)
+	{
+		OutboxEntry *e = lfirst(lc);
+
+		if (e->way != OUTBOX_DEAR || e->owner == next)
+			continue;
+		if (!OidIsValid(next) || sas_agent_dear_last_us(e->owner) < last_us)
+		{
+			next = e->owner;
+			last_us = sas_agent_dear_last_us(next);
+		}
+	}
+	return next;
+}
+
+/* The replies to write now, at most so many, the oldest first: as far as they fit, or a large one. Returns how many. */
 static int
-outbox_choose_replies(OutboxEntry **chosen, bool large, int batch)
+outbox_choose_replies(OutboxEntry **chosen, OutboxWay way, int batch)
 {
 	Size		bytes = 0;
 	int			n = 0;
@@ -215,7 +301,7 @@ outbox_choose_replies(OutboxEntry **chosen, bool large, int batch)
 
 		e->sent = false;
 		e->lease->sending = 0;
-		if (outbox_is_large(e) != large || n == batch || bytes > SAS_OUTBOX_BYTES)
+		if (e->way != way || (way == OUTBOX_DEAR && e->owner != outbox_owner) || n == batch || bytes > SAS_OUTBOX_BYTES)
 			continue;
 		bytes += e->size;
 		e->sent = true;
@@ -224,16 +310,24 @@ outbox_choose_replies(OutboxEntry **chosen, bool large, int batch)
 	return n;
 }
 
-/* Chooses what to write: as many items as one transaction may, or a large reply. */
+/* Chooses what to write: as many items as one transaction may, or some replies apart. */
 static void
-outbox_choose(OutboxEntry **chosen, bool large)
+outbox_choose(OutboxEntry **chosen, OutboxWay way)
 {
-	int			left = large ? 0 : outbox_batch;
+	int			left = outbox_batch;
 
+	outbox_way = way;
+	if (way != OUTBOX_TOGETHER)
+	{
+		outbox_owner = way == OUTBOX_DEAR ? outbox_next_owner() : InvalidOid;
+		outbox_attempts_sent = outbox_leases_sent = 0;
+		outbox_replies_sent = outbox_choose_replies(chosen, way, way == OUTBOX_DEAR ? sas_agent_dear_batch(outbox_owner) : 1);
+		return;
+	}
 	outbox_attempts_sent = Min(list_length(outbox_attempts), left);
 	left -= outbox_attempts_sent;
-	outbox_replies_sent = outbox_choose_replies(chosen, large, large ? 1 : left);
-	left -= large ? 0 : outbox_replies_sent;
+	outbox_replies_sent = outbox_choose_replies(chosen, way, left);
+	left -= outbox_replies_sent;
 	outbox_leases_sent = Min(list_length(outbox_leases), left);
 }
 
@@ -267,16 +361,20 @@ outbox_done_leases(OutboxEntry **sent, int *n_done)
 }
 
 static void
-outbox_write(bool large)
+outbox_write(OutboxWay way)
 {
-	int			room = Max(Min(list_length(outbox_entries), outbox_batch), 1);
+	int			room = Max(list_length(outbox_entries), 1);
 	OutboxEntry **sent = palloc(sizeof(OutboxEntry *) * room);
 	SasStoredReply *replies = palloc(sizeof(SasStoredReply) * room);
 	SasStoredAttempt *rows = palloc(sizeof(SasStoredAttempt) * Max(list_length(outbox_attempts), 1));
 	int64	   *done;
 	int			n_done;
+	int64		begun_us;
 
-	outbox_choose(sent, large);
+	outbox_choose(sent, way);
+	if (way == OUTBOX_DEAR)
+		sas_template_turn_begin(outbox_replies_sent == 1);
+	begun_us = sas_template_turn_us();
 	for (int i = 0; i < outbox_replies_sent; i++)
 		replies[i] = sent[i]->reply;
 	for (int i = 0; i < outbox_attempts_sent; i++)
@@ -288,26 +386,45 @@ outbox_write(bool large)
 	if (outbox_replies_sent > 0 || n_done > 0)
 		sas_store_write_replies(replies, outbox_replies_sent, done, n_done, false, palloc(room));
 	outbox_writing = false;
+	outbox_spent_us = sas_template_turn_us() - begun_us;
 }
 
 bool
 sas_agent_outbox_write(void)
 {
-	outbox_write(false);
+	outbox_write(OUTBOX_TOGETHER);
 	return outbox_attempts_sent + outbox_replies_sent + outbox_leases_sent > 0;
 }
 
 void
 sas_agent_outbox_write_large(void)
 {
-	outbox_write(true);
+	outbox_write(OUTBOX_LARGE);
+}
+
+void
+sas_agent_outbox_write_dear(void)
+{
+	outbox_write(OUTBOX_DEAR);
 }
 
 static void
 outbox_forget_transaction(void)
 {
 	outbox_writing = false;
+	outbox_way = OUTBOX_TOGETHER;
+	outbox_spent_us = 0;
 	outbox_replies_sent = outbox_attempts_sent = outbox_leases_sent = 0;
+}
+
+/* After the commit: which owners are dear from now on? */
+static void
+outbox_judge_owners(void)
+{
+	if (outbox_way == OUTBOX_DEAR && sas_agent_dear_wrote(outbox_owner, outbox_replies_sent, outbox_spent_us))
+		outbox_part();
+	if (outbox_way == OUTBOX_TOGETHER && sas_agent_dear_is_long(outbox_spent_us))
+		outbox_suspect_sent();
 }
 
 void
@@ -315,6 +432,7 @@ sas_agent_outbox_written(void)
 {
 	ListCell   *lc;
 
+	outbox_judge_owners();
 	foreach(lc, outbox_entries)
 	{
 		OutboxEntry *e = lfirst(lc);
@@ -406,7 +524,12 @@ sas_agent_outbox_failed(bool alone)
 	int			tries = sas_base_tick_lacked ? SAS_OUTBOX_TRIES_LACKING : SAS_OUTBOX_TRIES;
 	int			n = outbox_replies_sent + outbox_attempts_sent + outbox_leases_sent;
 
-	outbox_batch = 1;
+	if (outbox_way == OUTBOX_DEAR)
+		(void) sas_agent_dear_wrote(outbox_owner, 0, 0);
+	else if (!sas_template_turn_overran() || sas_base_stopping)
+		outbox_batch = 1;
+	else if (outbox_writing)
+		outbox_suspect_sent();
 	if (n == 1 && (outbox_writing || alone) && !sas_base_tick_cancelled)
 	{
 		if (outbox_replies_sent > 0)

@@ -32,17 +32,23 @@ extern int	sas_agent_outbox_batch(void);
 /* Replies that are not written yet. */
 extern int	sas_agent_outbox_replies(void);
 
-/* Is there something to write now? A large reply? */
+/* Is there something to write now? A large reply? One of an owner whose replies cost much (dear.h)? */
 extern bool sas_agent_outbox_due(void);
 extern bool sas_agent_outbox_has_large(void);
+extern bool sas_agent_outbox_has_dear(void);
 
 /*
- * In a transaction: writes all but large replies, or one of those. False: there was nothing to write.
- * After its commit: forgets what was written.
+ * In a transaction: writes all but large replies and dear ones, or one large
+ * one, or some of one owner.  False: there was nothing to write.  After its
+ * commit: forgets what was written.
  */
 extern bool sas_agent_outbox_write(void);
 extern void sas_agent_outbox_write_large(void);
+extern void sas_agent_outbox_write_dear(void);
 extern void sas_agent_outbox_written(void);
+
+/* The worker is asked to end: dear replies are written with the others. */
+extern void sas_agent_outbox_part_no_more(void);
 
 /* Reports whether this worker has replies that are not written; after what may have been the last one. */
 extern void sas_agent_outbox_note_unwritten(void);

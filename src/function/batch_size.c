@@ -51,6 +51,13 @@ sas_function_batch_claimed(int n)
 		batch_size_n_short = n > SAS_FEW ? SAS_SHORT_CLAIMS : batch_size_n_short + 1;
 }
 
+void
+sas_function_batch_evaluated(int n, int64 spent_us)
+{
+	if (spent_us > SAS_FAIR_US)
+		batch_size_next = Max(1, Min(batch_size_next, SAS_FAIR_US * n / spent_us));
+}
+
 /*
  * What each step of a batch takes, without what a transaction takes by itself.
  * On a busy machine that is more than a batch may take, and a batch of one

@@ -18,6 +18,9 @@ extern bool sas_function_batch_is_short(void);
 /* The claim returned n steps. */
 extern void sas_function_batch_claimed(int n);
 
+/* The claim spent that long on templates; n 0: nothing was claimed, or that was too long. */
+extern void sas_function_batch_evaluated(int n, int64 spent_us);
+
 /* n steps (n > 0) took spent_us, without their commit, of which their functions called_us; was_slow: one of them ended the batch. */
 extern void sas_function_batch_done(int64 spent_us, int64 called_us, int n, bool was_slow);
 

@@ -14,6 +14,7 @@
 #include "function/batch_size.h"
 #include "function/work.h"
 #include "metrics/metrics.h"
+#include "template/budget.h"
 #include "utils/memutils.h"
 #include "wake/wakeup.h"
 #include "work/failure.h"
@@ -34,6 +35,7 @@ typedef struct Step
 } Step;
 
 static uint32 step_wake_count; /* count of wake-ups for functions at the last look */
+static bool step_overran;		/* templates of the last claim cost too much: nothing was claimed */
 static bool step_claiming;		/* the transaction that is open has begun to claim; or the last one that did, failed */
 static int64 step_called_us;	/* what the functions of this group have taken */
 static bool step_found_none;	/* and it left nothing behind */
@@ -62,11 +64,16 @@ step_claim(void)
 	if (step_found_none && wake_count == step_wake_count)
 		sas_work_late_look(SAS_LATE_STEP, 0, sas_wake_lane_count, wake_count, DT_NOEND);
 	step_claiming = true;
+	sas_template_turn_begin(apart || sas_function_batch_size() == 1);
 	claimed = sas_store_claim_functions(batch->context, sas_function_batch_size(), sas_function_batch_is_short(), apart);
+	sas_template_turn_end();
+	step_overran = sas_template_turn_overran();
+	sas_function_batch_evaluated(list_length(claimed), sas_template_turn_us());
 	step_wake_count = wake_count;
 	/* what it leaves since its owner has as many workers as may is left behind */
-	step_found_none = claimed == NIL && !sas_base_peers_waits_for_owner();
-	sas_function_batch_claimed(list_length(claimed));
+	step_found_none = claimed == NIL && !step_overran && !sas_base_peers_waits_for_owner();
+	if (!step_overran)
+		sas_function_batch_claimed(list_length(claimed));
 	if (claimed == NIL)
 	{
 		MemoryContextDelete(batch->context);
@@ -96,7 +103,7 @@ static bool
 step_claimed(int n)
 {
 	step_claiming = false;
-	return n > 0;
+	return n > 0 || step_overran;
 }
 
 /* A run that is to be submitted comes before the next batch: none waits for a function that plans it. */

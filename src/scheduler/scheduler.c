@@ -16,6 +16,7 @@
 #include "scheduler/scheduler.h"
 #include "store/schedules.h"
 #include "store/store.h"
+#include "template/budget.h"
 #include "wake/wakeup.h"
 #include "work/batch.h"
 #include "work/late.h"
@@ -31,6 +32,32 @@
 static SasBatch scheduler_messages = {SAS_SCHEDULER_BATCH};
 static SasBatch scheduler_answers = {SAS_SCHEDULER_BATCH};
 static SasBatch scheduler_schedules = {SAS_SCHEDULER_BATCH};
+
+/* so few messages may cost what they do; one of them is urgent, one is not */
+#define SAS_SCHEDULER_FEW 2
+
+/* A transaction begins that may evaluate templates and paths; returns how many messages it may take. */
+static int
+scheduler_begin(SasBatch *batch)
+{
+	int			size = sas_work_batch_begin(batch);
+
+	sas_template_turn_begin(size <= SAS_SCHEDULER_FEW);
+	return size;
+}
+
+/* It took n, and committed; true: there may be more. */
+static bool
+scheduler_end(SasBatch *batch, int n)
+{
+	bool		full = sas_work_batch_end(batch, n);
+	int64		spent_us = sas_template_turn_us();
+
+	sas_template_turn_end();
+	if (spent_us > SAS_BATCH_MS * INT64CONST(1000) / 2)
+		batch->size = Max(SAS_SCHEDULER_FEW, Min(batch->size, SAS_BATCH_MS * INT64CONST(1000) * n / spent_us));
+	return full || sas_template_turn_overran();
+}
 
 static uint32
 scheduler_count(int n)
@@ -87,14 +114,14 @@ scheduler_tick(void)
 		sas_work_late_look(SAS_LATE_MESSAGE, 0, scheduler_count, wake_count, known_from);
 	if (!sas_store_begin())
 		return next;
-	applied = sas_store_answer_tick(sas_work_batch_begin(&scheduler_answers), &answers_ms);
+	applied = sas_store_answer_tick(scheduler_begin(&scheduler_answers), &answers_ms);
 	sas_store_commit();
-	next.again = sas_work_batch_end(&scheduler_answers, applied);
+	next.again = scheduler_end(&scheduler_answers, applied);
 	if (!sas_store_begin())
 		return next;
-	worked = sas_store_scheduler_tick(sas_work_batch_begin(&scheduler_messages), &next.wake_in_ms);
+	worked = sas_store_scheduler_tick(scheduler_begin(&scheduler_messages), &next.wake_in_ms);
 	sas_store_commit();
-	next.again |= sas_work_batch_end(&scheduler_messages, worked) || (worked > 0 && next.wake_in_ms == 0);
+	next.again |= scheduler_end(&scheduler_messages, worked) || (worked > 0 && next.wake_in_ms == 0);
 	seen = wake_count;
 	known_from = Min(sas_work_late_known_from(next.wake_in_ms), sas_work_late_known_from(answers_ms));
 	/* due rows that could not be taken are locked by a session: try again after a while, answers likewise */

@@ -47,17 +47,26 @@ steps_read_id(int row, int column, SasStepId *id)
 	id->element = sas_store_cell_int(row, column + 2);
 }
 
+/* Was the claim rolled back, since its templates cost too much? The last row says so, and no other counts. */
+static bool
+steps_cost_too_much(void)
+{
+	return SPI_processed > 0 && sas_store_cell_null(SPI_processed - 1, 1);
+}
+
 List *
 sas_store_claim_calls(const int *lanes, const int *quantities, int n, bool apart)
 {
 	static SasPlan plan = {"SELECT lease_id, agent_id, run_id, step_no, element, step, undo, attempt, request_id, window_ms, "
-		"trace, idempotency_key, request, policy, problem, workflow_id FROM _sas.claim_calls($1, $2, $3, $4, $5, $6)",
+		"trace, idempotency_key, request, policy, problem, workflow_id, owner FROM _sas.claim_calls($1, $2, $3, $4, $5, $6)",
 	6, {INT4ARRAYOID, INT4ARRAYOID, INT8OID, INT8OID, TEXTOID, BOOLOID}};
 	Datum		args[6] = {steps_int4_array(lanes, n), steps_int4_array(quantities, n), Int64GetDatum(sas_base_self.boot),
 	Int64GetDatum(sas_base_self.worker_id), CStringGetTextDatum(sas_base_self.name), BoolGetDatum(apart)};
 	List	   *calls = NIL;
 
 	sas_store_plan_run(&plan, args, NULL);
+	if (steps_cost_too_much())
+		return NIL;
 	for (int i = 0; i < SPI_processed; i++)
 	{
 		MemoryContext old = MemoryContextSwitchTo(sas_store_results);
@@ -77,6 +86,7 @@ sas_store_claim_calls(const int *lanes, const int *quantities, int n, bool apart
 		c->policy = sas_store_cell_jsonb(i, 14);
 		c->problem = sas_store_cell_jsonb(i, 15);
 		c->workflow_id = sas_store_cell_int(i, 16);
+		c->owner = (Oid) sas_store_cell_int(i, 17);
 		calls = lappend(calls, c);
 		MemoryContextSwitchTo(old);
 	}
@@ -95,6 +105,8 @@ sas_store_claim_functions(MemoryContext context, int quantity, bool urgent, bool
 	MemoryContext results = sas_store_results;
 
 	sas_store_plan_run(&plan, args, NULL);
+	if (steps_cost_too_much())
+		return NIL;
 	sas_store_results = context;
 	for (int i = 0; i < SPI_processed; i++)
 	{

@@ -124,6 +124,7 @@ typedef struct SasClaimedCall
 	Jsonb	   *policy;
 	Jsonb	   *problem;
 	int			workflow_id;
+	Oid			owner;			/* of the run */
 } SasClaimedCall;
 
 extern List *sas_store_claim_calls(const int *lanes, const int *quantities, int n, bool apart);

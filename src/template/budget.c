@@ -29,6 +29,8 @@
 
 #define BUDGET_TICK_US 4000
 #define BUDGET_TURN_US 500000
+/* a claim that it ends is no fault of its steps: _sas.claim_calls, _sas.claim_functions, _sas.is_of_item */
+#define BUDGET_OVERRAN MAKE_SQLSTATE('S', 'A', 'S', '0', '1')
 #define BUDGET_TURN_BYTES (64 * 1024 * 1024)
 
 static MemoryContext budget_context = NULL;
@@ -39,6 +41,7 @@ static volatile sig_atomic_t budget_armed = false;
 static int64 budget_began_us;
 static Size budget_copied;
 static bool budget_in_turn = false;
+static bool budget_overran = false; /* the last turn */
 static int64 budget_turn_us;
 static Size budget_turn_bytes;
 static const char *volatile budget_spent; /* NULL: nothing; else the pending cancel is ours */
@@ -151,9 +154,10 @@ sas_template_budget_release(void)
 }
 
 void
-sas_template_turn_begin(void)
+sas_template_turn_begin(bool single)
 {
-	budget_in_turn = true;
+	budget_in_turn = !single;
+	budget_overran = false;
 	budget_turn_us = 0;
 	budget_turn_bytes = 0;
 }
@@ -162,6 +166,18 @@ void
 sas_template_turn_end(void)
 {
 	budget_in_turn = false;
+}
+
+int64
+sas_template_turn_us(void)
+{
+	return budget_turn_us;
+}
+
+bool
+sas_template_turn_overran(void)
+{
+	return budget_overran;
 }
 
 void
@@ -175,8 +191,9 @@ budget_check_turn(void)
 {
 	if (!budget_in_turn || (budget_turn_us <= BUDGET_TURN_US && budget_turn_bytes <= BUDGET_TURN_BYTES))
 		return;
+	budget_overran = true;
 	ereport(ERROR,
-			(errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),
+			(errcode(BUDGET_OVERRAN),
 			 errmsg("the paths and templates of one batch of steps cost too much"),
 			 errdetail("The worker tries again with fewer steps at once.")));
 }

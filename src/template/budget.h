@@ -34,11 +34,15 @@ extern MemoryContext sas_template_budget_caller(void);
 
 /*
  * A worker evaluates many steps in one transaction.  Between begin and end, all evaluations
- * together may take half a second and return 64 MB; beyond that an ERROR ends the transaction, and
- * the worker tries again with fewer steps.  For a single step there is no begin.
+ * together may take half a second and return 64 MB; beyond that an ERROR ends the claim or the
+ * transaction, and the worker tries again with fewer steps.  Single: it is one step, which has no such limit.
  */
-extern void sas_template_turn_begin(void);
+extern void sas_template_turn_begin(bool single);
 extern void sas_template_turn_end(void);
+
+/* Since begin: how long evaluations took, in microseconds.  Was that too long? */
+extern int64 sas_template_turn_us(void);
+extern bool sas_template_turn_overran(void);
 
 /* Inside evaluate: the size of its result. */
 extern void sas_template_turn_add(Size bytes);

@@ -79,6 +79,7 @@ typedef struct SasFlight
 	MemoryContext context;
 	int			agent_id;
 	int			workflow_id;
+	Oid			owner;			/* of the run */
 	int64		claimed_us;
 	SasLeaseEntry *lease;
 	SasStepId	id;
