@@ -5,6 +5,7 @@
 # make dev, test, ack     a private server that stays, one test against it (tools/dev)
 # make torture            a storm of faults: MINUTES=10 SEED=7 (1 minute, a new seed)
 # make fuzz               MINUTES=60 of the fuzz targets (test/fuzz), together
+# make lint               three static analysers on src/ (tools/check_lint)
 # make check-long, check-all, bench, format, clean
 # make installcheck       against the running server in which sas is installed and
 #                         preloaded; FULL=1: all regress tests (docs/operating/packages.md)
@@ -46,7 +47,8 @@ export PG_CONFIG
 
 # These bring along what they need, the server's headers included, so they
 # must run where PGXS is not there yet.
-TASKS = check check-long check-all check-citus check-packages dist torture fuzz dev dev-stop test ack demo bench format setup screenshots
+TASKS = check check-long check-all check-citus check-packages lint dist torture fuzz dev dev-stop test ack \
+	demo bench format setup screenshots
 
 ifneq ($(filter $(TASKS),$(MAKECMDGOALS)),)
 
@@ -59,7 +61,7 @@ check-all:
 	@tools/setup build check
 	@tools/check_all
 check-long:
-	@tools/setup build check demo
+	@tools/setup build check demo lint
 	@SAS_LONG=1 tools/check
 	@tools/stage tools/demo
 	@tools/check_packages
@@ -69,6 +71,9 @@ check-citus:
 	@[ -z "$(CITUS)" ] || LAYERS=tap TESTS="540_citus" CITUS="$(CITUS)" tools/check
 check-packages:
 	@tools/check_packages
+lint:
+	@tools/setup build lint
+	@tools/check_lint
 dist:
 	@tools/dist
 torture:
