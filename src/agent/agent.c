@@ -27,8 +27,8 @@
  */
 #include "postgres.h"
 
-#include "access/xact.h"
 #include "agent/agent.h"
+#include "agent/claims.h"
 #include "agent/flights.h"
 #include "agent/health.h"
 #include "agent/large.h"
@@ -38,34 +38,15 @@
 #include "base/clock.h"
 #include "base/settings.h"
 #include "base/sockets.h"
-#include "miscadmin.h"
 #include "stream/watch.h"
-#include "utils/memutils.h"
 #include "template/budget.h"
-#include "wake/wakeup.h"
 #include "work/agents.h"
-#include "work/late.h"
 
-/* the most steps of one claim: a batch of a hundred gets most of what batching gives */
-#define SAS_CLAIM_BATCH 500
-/* what a claim spends on evaluations */
-#define SAS_CLAIM_US 100000
 #define SAS_MEMORY_RETRY_MS 50
 
 static bool agent_open;			/* a transaction has begun and has not committed yet */
 static bool agent_careful;		/* the last one did not commit */
-static int	agent_batch = SAS_CLAIM_BATCH; /* the most steps of the next claim */
-static bool agent_claiming;		/* the transaction that is open has begun to claim; or the last one that did, failed */
-static bool agent_overran;		/* evaluations of the last claim took too long: nothing was claimed */
 static bool agent_wrote_alone;	/* in it, nothing was done but to write one kind of thing */
-static bool agent_door_shut;	/* an agent holds so much memory here that it is not asked for */
-static bool agent_share_taken;	/* an agent has so many of the slots that it gets no more */
-static bool agent_door_passed_on; /* other workers have been woken because of one of these two */
-static int *agent_lanes;		/* what the last claim asked the limits for */
-static int *agent_quantities;
-static int	agent_n_lanes;
-static bool agent_cut_short;	/* the last claim did not ask for every agent */
-static int	agent_lanes_room;
 
 /*
  * A call needs up to three sockets: its own, one kept open for the next call,
@@ -108,153 +89,15 @@ agent_start(void)
 	sas_stream_open(sas_agent_flights_open(agent_slots), agent_streams);
 }
 
-/* Asks the limits. Returns how many lanes are to be claimed from; *retry_us: when a limit may be lifted. */
-static int
-agent_ask_limits(int64 *retry_us)
-{
-	int			free_slots = Max(0, agent_slots - sas_agent_in_flight());
-	int			batch = agent_batch;
-	int64		now = sas_base_clock_monotonic_us();
-	static unsigned first = 0;
-	bool		full = free_slots == 0;
-	int			n = 0;
-
-	agent_cut_short = agent_door_shut = agent_share_taken = false;
-	first++;
-	for (int i = 0; i < sas_work_n_agents; i++)
-	{
-		/* each tick begins with another agent, so that a busy one cannot always take all slots */
-		SasAgentEntry *e = &sas_work_agents[(first + i) % sas_work_n_agents];
-		int64		again;
-		int			share;
-		int			granted;
-		uint32		wake_count;
-		uint32		nudges;
-		bool		unprompted;
-
-		/* without a free slot this worker scans later: the end of a flight makes it scan again */
-		if (free_slots == 0 || batch == 0)
-		{
-			agent_cut_short = true;
-			break;
-		}
-		/* read before the scan, which then sees the work that was counted */
-		wake_count = sas_wake_lane_count(e->stored->agent_id);
-		if (e->wake_count != wake_count)
-			e->scan = true;
-		e->wake_count = wake_count;
-		if (e->ask_again_us != 0 && now >= e->ask_again_us)
-		{
-			e->scan = true;
-			e->ask_again_us = 0;
-		}
-		nudges = sas_wake_lane_nudges(e->stored->agent_id);
-		unprompted = !e->scan && e->ask_again_us == 0 && e->nudges != nudges;
-		e->scan |= e->nudges != nudges;
-		e->nudges = nudges;
-		if (!e->scan || !e->stored->enabled)
-			continue;
-		if (!sas_agent_flights_may_claim(e))
-		{
-			agent_door_shut = true;
-			continue;
-		}
-		share = sas_agent_flights_share(e, free_slots);
-		if (share == 0)
-		{
-			/* the end of a flight makes this worker scan again */
-			agent_share_taken = true;
-			continue;
-		}
-		granted = sas_limits_ask(e->stored->agent_id, &e->limits, Min(share, batch), false, &again);
-		if (again != 0)
-			e->ask_again_us = again;
-		e->refused = granted == 0;
-		if (e->refused)
-		{
-			e->scan = false;
-			continue;
-		}
-		if (unprompted)
-			sas_work_late_look(SAS_LATE_STEP, e->stored->agent_id, sas_wake_lane_count, wake_count, DT_NOEND);
-		agent_lanes[n] = e->stored->agent_id;
-		agent_quantities[n++] = granted;
-		free_slots -= granted;
-		batch -= granted;
-	}
-	for (int i = 0; i < sas_work_n_agents && !full; i++)
-		if (sas_work_agents[i].ask_again_us != 0 && (*retry_us == 0 || sas_work_agents[i].ask_again_us < *retry_us))
-			*retry_us = sas_work_agents[i].ask_again_us;
-	return n;
-}
-
-/* Starts the claimed calls and gives back the slots that found no step. True: there may be more. */
-static bool
-agent_use_claims(List *claimed, int64 claimed_us)
-{
-	SasLeaseEntry *lease = NULL;
-	bool		more = false;
-	ListCell   *lc;
-
-	if (claimed != NIL)
-		lease = sas_agent_outbox_lease(((SasClaimedCall *) linitial(claimed))->lease_id, list_length(claimed));
-	for (int i = 0; i < agent_n_lanes; i++)
-	{
-		SasAgentEntry *e = sas_work_agent(agent_lanes[i]);
-		int			got = 0;
-
-		foreach(lc, claimed)
-			if (((SasClaimedCall *) lfirst(lc))->agent_id == agent_lanes[i])
-				got++;
-		if (e == NULL)
-			continue;
-		e->scan = sas_limits_return(agent_lanes[i], &e->limits, agent_quantities[i] - got) || got == agent_quantities[i] || agent_overran;
-		more |= e->scan;
-		/* a token that was not needed makes waiting for the next one needless */
-		if (got < agent_quantities[i])
-			e->ask_again_us = 0;
-	}
-	foreach(lc, claimed)
-		sas_agent_flight_start(lfirst(lc), lease, claimed_us);
-	return more;
-}
-
-/* A worker whose slots, or whose memory, is all taken leaves the lanes that it would scan to the others. */
-static void
-agent_pass_on(void)
-{
-	bool		any = false;
-
-	for (int i = 0; i < sas_work_n_agents; i++)
-		if (sas_work_agents[i].scan && sas_work_agents[i].stored->enabled)
-		{
-			sas_wake_count_lane(sas_work_agents[i].stored->agent_id);
-			any = true;
-		}
-	if (any)
-		sas_wake_others(SAS_AGENT);
-}
-
 /* The last transaction did not commit: nothing was claimed, and what is in the outbox stays there. */
 static void
 agent_after_abort(void)
 {
-	for (int i = 0; i < agent_n_lanes; i++)
-	{
-		SasAgentEntry *e = sas_work_agent(agent_lanes[i]);
-
-		if (e == NULL)
-			continue;
-		sas_limits_return(agent_lanes[i], &e->limits, agent_quantities[i]);
-		e->scan = true;
-	}
+	sas_agent_claims_failed();
 	sas_template_turn_end();
 	sas_transport_reuse_memory(false);
-	agent_n_lanes = 0;
 	agent_open = false;
 	agent_careful = true;
-	if (!sas_template_turn_overran())
-		agent_batch = 1;
 	sas_agent_outbox_failed(agent_wrote_alone);
 	sas_agent_stuck_failed(agent_wrote_alone);
 	sas_agent_health_failed();
@@ -283,7 +126,7 @@ agent_write(void)
 	agent_wrote_alone = alone && kinds == 1;
 }
 
-/* Slots and agents may have become others since the last tick. */
+/* The slots may have become others since the last tick. */
 static void
 agent_fit(void)
 {
@@ -292,30 +135,11 @@ agent_fit(void)
 		agent_reserve_sockets();
 		sas_agent_flights_resize(agent_slots);
 	}
-	if (agent_lanes_room < sas_work_n_agents)
-	{
-		agent_lanes_room = sas_work_n_agents;
-		agent_lanes = MemoryContextAlloc(TopMemoryContext, sizeof(int) * agent_lanes_room);
-		agent_quantities = MemoryContextAlloc(TopMemoryContext, sizeof(int) * agent_lanes_room);
-	}
-}
-
-/* The next claim takes as much as it can evaluate within a moment, judged by this one. */
-static void
-agent_fit_batch(int n)
-{
-	int64		spent_us = sas_template_turn_us();
-
-	agent_batch = Min(SAS_CLAIM_BATCH, agent_batch * 2);
-	if (spent_us > SAS_CLAIM_US / 10)
-		agent_batch = Max(1, Min(agent_batch, SAS_CLAIM_US * n / spent_us));
-	/* nothing was claimed: there is more in each lane */
-	agent_overran = sas_template_turn_overran();
 }
 
 /*
  * One transaction: what is known of agents, claims that were lost, replies,
- * and claims from agent_lanes.  What it claimed is sent after the commit.
+ * and claims.  What it claimed is sent after the commit.
  * False: the extension is gone.  *more: there may be more to claim.
  */
 static bool
@@ -325,7 +149,7 @@ agent_exchange(bool stale, bool stops, bool *more)
 	int64		claimed_us;
 
 	agent_open = true;
-	agent_wrote_alone = !stale && !stops && agent_n_lanes == 0;
+	agent_wrote_alone = !stale && !stops && !sas_agent_claims_wanted();
 	if (!sas_store_begin())
 		return false;
 	if (stale)
@@ -335,22 +159,11 @@ agent_exchange(bool stale, bool stops, bool *more)
 	sas_template_turn_begin(sas_agent_outbox_batch() == 1);
 	agent_write();
 	claimed_us = sas_base_clock_monotonic_us();
-	if (agent_n_lanes > 0)
-	{
-		bool		apart = agent_claiming;
-
-		agent_claiming = true;
-		sas_template_turn_begin(apart || agent_batch == 1);
-		claimed = sas_store_claim_calls(agent_lanes, agent_quantities, agent_n_lanes, apart);
-	}
+	if (sas_agent_claims_wanted())
+		claimed = sas_agent_claims_take();
 	sas_store_commit();
 	sas_template_turn_end();
 	agent_open = agent_careful = false;
-	if (agent_n_lanes > 0)
-	{
-		agent_claiming = false;
-		agent_fit_batch(list_length(claimed));
-	}
 	sas_agent_outbox_written();
 	sas_agent_stuck_written();
 	sas_agent_health_written();
@@ -358,14 +171,14 @@ agent_exchange(bool stale, bool stops, bool *more)
 		sas_agent_flights_stop_lost();
 	if (claimed != NIL)
 		sas_agent_large_claimed(claimed_us);
-	*more = agent_use_claims(claimed, claimed_us);
+	*more = sas_agent_claims_use(claimed, claimed_us);
 	if (stale)
 	{
 		sas_stream_agents_changed();
 		sas_work_agents_applied();
 	}
 	if (claimed != NIL && sas_agent_in_flight() >= agent_slots)
-		agent_pass_on();
+		sas_agent_claims_pass_on();
 	return true;
 }
 
@@ -380,7 +193,6 @@ static bool
 agent_write_dear(void)
 {
 	agent_open = agent_wrote_alone = true;
-	agent_n_lanes = 0;
 	if (!sas_store_begin())
 		return false;
 	sas_agent_outbox_write_dear();
@@ -413,7 +225,6 @@ agent_move_large(void)
 		return agent_has_large() || sas_agent_outbox_has_dear() || sas_agent_outbox_due();
 	}
 	agent_open = agent_wrote_alone = true;
-	agent_n_lanes = 0;
 	if (!sas_store_begin())
 		return false;
 	/*
@@ -467,7 +278,7 @@ agent_wake_in_ms(int64 retry_us)
 	if (retry_us != 0)
 		wake_in_ms = agent_sooner_ms(wake_in_ms, Max(0, (retry_us - sas_base_clock_monotonic_us() + 999) / 1000));
 	wake_in_ms = agent_sooner_ms(wake_in_ms, sas_agent_large_wake_in_ms());
-	if (agent_door_shut || sas_agent_flights_starved())
+	if (sas_agent_claims_door_is_shut() || sas_agent_flights_starved())
 		wake_in_ms = agent_sooner_ms(wake_in_ms, SAS_MEMORY_RETRY_MS);
 	return agent_sooner_ms(wake_in_ms, sas_agent_health_wake_in_ms());
 }
@@ -497,8 +308,9 @@ agent_tick(void)
 	stops = sas_agent_flights_stale();
 
 	/* after an abort, replies are written without a claim: a claim that fails must not cost replies */
-	agent_n_lanes = stale || sas_base_stopping || (agent_careful && agent_write_due()) ? 0 : agent_ask_limits(&retry_us);
-	if (stale || stops || agent_n_lanes > 0 || agent_write_due())
+	if (!stale && !sas_base_stopping && !(agent_careful && agent_write_due()))
+		sas_agent_claims_ask(agent_slots, &retry_us);
+	if (stale || stops || sas_agent_claims_wanted() || agent_write_due())
 	{
 		if (!agent_exchange(stale, stops, &more))
 			return next;
@@ -517,14 +329,12 @@ agent_tick(void)
 		next.wake_in_ms = sas_agent_flights_wake_in_ms();
 		return next;
 	}
-	if ((agent_door_shut || agent_share_taken) && !agent_door_passed_on)
-		agent_pass_on();
-	agent_door_passed_on = agent_door_shut || agent_share_taken;
+	sas_agent_claims_pass_on_shut();
 	next.again |= agent_do_large();
 	next.again |= sas_stream_tick();
 	next.again |= sas_agent_flights_more();
 	next.wake_in_ms = agent_wake_in_ms(retry_us);
-	next.again |= ((more || agent_cut_short) && sas_agent_in_flight() < agent_slots) || agent_write_due();
+	next.again |= ((more || sas_agent_claims_were_cut_short()) && sas_agent_in_flight() < agent_slots) || agent_write_due();
 	return next;
 }
 

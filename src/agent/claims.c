@@ -1,0 +1,248 @@
+/* SPDX-License-Identifier: PostgreSQL */
+/* claims.c: from which agents an agent worker claims calls, and how many; see claims.h. */
+#include "postgres.h"
+
+#include "agent/claims.h"
+#include "agent/flights.h"
+#include "agent/outbox.h"
+#include "base/actor.h"
+#include "base/clock.h"
+#include "template/budget.h"
+#include "utils/memutils.h"
+#include "wake/wakeup.h"
+#include "work/agents.h"
+#include "work/late.h"
+
+/* the most steps of one claim: a batch of a hundred gets most of what batching gives */
+#define CLAIMS_BATCH 500
+/* what a claim spends on evaluations */
+#define CLAIMS_US 100000
+
+static int	claims_batch = CLAIMS_BATCH; /* the most steps of the next claim */
+static bool claims_claiming;	/* the transaction that is open has begun to claim; or the last one that did, failed */
+static bool claims_overran;		/* evaluations of the last claim took too long: nothing was claimed */
+static bool claims_door_shut;	/* an agent holds so much memory here that it is not asked for */
+static bool claims_share_taken; /* an agent has so many of the slots that it gets no more */
+static bool claims_passed_on;	/* other workers have been woken because of one of these two */
+static bool claims_cut_short;	/* the last claim did not ask for every agent */
+
+/* what the limits were asked for, until it is used */
+static int *claims_lanes;
+static int *claims_quantities;
+static int	claims_n_lanes;
+static int	claims_room;
+
+/* Agents may have become more since the last claim. */
+static void
+claims_fit(void)
+{
+	if (claims_room >= sas_work_n_agents)
+		return;
+	if (claims_room > 0)
+	{
+		pfree(claims_lanes);
+		pfree(claims_quantities);
+	}
+	claims_room = sas_work_n_agents;
+	claims_lanes = MemoryContextAlloc(TopMemoryContext, sizeof(int) * claims_room);
+	claims_quantities = MemoryContextAlloc(TopMemoryContext, sizeof(int) * claims_room);
+}
+
+void
+sas_agent_claims_ask(int slots, int64 *retry_us)
+{
+	int			free_slots = Max(0, slots - sas_agent_in_flight());
+	int			batch = claims_batch;
+	int64		now = sas_base_clock_monotonic_us();
+	static unsigned first = 0;
+	bool		full = free_slots == 0;
+	int			n = 0;
+
+	claims_fit();
+	claims_cut_short = claims_door_shut = claims_share_taken = false;
+	first++;
+	for (int i = 0; i < sas_work_n_agents; i++)
+	{
+		/* each tick begins with another agent, so that a busy one cannot always take all slots */
+		SasAgentEntry *e = &sas_work_agents[(first + i) % sas_work_n_agents];
+		int64		again;
+		int			share;
+		int			granted;
+		uint32		wake_count;
+		uint32		nudges;
+		bool		unprompted;
+
+		/* without a free slot this worker scans later: the end of a flight makes it scan again */
+		if (free_slots == 0 || batch == 0)
+		{
+			claims_cut_short = true;
+			break;
+		}
+		/* read before the scan, which then sees the work that was counted */
+		wake_count = sas_wake_lane_count(e->stored->agent_id);
+		if (e->wake_count != wake_count)
+			e->scan = true;
+		e->wake_count = wake_count;
+		if (e->ask_again_us != 0 && now >= e->ask_again_us)
+		{
+			e->scan = true;
+			e->ask_again_us = 0;
+		}
+		nudges = sas_wake_lane_nudges(e->stored->agent_id);
+		unprompted = !e->scan && e->ask_again_us == 0 && e->nudges != nudges;
+		e->scan |= e->nudges != nudges;
+		e->nudges = nudges;
+		if (!e->scan || !e->stored->enabled)
+			continue;
+		if (!sas_agent_flights_may_claim(e))
+		{
+			claims_door_shut = true;
+			continue;
+		}
+		share = sas_agent_flights_share(e, free_slots);
+		if (share == 0)
+		{
+			/* the end of a flight makes this worker scan again */
+			claims_share_taken = true;
+			continue;
+		}
+		granted = sas_limits_ask(e->stored->agent_id, &e->limits, Min(share, batch), false, &again);
+		if (again != 0)
+			e->ask_again_us = again;
+		e->refused = granted == 0;
+		if (e->refused)
+		{
+			e->scan = false;
+			continue;
+		}
+		if (unprompted)
+			sas_work_late_look(SAS_LATE_STEP, e->stored->agent_id, sas_wake_lane_count, wake_count, DT_NOEND);
+		claims_lanes[n] = e->stored->agent_id;
+		claims_quantities[n++] = granted;
+		free_slots -= granted;
+		batch -= granted;
+	}
+	for (int i = 0; i < sas_work_n_agents && !full; i++)
+		if (sas_work_agents[i].ask_again_us != 0 && (*retry_us == 0 || sas_work_agents[i].ask_again_us < *retry_us))
+			*retry_us = sas_work_agents[i].ask_again_us;
+	claims_n_lanes = n;
+}
+
+bool
+sas_agent_claims_wanted(void)
+{
+	return claims_n_lanes > 0;
+}
+
+List *
+sas_agent_claims_take(void)
+{
+	bool		apart = claims_claiming;
+
+	claims_claiming = true;
+	sas_template_turn_begin(apart || claims_batch == 1);
+	return sas_store_claim_calls(claims_lanes, claims_quantities, claims_n_lanes, apart);
+}
+
+/* The next claim takes as much as it can evaluate within a moment, judged by this one. */
+static void
+claims_fit_batch(int n)
+{
+	int64		spent_us = sas_template_turn_us();
+
+	claims_batch = Min(CLAIMS_BATCH, claims_batch * 2);
+	if (spent_us > CLAIMS_US / 10)
+		claims_batch = Max(1, Min(claims_batch, CLAIMS_US * n / spent_us));
+	/* nothing was claimed: there is more in each lane */
+	claims_overran = sas_template_turn_overran();
+}
+
+bool
+sas_agent_claims_use(List *claimed, int64 claimed_us)
+{
+	SasLeaseEntry *lease = NULL;
+	bool		more = false;
+	ListCell   *lc;
+
+	if (claims_n_lanes > 0)
+	{
+		claims_claiming = false;
+		claims_fit_batch(list_length(claimed));
+	}
+	if (claimed != NIL)
+		lease = sas_agent_outbox_lease(((SasClaimedCall *) linitial(claimed))->lease_id, list_length(claimed));
+	for (int i = 0; i < claims_n_lanes; i++)
+	{
+		SasAgentEntry *e = sas_work_agent(claims_lanes[i]);
+		int			got = 0;
+
+		foreach(lc, claimed)
+			if (((SasClaimedCall *) lfirst(lc))->agent_id == claims_lanes[i])
+				got++;
+		if (e == NULL)
+			continue;
+		e->scan = sas_limits_return(claims_lanes[i], &e->limits, claims_quantities[i] - got) || got == claims_quantities[i] || claims_overran;
+		more |= e->scan;
+		/* a token that was not needed makes waiting for the next one needless */
+		if (got < claims_quantities[i])
+			e->ask_again_us = 0;
+	}
+	foreach(lc, claimed)
+		sas_agent_flight_start(lfirst(lc), lease, claimed_us);
+	claims_n_lanes = 0;
+	return more;
+}
+
+void
+sas_agent_claims_pass_on(void)
+{
+	bool		any = false;
+
+	for (int i = 0; i < sas_work_n_agents; i++)
+		if (sas_work_agents[i].scan && sas_work_agents[i].stored->enabled)
+		{
+			sas_wake_count_lane(sas_work_agents[i].stored->agent_id);
+			any = true;
+		}
+	if (any)
+		sas_wake_others(SAS_AGENT);
+}
+
+void
+sas_agent_claims_pass_on_shut(void)
+{
+	bool		shut = claims_door_shut || claims_share_taken;
+
+	if (shut && !claims_passed_on)
+		sas_agent_claims_pass_on();
+	claims_passed_on = shut;
+}
+
+void
+sas_agent_claims_failed(void)
+{
+	for (int i = 0; i < claims_n_lanes; i++)
+	{
+		SasAgentEntry *e = sas_work_agent(claims_lanes[i]);
+
+		if (e == NULL)
+			continue;
+		sas_limits_return(claims_lanes[i], &e->limits, claims_quantities[i]);
+		e->scan = true;
+	}
+	claims_n_lanes = 0;
+	if (!sas_template_turn_overran())
+		claims_batch = 1;
+}
+
+bool
+sas_agent_claims_door_is_shut(void)
+{
+	return claims_door_shut;
+}
+
+bool
+sas_agent_claims_were_cut_short(void)
+{
+	return claims_cut_short;
+}
