@@ -6,6 +6,7 @@
 # make torture            a storm of faults: MINUTES=10 SEED=7 (1 minute, a new seed)
 # make fuzz               MINUTES=60 of the fuzz targets (test/fuzz), together
 # make lint               three static analysers on src/ (tools/check_lint)
+# make check-memory       TESTS under valgrind's memcheck (tools/check_memory)
 # make check-long, check-all, bench, format, clean
 # make installcheck       against the running server in which sas is installed and
 #                         preloaded; FULL=1: all regress tests (docs/operating/packages.md)
@@ -47,7 +48,7 @@ export PG_CONFIG
 
 # These bring along what they need, the server's headers included, so they
 # must run where PGXS is not there yet.
-TASKS = check check-long check-all check-citus check-packages lint dist torture fuzz dev dev-stop test ack \
+TASKS = check check-long check-all check-citus check-memory check-packages lint dist torture fuzz dev dev-stop test ack \
 	demo bench format setup screenshots
 
 ifneq ($(filter $(TASKS),$(MAKECMDGOALS)),)
@@ -71,6 +72,9 @@ check-citus:
 	@[ -z "$(CITUS)" ] || LAYERS=tap TESTS="540_citus" CITUS="$(CITUS)" tools/check
 check-packages:
 	@tools/check_packages
+check-memory:
+	@tools/setup build check memory
+	@tools/check_memory
 lint:
 	@tools/setup build lint
 	@tools/check_lint
