@@ -31,14 +31,16 @@ sub make_certificate
 	return (cert => "$file.pem", key => "$file.key");
 }
 
+my %mine = make_certificate('mine', 2);
+# over by the time that the servers have started; OpenSSL makes none that was over before
+my %expired = make_certificate('expired', 0);
+
 # names are looked up by the module
 system('cc', '-O2', '-shared', '-fPIC', '-o', "$dir/names.so", "$FindBin::RealBin/../modules/names.c", '-ldl') == 0 or die 'no module';
 $ENV{SAS_NAMES} = "$dir/names";
 PostgreSQL::Test::Utils::append_to_file($ENV{SAS_NAMES}, "127.0.0.1\n");
 my $node = do { local $ENV{LD_PRELOAD} = "$dir/names.so"; new_node('main', 'sas.agents' => 1) };
 my $service = SasService->new(program => 'faults.py');
-my %mine = make_certificate('mine', 2);
-my %expired = make_certificate('expired', -1);
 my $safe = SasService->new(program => 'faults.py', %mine);
 my $old = SasService->new(program => 'faults.py', %expired);
 
