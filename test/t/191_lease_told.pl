@@ -16,13 +16,13 @@ use Time::HiRes qw(time);
 my $node = new_node('main', 'sas.supervisor_interval' => '60 s');
 my $sql = sub { return $node->safe_psql('postgres', $_[0]) };
 $sql->(q{SELECT sas.create_agent('outside', kind => 'external')});
-define($node, 'task', { on_failure => 'fail', recovery => { max_failures => 1 }, steps => { x => { agent => 'outside', task => {}, complete_in => '500 ms' } } });
+define($node, 'task', { on_failure => 'fail', recovery => { max_failures => 1 }, steps => { x => { agent => 'outside', task => {}, complete_in => '4 s' } } });
 
 my $session = SasSession->new($node);
 foreach my $end ('COMMIT', 'ROLLBACK')
 {
 	my $run = submit($node, 'task');
-	is($sql->(q{SELECT count(*) FROM sas.claim('outside', 'w', 1, '500 ms')}), '1', "$end: a task is claimed");
+	is($sql->(q{SELECT count(*) FROM sas.claim('outside', 'w', 1, '4 s')}), '1', "$end: a task is claimed");
 	$session->query("BEGIN; SELECT run_id FROM _sas.run WHERE run_id = $run FOR UPDATE");
 	# whoever finds the run held looks again a second later at the earliest, unless it is told
 	ok(wait_for($node, q{SELECT count(*) FROM _sas.lease l JOIN _sas.step s USING (lease_id) WHERE l.next_by >= s.complete_by + interval '1 s'}, '1'),
