@@ -203,6 +203,15 @@ CREATE FUNCTION _sas.render_request(request jsonb, root jsonb, OUT result jsonb,
 LANGUAGE C STABLE STRICT PARALLEL SAFE
 AS 'MODULE_PATHNAME', 'sas_api_template_render_request';
 
+-- _sas.evaluated_us(), _sas.evaluated_bytes(): how long evaluations of templates and paths took in this
+-- process, in microseconds of processor time, and how many bytes templates returned. Only the difference
+-- within one statement means something. A statement that evaluates much can see from it when to stop.
+CREATE FUNCTION _sas.evaluated_us() RETURNS bigint
+LANGUAGE C VOLATILE AS 'MODULE_PATHNAME', 'sas_api_template_evaluated_us';
+
+CREATE FUNCTION _sas.evaluated_bytes() RETURNS bigint
+LANGUAGE C VOLATILE AS 'MODULE_PATHNAME', 'sas_api_template_evaluated_bytes';
+
 -- _sas.root(...): the root of the paths of a step or a run: {input, key, run: {...}, steps}. reads: the
 -- members of the input that are needed; null: all. An input that is no object is included as a whole.
 CREATE FUNCTION _sas.root(input jsonb, reads text[], key text, run_id bigint, run_key text, labels jsonb,

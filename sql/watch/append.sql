@@ -4,16 +4,21 @@
 
 -- _sas.cover(d, w, before, items): the cursor of a batch whose host knows none, from the definition. The
 -- service repeats items behind the cursor; therefore the batch ends with the last item that yields a
--- cursor.
+-- cursor. If that takes longer than half a second to find, none does.
 --   covered  how many items the cursor covers; 0 if none of them yields a cursor (null yields none)
 CREATE FUNCTION _sas.cover(d _sas.watcher, w _sas.watch, before jsonb, items jsonb,
                            OUT covered int, OUT cursor jsonb)
 LANGUAGE plpgsql STABLE AS $$
 DECLARE
     root jsonb := _sas.watch_context(d.name, w.key, w.input, before);
+    until_us bigint := _sas.evaluated_us() + 500000;
 BEGIN
     covered := jsonb_array_length(items);
     WHILE covered > 0 LOOP
+        IF _sas.evaluated_us() > until_us THEN
+            covered := 0;
+            EXIT;
+        END IF;
         SELECT nullif(r.result, 'null') INTO cursor
         FROM _sas.render(d.cursor_next, root || jsonb_build_object('item', items -> covered - 1)) r;
         EXIT WHEN cursor IS NOT NULL;
@@ -21,10 +26,12 @@ BEGIN
     END LOOP;
 END $$;
 
--- _sas.take_in(d, w, before, batch, given): the part of a batch that is stored, and the cursor behind it
--- (null: unchanged). given: the cursor that the host knows. cut: a part of the batch is not stored.
+-- _sas.take_in(d, w, before, batch, given, until_us): the part of a batch that is stored, and the cursor
+-- behind it (null: unchanged). given: the cursor that the host knows. cut: a part of the batch is not stored.
+-- left_out: nothing is stored now, since _sas.evaluated_us() has passed until_us.
 CREATE FUNCTION _sas.take_in(d _sas.watcher, w _sas.watch, before jsonb, batch jsonb, given jsonb,
-                             OUT items jsonb, OUT cursor jsonb, OUT cut boolean)
+                             until_us bigint, OUT items jsonb, OUT cursor jsonb, OUT cut boolean,
+                             OUT left_out boolean)
 LANGUAGE plpgsql STABLE AS $$
 DECLARE
     covered int;
@@ -32,7 +39,12 @@ BEGIN
     items := batch;
     cursor := given;
     cut := false;
+    left_out := false;
     IF d.cursor_next IS NULL OR given IS NOT NULL OR jsonb_array_length(batch) = 0 THEN
+        RETURN;
+    END IF;
+    left_out := _sas.evaluated_us() > until_us;
+    IF left_out THEN
         RETURN;
     END IF;
     SELECT c.covered, c.cursor INTO covered, cursor FROM _sas.cover(d, w, before, batch) c;
@@ -53,7 +65,8 @@ END $$;
 --                    again at the cursor
 --            stop    stored, but the host must end the task and give it back
 --            fenced  not stored
---            locked  not stored yet: another transaction has locked the task
+--            locked  not stored yet: another transaction has locked the task, or the cursors of the batches
+--                    before it took a tenth of a second to find
 --   room     how many more items may come
 --   locks    the rows of these tasks in watch_flow, if the node hosts them (_sas.fence)
 --   writes   watch_batch, watch_flow, watch_work
@@ -66,19 +79,22 @@ LANGUAGE plpgsql AS $$
 #variable_conflict use_column
 DECLARE
     fenced text[] := _sas.fence($1, $2, $3);
+    until_us bigint := _sas.evaluated_us() + 100000;
     cut_off bigint[];
+    left_out bigint[];
     changed bigint;
 BEGIN
-    WITH come AS (
-        SELECT u.id, w.owner, part.items, part.cursor, part.cut,
+    WITH taken AS (
+        SELECT u.id, w.owner, part.items, part.cursor, part.cut, part.left_out,
                CASE WHEN NOT part.cut THEN u.digest END AS digest,
                jsonb_array_length(part.items) AS quantity, _sas.share_size(part.items) AS bytes
         FROM unnest($2, $4, $5, $6, fenced) AS u (id, items, cursor, digest, fence)
         JOIN _sas.watch w ON w.watch_id = u.id
         JOIN _sas.watcher d USING (watcher_id)
         JOIN _sas.watch_flow old ON old.watch_id = u.id
-        CROSS JOIN LATERAL _sas.take_in(d, w, old.cursor, u.items, u.cursor) part
+        CROSS JOIN LATERAL _sas.take_in(d, w, old.cursor, u.items, u.cursor, until_us) part
         WHERE u.fence = 'mine'),
+    come AS (SELECT * FROM taken t WHERE NOT t.left_out),
     put AS (
         INSERT INTO _sas.watch_batch (watch_id, batch_no, items, quantity, bytes)
         SELECT c.id, nextval('_sas.watch_batch_seq'), c.items, c.quantity, c.bytes FROM come c
@@ -97,13 +113,16 @@ BEGIN
         JOIN _sas.watch_done g ON g.watch_id = c.id
         WHERE f.watch_id = c.id
         RETURNING c.id, c.cut)
-    SELECT count(*), array_agg(m.id) FILTER (WHERE m.cut) INTO changed, cut_off FROM moved m;
+    SELECT count(*), array_agg(m.id) FILTER (WHERE m.cut),
+           (SELECT array_agg(t.id) FROM taken t WHERE t.left_out)
+    INTO changed, cut_off, left_out FROM moved m;
     IF changed > 0 THEN
         PERFORM _sas.wake_items();
     END IF;
     RETURN QUERY
     SELECT u.id, u.epoch,
-           CASE WHEN u.fence = 'gone' THEN 'fenced' WHEN u.fence = 'locked' THEN 'locked'
+           CASE WHEN u.fence = 'gone' THEN 'fenced'
+                WHEN u.fence = 'locked' OR u.id = ANY (left_out) THEN 'locked'
                 WHEN w.state <> 'processing' OR w.moving THEN 'stop'
                 WHEN u.id = ANY (cut_off) THEN 'cut' ELSE 'ok' END,
            CASE WHEN u.fence = 'mine' THEN _sas.room_of(f, g) ELSE 0 END

@@ -169,45 +169,57 @@ LANGUAGE sql STABLE AS $$
 $$;
 
 -- _sas.compose_watches(ids, looks): what a host needs to know of tasks that it hosts. looks: when each
--- polls next. request is null if its templates cannot be filled in; then problem says why.
+-- polls next. request is null if its templates cannot be filled in; then problem says why. When requests
+-- have taken a tenth of a second to build, both are null for the rest: the host asks for them again. Owners
+-- take turns.
 CREATE FUNCTION _sas.compose_watches(ids bigint[], looks timestamptz[] DEFAULT NULL)
 RETURNS TABLE (watch_id bigint, epoch bigint, agent_id int, kind text, request jsonb, cursor jsonb,
                digest text, room int, wait_ms float8, problem jsonb, next_at timestamptz)
 LANGUAGE plpgsql AS $$
+DECLARE
+    until_us bigint := _sas.evaluated_us() + 100000;
 BEGIN
     RETURN QUERY
-    SELECT w.watch_id, h.epoch, h.lane, d.kind,
+    SELECT t.watch_id, t.epoch, t.lane, d.kind,
            CASE WHEN coalesce(body.problem, path.problem, refused.problem) IS NULL
                 THEN body.result || CASE WHEN d.kind IN ('stream', 'poll')
                     THEN jsonb_build_object('path', path.result) ELSE '{}' END END,
-           f.cursor, f.digest, _sas.room_of(f, g),
-           CASE WHEN f.last_error_at <= w.resumed_at THEN 0
-               ELSE greatest(0, extract(epoch FROM f.retry_at - sas.now())::float8 * 1000) END,
+           t.cursor, t.digest, t.room, t.wait_ms,
            CASE WHEN coalesce(body.problem, path.problem) IS NOT NULL
                 THEN _sas.problem_object('template', 'could not build the request of the watcher',
                                          format('%s: %s', coalesce(body.problem, path.problem) ->> 'path',
                                                 coalesce(body.problem, path.problem) ->> 'what'))
                 ELSE refused.problem END,
-           looks[u.n]
-    FROM unnest(ids) WITH ORDINALITY AS u (id, n)
-    JOIN _sas.watch w ON w.watch_id = u.id
+           looks[t.n]
+    FROM (SELECT w.watch_id, w.watcher_id, w.owner::oid AS owner, w.key, w.input, h.epoch, h.lane, f.cursor,
+                 f.digest, _sas.room_of(f, g) AS room, u.n,
+                 CASE WHEN f.last_error_at <= w.resumed_at THEN 0
+                      ELSE greatest(0, extract(epoch FROM f.retry_at - sas.now())::float8 * 1000) END
+                 AS wait_ms,
+                 row_number() OVER (PARTITION BY w.owner ORDER BY u.n) AS turn
+          FROM unnest(ids) WITH ORDINALITY AS u (id, n)
+          JOIN _sas.watch w ON w.watch_id = u.id
+          JOIN _sas.watch_held h ON h.watch_id = w.watch_id
+          JOIN _sas.watch_flow f ON f.watch_id = w.watch_id
+          JOIN _sas.watch_done g ON g.watch_id = w.watch_id
+          ORDER BY turn OFFSET 0) t
     JOIN _sas.watcher d USING (watcher_id)
-    JOIN _sas.watch_held h ON h.watch_id = w.watch_id
-    JOIN _sas.watch_flow f ON f.watch_id = w.watch_id
-    JOIN _sas.watch_done g ON g.watch_id = w.watch_id
-    CROSS JOIN LATERAL (SELECT _sas.watch_context(d.name, w.key, w.input, f.cursor) AS root OFFSET 0) x
-    CROSS JOIN LATERAL _sas.render(CASE WHEN d.kind IN ('stream', 'poll') THEN d.request - 'path'
+    CROSS JOIN LATERAL (SELECT _sas.watch_context(d.name, t.key, t.input, t.cursor) AS root OFFSET 0) x
+    CROSS JOIN LATERAL (SELECT t.n > 0 AND _sas.evaluated_us() <= until_us AS goes_on OFFSET 0) c
+    CROSS JOIN LATERAL _sas.render(CASE WHEN NOT c.goes_on THEN NULL
+                                   WHEN d.kind IN ('stream', 'poll') THEN d.request - 'path'
                                    ELSE coalesce(d.request, '{}') END, x.root) body
     CROSS JOIN LATERAL _sas.render_path(CASE
+                                        WHEN NOT c.goes_on THEN NULL
                                         WHEN d.kind IN ('stream', 'poll')
                                         THEN coalesce(d.request ->> 'path', '') ELSE '' END, x.root) path
-    CROSS JOIN LATERAL (SELECT CASE WHEN d.lane > 0 AND _sas.agent_right(w.owner, d.lane) <> 'a'
+    CROSS JOIN LATERAL (SELECT CASE WHEN c.goes_on AND d.lane > 0 AND _sas.agent_right(t.owner, d.lane) <> 'a'
                                THEN (SELECT _sas.problem_object('sqlstate:42501', p.problem, p.hint)
                                      FROM _sas.check_watch_use(
-                                         w.owner, d.lane, d.kind,
+                                         t.owner, d.lane, d.kind,
                                          d.request || jsonb_build_object('path', path.result)) p) END
                         AS problem OFFSET 0) refused
-    ORDER BY u.n;
+    ORDER BY t.n;
 END $$;
 
 -- _sas.claim_watches(node_id, quantity): a worker takes waiting tasks, and gets what it needs to host them.

@@ -72,6 +72,9 @@ BEGIN
         WHERE y.due_at <= now GROUP BY y.watch_id;
         RETURN;
     END IF;
+    -- the first owner goes to the end of the line: another one is first each time, which matters when few
+    -- tasks are claimed at once
+    PERFORM _sas.share_due(ascii('i'), now, 1);
     turns := _sas.share_due(ascii('i'), now, greatest(1000, quantity));
     RETURN QUERY
     SELECT t.watch_id, row_number() OVER (ORDER BY t.n, t.turn)
@@ -111,7 +114,8 @@ END $$;
 
 -- _sas.claim_items(quantity, boot, worker_id): claims tasks whose inbox is due, for one worker. Each claim
 -- lasts for sas.complete_in. A task that must run alone ends the batch before it. Owners whose functions run
--- on as many workers as they may are left out.
+-- on as many workers as they may are left out. If item templates cost much, the rest is left for another
+-- claim.
 --   items        items of the oldest batches: a thousand, or the first batch; item templates are filled in
 --   up_to        the last of these batches
 --   target_kind  function: called with the array; table: inserted into; workflow: submitted with these inputs
@@ -125,7 +129,7 @@ LANGUAGE plpgsql AS $$
 DECLARE
     now timestamptz := sas.now();
     ids bigint[];
-    found int;
+    n int;
     full_owners oid[];
 BEGIN
     IF NOT EXISTS (SELECT FROM _sas.watch_work k WHERE k.due_at <= now) THEN
@@ -146,7 +150,7 @@ BEGIN
     END IF;
     WITH taken AS (
         DELETE FROM _sas.watch_work k WHERE k.watch_id = ANY (ids) RETURNING k.due_at)
-    SELECT count(_sas.found('items', 'items', t.due_at)) INTO found FROM taken t WHERE t.due_at <= now;
+    SELECT count(_sas.found('items', 'items', t.due_at)) INTO n FROM taken t WHERE t.due_at <= now;
     UPDATE _sas.watch_done d SET request_id = gen_random_uuid(), claimed_until = now + _sas.complete_in()
     WHERE d.watch_id = ANY (ids);
     INSERT INTO _sas.watch_work (due_at, watch_id, boot, worker_id, together, owner)
@@ -165,42 +169,69 @@ BEGIN
         PERFORM _sas.wake_items();
     END IF;
     RETURN QUERY SELECT * FROM _sas.inbox(ids);
+    GET DIAGNOSTICS n = ROW_COUNT;
+    PERFORM _sas.unclaim_items(ids[n + 1 :], now) WHERE n < cardinality(ids);
 END $$;
 
+-- _sas.unclaim_items(ids, now): these tasks were claimed in this transaction, and are not after all.
+CREATE FUNCTION _sas.unclaim_items(ids bigint[], now timestamptz) RETURNS void
+LANGUAGE sql AS $$
+    UPDATE _sas.watch_done SET request_id = NULL, claimed_until = NULL WHERE watch_id = ANY (ids);
+    UPDATE _sas.watch_work SET due_at = now, boot = NULL, worker_id = NULL, together = NULL
+    WHERE watch_id = ANY (ids);
+    SELECT _sas.wake_items();
+$$;
+
 -- _sas.inbox(ids): what there is to do for claimed tasks, in the order of the calls (_sas.relieve_hosts).
+-- The first task is always among them. When item templates have taken half a second, the tasks after that,
+-- in the order of ids, are left out.
 CREATE FUNCTION _sas.inbox(ids bigint[])
 RETURNS TABLE (watch_id bigint, request_id uuid, owner oid, watcher text, key text, alone boolean,
                window_ms float8, target_kind text, target text,
                items jsonb, keys text[], up_to bigint, problem jsonb)
 LANGUAGE plpgsql AS $$
+DECLARE
+    until_us bigint := _sas.evaluated_us() + 500000;
 BEGIN
     RETURN QUERY
-    SELECT w.watch_id, g.request_id, w.owner::oid, d.name, w.key, g.alone,
-           extract(epoch FROM _sas.complete_in())::float8 * 1000, d.target_kind, d.target,
+    SELECT t.watch_id, t.request_id, t.owner, (t.d).name, t.key, t.alone,
+           extract(epoch FROM _sas.complete_in())::float8 * 1000, (t.d).target_kind, (t.d).target,
            made.items, made.keys, b.up_to, made.problem
-    FROM unnest(ids) AS u (id)
-    JOIN _sas.watch w ON w.watch_id = u.id
-    JOIN _sas.watcher d USING (watcher_id)
-    JOIN _sas.watch_done g ON g.watch_id = w.watch_id
-    JOIN _sas.watch_flow f ON f.watch_id = w.watch_id
+    -- in this order, so that the last ones are left out
+    FROM (SELECT w.watch_id, g.request_id, w.owner::oid AS owner, w.key, g.alone, w, d, f.cursor
+          FROM unnest(ids) WITH ORDINALITY AS u (id, n)
+          JOIN _sas.watch w ON w.watch_id = u.id
+          JOIN _sas.watcher d USING (watcher_id)
+          JOIN _sas.watch_done g ON g.watch_id = w.watch_id
+          JOIN _sas.watch_flow f ON f.watch_id = w.watch_id
+          ORDER BY u.n OFFSET 0) t
     CROSS JOIN LATERAL (
         SELECT max(q.batch_no) AS up_to, array_agg(q.items ORDER BY q.batch_no) AS batches
         FROM (SELECT x.batch_no, x.items, sum(x.quantity) OVER (ORDER BY x.batch_no) - x.quantity AS before
-              FROM (SELECT y.* FROM _sas.watch_batch y WHERE y.watch_id = w.watch_id ORDER BY y.batch_no
+              FROM (SELECT y.* FROM _sas.watch_batch y WHERE y.watch_id = t.watch_id ORDER BY y.batch_no
                     LIMIT 1000) x) q
         WHERE q.before < 1000 OFFSET 0) b
-    CROSS JOIN LATERAL _sas.fill_items(d, w, f.cursor, b.batches) made
-    ORDER BY w.watch_id;
+    CROSS JOIN LATERAL _sas.fill_items(t.d, t.w, t.cursor, b.batches, until_us) made
+    WHERE NOT made.left_out
+    ORDER BY t.watch_id;
 END $$;
 
--- _sas.fill_items(d, w, cursor, batches): the items as their target gets them, and the keys of the runs
--- that they become.
-CREATE FUNCTION _sas.fill_items(d _sas.watcher, w _sas.watch, cursor jsonb, batches jsonb[], OUT items jsonb,
-                                OUT keys text[], OUT problem jsonb)
+-- _sas.fill_items(d, w, cursor, batches, until_us): the items as their target gets them, and the keys of the
+-- runs that they become. They are left out if _sas.evaluated_us() has passed until_us. If the templates of
+-- one task take longer than two seconds, or make more than 64 MB, that is a problem of the task.
+CREATE FUNCTION _sas.fill_items(d _sas.watcher, w _sas.watch, cursor jsonb, batches jsonb[], until_us bigint,
+                                OUT items jsonb, OUT keys text[], OUT problem jsonb, OUT left_out boolean)
 LANGUAGE plpgsql AS $$
 DECLARE
     root jsonb;
+    most_us bigint := _sas.evaluated_us() + 2000000;
+    most_bytes bigint := _sas.evaluated_bytes() + 64 * 1024 * 1024;
+    all_filled boolean;
 BEGIN
+    left_out := _sas.evaluated_us() > until_us;
+    IF left_out THEN
+        RETURN;
+    END IF;
     IF d.target_item IS NULL AND d.target_key IS NULL AND cardinality(batches) = 1 THEN
         items := batches[1];
         RETURN;
@@ -211,17 +242,24 @@ BEGIN
                               ORDER BY e.n, e.m), '[]'),
            CASE WHEN d.target_key IS NOT NULL THEN array_agg(k.result #>> '{}' ORDER BY e.n, e.m) END,
            (array_agg(coalesce(i.problem, k.problem) ORDER BY e.n, e.m)
-                FILTER (WHERE coalesce(i.problem, k.problem) IS NOT NULL))[1]
-    INTO items, keys, problem
+                FILTER (WHERE coalesce(i.problem, k.problem) IS NOT NULL))[1],
+           coalesce(bool_and(c.goes_on), true)
+    INTO items, keys, problem, all_filled
     FROM (SELECT b.n, x.m, x.item FROM unnest(batches) WITH ORDINALITY AS b (items, n)
           CROSS JOIN LATERAL jsonb_array_elements(b.items) WITH ORDINALITY AS x (item, m)) e
-    LEFT JOIN LATERAL _sas.render(d.target_item, root || jsonb_build_object('item', e.item)) i
-        ON d.target_item IS NOT NULL
-    LEFT JOIN LATERAL _sas.render(d.target_key, root || jsonb_build_object('item', e.item)) k
-        ON d.target_key IS NOT NULL;
+    -- asked for each item: it refers to one
+    CROSS JOIN LATERAL (SELECT e.m > 0 AND _sas.evaluated_us() <= most_us
+                               AND _sas.evaluated_bytes() <= most_bytes AS goes_on OFFSET 0) c
+    CROSS JOIN LATERAL _sas.render(CASE WHEN c.goes_on THEN d.target_item END,
+                                   root || jsonb_build_object('item', e.item)) i
+    CROSS JOIN LATERAL _sas.render(CASE WHEN c.goes_on THEN d.target_key END,
+                                   root || jsonb_build_object('item', e.item)) k;
     IF problem IS NOT NULL THEN
         problem := _sas.problem_object('template', 'could not build an item',
                                        format('%s: %s', problem ->> 'path', problem ->> 'what'));
+    ELSIF NOT all_filled THEN
+        problem := _sas.problem_object('template', 'could not build the items',
+                                       'their templates take more than 2 s, or make more than 64 MB');
     END IF;
 END $$;
 

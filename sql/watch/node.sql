@@ -148,7 +148,10 @@ AS $$
 DECLARE
     n _sas.node := _sas.my_node(caller, $2);
     ids bigint[];
-    unfit record;
+    c record;
+    unfit bigint[];
+    epochs bigint[];
+    problems jsonb[];
 BEGIN
     IF quantity IS NULL OR quantity NOT BETWEEN 1 AND 10000 THEN
         RAISE EXCEPTION 'the quantity must be between 1 and 10000'
@@ -169,18 +172,26 @@ BEGIN
     PERFORM _sas.commit_durably();
     PERFORM _sas.wake_on_abort();
     ids := _sas.take_watches(n, $3);
-    SELECT array_agg(c.watch_id) AS ids, array_agg(c.epoch) AS epochs, array_agg(c.problem) AS problems
-        INTO unfit
-    FROM _sas.compose_watches(ids) c WHERE c.problem IS NOT NULL;
-    RETURN QUERY
-    SELECT c.watch_id, c.epoch, d.name, w.key, w.input, c.request, c.cursor
-    FROM _sas.compose_watches(ids) c JOIN _sas.watch w ON w.watch_id = c.watch_id JOIN _sas.watcher d
-        USING (watcher_id) WHERE c.problem IS NULL;
-    -- counts as a failure of the host; the task is tried again after the pause
-    IF unfit.ids IS NOT NULL THEN
-        PERFORM FROM _sas.fail_watches($2, unfit.ids, unfit.epochs, unfit.problems,
-                                       array_fill(NULL::float8, ARRAY[cardinality(unfit.ids)]));
-        PERFORM _sas.give_back($2, unfit.ids);
+    FOR c IN SELECT m.*, d.name, w.key AS watch_key, w.input AS watch_input
+             FROM _sas.compose_watches(ids) m JOIN _sas.watch w ON w.watch_id = m.watch_id
+             JOIN _sas.watcher d USING (watcher_id) LOOP
+        IF c.request IS NULL THEN
+            unfit := unfit || c.watch_id;
+            epochs := epochs || c.epoch;
+            problems := problems || c.problem;
+        ELSE
+            RETURN QUERY SELECT c.watch_id, c.epoch, c.name, c.watch_key, c.watch_input, c.request, c.cursor;
+        END IF;
+    END LOOP;
+    IF unfit IS NOT NULL THEN
+        -- counts as a failure of the host; the task is tried again after the pause
+        PERFORM FROM (SELECT array_agg(u.id) AS ids, array_agg(u.epoch) AS epochs,
+                             array_agg(u.problem) AS problems, array_agg(NULL::float8) AS pauses
+                      FROM unnest(unfit, epochs, problems) AS u (id, epoch, problem)
+                      WHERE u.problem IS NOT NULL HAVING count(*) > 0) f
+            CROSS JOIN LATERAL _sas.fail_watches($2, f.ids, f.epochs, f.problems, f.pauses);
+        -- those whose request is not built yet are tried again at once
+        PERFORM _sas.give_back($2, unfit);
     END IF;
 END $$;
 
@@ -213,6 +224,8 @@ AS $$
 DECLARE
     n _sas.node := _sas.my_node(caller, $2);
     told record;
+    r record;
+    left_out bigint[];
 BEGIN
     IF n.ended_at IS NULL THEN
         UPDATE _sas.node x SET lease_until = sas.now() + x.lease, modified_at = sas.now()
@@ -227,10 +240,20 @@ BEGIN
            array_agg(w.watch_id) FILTER (WHERE w.news = 'reload') AS changed_ids,
                array_agg(w.epoch) FILTER (WHERE w.news = 'reload') AS changed_epochs
     INTO told FROM _sas.node_news($2) w;
-    RETURN QUERY
-    SELECT u.id, u.epoch, CASE u.news WHEN 'fenced' THEN 'lost' ELSE u.news END, r.request, r.cursor
-    FROM unnest(told.ids, told.epochs, told.news) AS u (id, epoch, news)
-    LEFT JOIN _sas.watch_requests($2, told.changed_ids, told.changed_epochs) r ON r.watch_id = u.id;
+    FOR r IN SELECT u.id, u.epoch, CASE u.news WHEN 'fenced' THEN 'lost' ELSE u.news END AS news,
+                    c.request, c.cursor, c.watch_id IS NOT NULL AND c.request IS NULL AND c.problem IS NULL
+                    AS left_out
+             FROM unnest(told.ids, told.epochs, told.news) AS u (id, epoch, news)
+             LEFT JOIN _sas.watch_requests($2, told.changed_ids, told.changed_epochs) c ON c.watch_id = u.id
+    LOOP
+        IF r.left_out THEN
+            left_out := left_out || r.id;
+        ELSE
+            RETURN QUERY SELECT r.id, r.epoch, r.news, r.request, r.cursor;
+        END IF;
+    END LOOP;
+    -- their requests are not built yet: the next heartbeat tells of the change
+    UPDATE _sas.watch_held h SET change = -1 WHERE h.watch_id = ANY (left_out) AND h.node_id = $2;
 END $$;
 
 -- _sas.host_of(caller, id, in_epoch): the node that hosts the task in this epoch, if it lives and the

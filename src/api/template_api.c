@@ -6,6 +6,7 @@
  *		_sas.render(template, root)				-> result, problem
  *		_sas.render_path(template, root)		-> result, problem
  *		_sas.render_request(request, root)		-> result, problem
+ *		_sas.evaluated_us(), _sas.evaluated_bytes()	-> what evaluations have cost
  *		_sas.root(...)							-> the root
  *		_sas.with_member(object, name, member)	-> the object with it
  *		_sas.references(template)				-> one row per value that a template reads
@@ -28,11 +29,14 @@
 #include "utils/builtins.h"
 #include "utils/tuplestore.h"
 
+#include "template/budget.h"
 #include "template/template.h"
 
 PG_FUNCTION_INFO_V1(sas_api_template_render);
 PG_FUNCTION_INFO_V1(sas_api_template_render_path);
 PG_FUNCTION_INFO_V1(sas_api_template_render_request);
+PG_FUNCTION_INFO_V1(sas_api_template_evaluated_us);
+PG_FUNCTION_INFO_V1(sas_api_template_evaluated_bytes);
 PG_FUNCTION_INFO_V1(sas_api_template_root);
 PG_FUNCTION_INFO_V1(sas_api_step_key);
 PG_FUNCTION_INFO_V1(sas_api_template_with_member);
@@ -134,6 +138,18 @@ sas_api_template_render_request(PG_FUNCTION_ARGS)
 
 	good = sas_template_render_request(PG_GETARG_JSONB_P(0), PG_GETARG_JSONB_P(1), &result, &problem);
 	return template_api_result_or_problem(fcinfo, good, JsonbPGetDatum(result), &problem);
+}
+
+Datum
+sas_api_template_evaluated_us(PG_FUNCTION_ARGS)
+{
+	PG_RETURN_INT64(sas_template_turn_us());
+}
+
+Datum
+sas_api_template_evaluated_bytes(PG_FUNCTION_ARGS)
+{
+	PG_RETURN_INT64(sas_template_turn_bytes());
 }
 
 /* What a call site keeps of the last input that is stored out of line. */

@@ -12,6 +12,7 @@
 #include "base/peers.h"
 #include "function/work.h"
 #include "store/items.h"
+#include "template/budget.h"
 #include "utils/memutils.h"
 #include "wake/wakeup.h"
 #include "work/failure.h"
@@ -19,6 +20,7 @@
 #include "work/late.h"
 
 #define SAS_INBOX_BATCH 50
+#define SAS_INBOX_US 100000		/* of evaluations, in one claim */
 
 /* An inbox that this worker has claimed. */
 typedef struct Inbox
@@ -29,6 +31,7 @@ typedef struct Inbox
 
 static int	inbox_quantity = SAS_INBOX_BATCH;
 static bool inbox_scan = true;
+static int64 inbox_spent_us;	/* what the evaluations of the last claim took */
 static uint32 inbox_wake_count; /* count of wake-ups for items at the last scan */
 static uint32 inbox_nudges;		/* count of nudges likewise */
 
@@ -62,10 +65,12 @@ inbox_claim(void)
 {
 	SasFunctionBatch *batch = sas_function_batch_open();
 	int64		claimed_us = sas_base_clock_monotonic_us();
+	int64		before_us = sas_template_turn_us();
 	List	   *found = sas_store_claim_items(batch->context, inbox_quantity);
 	List	   *works = NIL;
 	ListCell   *lc;
 
+	inbox_spent_us = sas_template_turn_us() - before_us;
 	if (found == NIL)
 		MemoryContextDelete(batch->context);
 	foreach(lc, found)
@@ -105,6 +110,9 @@ inbox_claimed(int n)
 	if (n >= inbox_quantity)
 		inbox_tell_others();
 	inbox_quantity = Min(SAS_INBOX_BATCH, inbox_quantity * 2);
+	/* so many that owners take turns */
+	if (inbox_spent_us > SAS_INBOX_US)
+		inbox_quantity = Max(1, Min(inbox_quantity, SAS_INBOX_US * n / inbox_spent_us));
 	return true;
 }
 

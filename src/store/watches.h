@@ -24,7 +24,7 @@ typedef struct SasWatchRequest
 	SasWatchId	id;
 	int			agent_id;
 	char	   *kind;			/* stream, poll */
-	Jsonb	   *request;		/* NULL: see problem */
+	Jsonb	   *request;		/* NULL: see problem; without one it is not built yet, ask again */
 	Jsonb	   *cursor;			/* NULL: none */
 	char	   *digest;			/* of a poll: what was passed on last; NULL: nothing yet */
 	int			room;			/* items that may be appended before the window closes */

@@ -31,7 +31,7 @@ apply_kind(const SasWatchRequest *r)
 		strcmp(format, "ws") == 0 ? SAS_WATCH_WEBSOCKET : SAS_WATCH_LONG_POLL;
 }
 
-/* Decides the next action of the watch. */
+/* Decides the next action of the watch; without a request it is asked for again (apply_left_out). */
 static void
 apply_request(SasWatch *w, const SasWatchRequest *r)
 {
@@ -42,11 +42,13 @@ apply_request(SasWatch *w, const SasWatchRequest *r)
 	w->ask = false;
 	w->next_at = r->next_at;
 	w->looked = false;
-	if (r->request == NULL)
+	if (r->problem != NULL)
 	{
-		sas_stream_watch_report(w, r->problem ? r->problem : sas_stream_watch_problem(w, "template", "could not build the request", NULL), -1);
+		sas_stream_watch_report(w, r->problem, -1);
 		return;
 	}
+	if (r->request == NULL)
+		return;
 	w->kind = apply_kind(r);
 	sas_stream_hosted_drop_request(w);
 	w->request = MemoryContextAlloc(sas_stream_context, VARSIZE(r->request));
@@ -74,6 +76,28 @@ apply_request(SasWatch *w, const SasWatchRequest *r)
 		sas_stream_watch_set_line(w, SAS_LINE_READY);
 }
 
+/*
+ * Some requests are not built yet, because those before them took long.  They go to the end of the
+ * line, so that no role's requests keep all others waiting.
+ */
+static void
+apply_left_out(List *requests)
+{
+	ListCell   *lc;
+
+	foreach(lc, requests)
+	{
+		SasWatchRequest *r = lfirst(lc);
+		SasWatch   *w = r->request == NULL && r->problem == NULL ? sas_stream_hosted_find(&r->id) : NULL;
+
+		if (w == NULL || w->release)
+			continue;
+		w->ask = true;
+		sas_stream_watch_set_line(w, SAS_LINE_NONE);
+		sas_stream_watch_set_line(w, SAS_LINE_DUE);
+	}
+}
+
 static void
 apply_claims(List *claimed)
 {
@@ -91,6 +115,7 @@ apply_claims(List *claimed)
 		w->id = r->id;
 		apply_request(w, r);
 	}
+	apply_left_out(claimed);
 }
 
 /* Takes the requests that were asked for; watches without an answer are no longer hosted here. */
@@ -114,6 +139,7 @@ apply_requests(const SasStreamReport *report)
 		if (w != NULL && w->ask && !w->release)
 			sas_stream_hosted_forget(w);
 	}
+	apply_left_out(report->requests);
 }
 
 static void

@@ -174,6 +174,12 @@ sas_template_turn_us(void)
 	return budget_turn_us;
 }
 
+Size
+sas_template_turn_bytes(void)
+{
+	return budget_turn_bytes;
+}
+
 bool
 sas_template_turn_overran(void)
 {

@@ -40,8 +40,12 @@ extern MemoryContext sas_template_budget_caller(void);
 extern void sas_template_turn_begin(bool single);
 extern void sas_template_turn_end(void);
 
-/* Since begin: how long evaluations took, in microseconds.  Was that too long? */
+/*
+ * Since begin, or in a session since its start: how long evaluations took, in microseconds, and how
+ * many bytes they returned.  Was that too much for the turn?
+ */
 extern int64 sas_template_turn_us(void);
+extern Size sas_template_turn_bytes(void);
 extern bool sas_template_turn_overran(void);
 
 /* Inside evaluate: the size of its result. */
