@@ -293,7 +293,7 @@ bool
 sas_schedule_next(const SasScheduleSpec *spec, pg_tz *tz, TimestampTz anchor, TimestampTz after, TimestampTz *next)
 {
 	int64		second = instants_floor(after, USECS_PER_SEC) + UNIX_DAYS_AT_PG_EPOCH * SECONDS_OF_A_DAY;
-	int64		found;
+	int64		found = 0;
 
 	if (after == DT_NOEND || second > LAST_UNIX_SECOND)
 		return false;
