@@ -6,7 +6,8 @@
 # make torture            a storm of faults: MINUTES=10 SEED=7 (1 minute, a new seed)
 # make fuzz               MINUTES=60 of the fuzz targets (test/fuzz), together
 # make lint               three static analysers on src/ (tools/check_lint)
-# make check-memory       TESTS under valgrind's memcheck (tools/check_memory)
+# make check-memory       TESTS under valgrind's memcheck, or SANITIZER=address (tools/check_memory)
+# make coverage           lines of src/ that no test reaches (tools/check_coverage)
 # make check-long, check-all, bench, format, clean
 # make installcheck       against the running server in which sas is installed and
 #                         preloaded; FULL=1: all regress tests (docs/operating/packages.md)
@@ -48,7 +49,7 @@ export PG_CONFIG
 
 # These bring along what they need, the server's headers included, so they
 # must run where PGXS is not there yet.
-TASKS = check check-long check-all check-citus check-memory check-packages lint dist torture fuzz dev dev-stop test ack \
+TASKS = check check-long check-all check-citus check-memory check-packages coverage lint dist torture fuzz dev dev-stop test ack \
 	demo bench format setup screenshots
 
 ifneq ($(filter $(TASKS),$(MAKECMDGOALS)),)
@@ -75,6 +76,9 @@ check-packages:
 check-memory:
 	@tools/setup build check memory
 	@tools/check_memory
+coverage:
+	@tools/setup build check
+	@tools/check_coverage
 lint:
 	@tools/setup build lint
 	@tools/check_lint
