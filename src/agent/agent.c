@@ -33,6 +33,7 @@
 #include "agent/health.h"
 #include "agent/large.h"
 #include "agent/outbox.h"
+#include "agent/replies.h"
 #include "agent/stuck.h"
 #include "base/capacity.h"
 #include "base/clock.h"
@@ -185,7 +186,7 @@ agent_exchange(bool stale, bool stops, bool *more)
 static bool
 agent_has_large(void)
 {
-	return sas_agent_outbox_has_large() || sas_agent_flights_has_large();
+	return sas_agent_replies_has(SAS_REPLY_LARGE) || sas_agent_flights_has_large();
 }
 
 /* Writes replies of one owner whose paths cost much. False: the extension is gone. */
@@ -214,15 +215,15 @@ agent_move_large(void)
 {
 	static bool dear_next = false;
 
-	dear_next = sas_agent_outbox_has_dear() && (!dear_next || !agent_has_large());
+	dear_next = sas_agent_replies_has(SAS_REPLY_DEAR) && (!dear_next || !agent_has_large());
 	if (dear_next)
-		return agent_write_dear() && (agent_has_large() || sas_agent_outbox_has_dear() || sas_agent_outbox_due());
-	if (!sas_agent_outbox_has_large())
+		return agent_write_dear() && (agent_has_large() || sas_agent_replies_has(SAS_REPLY_DEAR) || sas_agent_outbox_due());
+	if (!sas_agent_replies_has(SAS_REPLY_LARGE))
 	{
 		sas_transport_reuse_memory(true);
 		sas_agent_flights_take_large();
 		sas_transport_reuse_memory(false);
-		return agent_has_large() || sas_agent_outbox_has_dear() || sas_agent_outbox_due();
+		return agent_has_large() || sas_agent_replies_has(SAS_REPLY_DEAR) || sas_agent_outbox_due();
 	}
 	agent_open = agent_wrote_alone = true;
 	if (!sas_store_begin())
@@ -237,7 +238,7 @@ agent_move_large(void)
 	sas_transport_reuse_memory(false);
 	agent_open = agent_careful = false;
 	sas_agent_outbox_written();
-	if (agent_has_large() || sas_agent_outbox_has_dear())
+	if (agent_has_large() || sas_agent_replies_has(SAS_REPLY_DEAR))
 		return true;
 	sas_transport_release_memory();
 	return false;
@@ -250,7 +251,7 @@ agent_do_large(void)
 	int64		begun_us = sas_base_clock_monotonic_us();
 	bool		more = false;
 
-	switch (sas_agent_large_turn(agent_has_large() || sas_agent_outbox_has_dear(), begun_us))
+	switch (sas_agent_large_turn(agent_has_large() || sas_agent_replies_has(SAS_REPLY_DEAR), begun_us))
 	{
 		case SAS_LARGE_NEXT_TICK:
 			return true;
@@ -300,7 +301,7 @@ agent_tick(void)
 	sas_agent_flights_move();
 	if (sas_base_stopping)
 	{
-		sas_agent_outbox_part_no_more();
+		sas_agent_replies_part();
 		sas_agent_flights_give_back();
 	}
 	next.again = !sas_base_stopping && sas_stream_move();
@@ -342,7 +343,7 @@ agent_tick(void)
 static int
 agent_under_way(void)
 {
-	return sas_agent_in_flight() + sas_agent_outbox_replies();
+	return sas_agent_in_flight() + sas_agent_replies_count();
 }
 
 static void

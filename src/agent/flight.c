@@ -10,6 +10,7 @@
 
 #include "agent/flight.h"
 #include "agent/outbox.h"
+#include "agent/replies.h"
 #include "base/clock.h"
 #include "metrics/metrics.h"
 #include "utils/memutils.h"
@@ -129,7 +130,7 @@ flight_set_wake(SasFlight *flight, int64 wake_us)
 static void
 flight_hand_back(SasFlight *flight, double again_in_ms)
 {
-	sas_agent_outbox_reply(flight, "hand_back", NULL, NULL, again_in_ms);
+	sas_agent_replies_add(flight, "hand_back", NULL, NULL, again_in_ms);
 	sas_agent_flight_end(flight, false);
 }
 
@@ -156,7 +157,7 @@ sas_agent_flight_report(SasFlight *flight, const SasVerdict *verdict, int http_s
 		return false;
 	if (sas_work_failure_is_final(verdict->reply))
 		sas_work_failure_log_step(&flight->id, flight->step, flight->undo, flight->attempts_before + flight->attempts, verdict->problem);
-	sas_agent_outbox_reply(flight, verdict->reply, verdict->output,
+	sas_agent_replies_add(flight, verdict->reply, verdict->output,
 						   strcmp(verdict->reply, "hand_back") == 0 ? NULL : verdict->problem, verdict->pause_ms);
 	sas_agent_flight_end(flight, false);
 	return true;

@@ -10,6 +10,7 @@
 #include "agent/flight.h"
 #include "agent/flights.h"
 #include "agent/outbox.h"
+#include "agent/replies.h"
 #include "base/clock.h"
 #include "base/peers.h"
 #include "base/settings.h"
@@ -265,7 +266,7 @@ sas_agent_flights_take_large(void)
 
 	if (reply != NULL)
 		flights_take_in(reply);
-	sas_agent_outbox_note_unwritten();
+	sas_agent_replies_note_unwritten();
 }
 
 static SasFlight *
@@ -382,6 +383,6 @@ sas_agent_flights_move(void)
 			break;
 		sas_agent_flight_wake(flight, now);
 	}
-	sas_agent_outbox_note_unwritten();
+	sas_agent_replies_note_unwritten();
 	return moved;
 }

@@ -12,12 +12,12 @@
 
 #include "agent/dear.h"
 #include "agent/outbox.h"
+#include "agent/replies.h"
 #include "agent/stuck.h"
 #include "base/clock.h"
-#include "base/peers.h"
-#include "metrics/metrics.h"
 #include "template/budget.h"
 #include "utils/memutils.h"
+#include "work/json.h"
 
 /* after this many aborts of a transaction that writes nothing else, an item is given up */
 #define SAS_OUTBOX_TRIES 3
@@ -25,41 +25,16 @@
 #define SAS_OUTBOX_TRIES_LACKING 100
 /* The most items of one transaction.  After an abort it is one item, then twice as many each time. */
 #define SAS_OUTBOX_BATCH 1000
-/* One transaction writes small replies until they exceed this many bytes. */
-#define SAS_OUTBOX_BYTES (4 * 1024 * 1024)
-
-/* The transaction that a reply is written in. */
-typedef enum OutboxWay
-{
-	OUTBOX_TOGETHER,
-	OUTBOX_LARGE,				/* one at a time */
-	OUTBOX_DEAR					/* with others of its owner, see dear.h */
-} OutboxWay;
-
-typedef struct OutboxEntry
-{
-	SasStoredReply reply;
-	Oid			owner;
-	OutboxWay	way;
-	SasLeaseEntry *lease;
-	SasTransportShare *memory;	/* of its agent */
-	Size		size;			/* of output and error */
-	int			tries;			/* transactions that wrote nothing else and failed */
-	bool		sent;			/* in the transaction that is open */
-} OutboxEntry;
 
 static MemoryContext outbox_context; /* long-lived */
-static SasTransport *outbox_transport;
-static List *outbox_entries = NIL; /* of OutboxEntry, oldest first */
 static List *outbox_attempts = NIL; /* of SasStoredAttempt */
 static List *outbox_leases = NIL; /* of SasLeaseEntry whose flights are over, with nothing left to write */
-static int	outbox_n[OUTBOX_DEAR + 1]; /* of the entries, for each way */
 static int	outbox_batch = SAS_OUTBOX_BATCH;
 static int	outbox_tries = 0; /* to write the oldest attempt, or the oldest lease, and nothing else */
 
 /* of the transaction that is open or was aborted */
 static bool outbox_writing = false;
-static OutboxWay outbox_way;
+static SasReplyWay outbox_way;
 static Oid	outbox_owner;	/* whose replies are written apart */
 static int64 outbox_spent_us;	/* by evaluations */
 static int	outbox_replies_sent;
@@ -69,92 +44,16 @@ static int	outbox_leases_sent;
 void
 sas_agent_outbox_open(MemoryContext context, SasTransport *transport)
 {
-	outbox_transport = transport;
 	outbox_context = AllocSetContextCreate(context, "sas outbox", ALLOCSET_DEFAULT_SIZES);
-}
-
-/* What has arrived is a reply that is not written yet, before it is evaluated too. */
-void
-sas_agent_outbox_note_unwritten(void)
-{
-	sas_base_peers_set_unwritten(outbox_entries != NIL || sas_transport_has_small(outbox_transport) ||
-								 sas_transport_has_large(outbox_transport));
-}
-
-static Jsonb *
-outbox_copy(const Jsonb *jsonb)
-{
-	Jsonb	   *copy;
-
-	if (jsonb == NULL)
-		return NULL;
-	copy = MemoryContextAlloc(outbox_context, VARSIZE(jsonb));
-	memcpy(copy, jsonb, VARSIZE(jsonb));
-	return copy;
+	sas_agent_replies_open(outbox_context, transport);
 }
 
 static void
-outbox_free(const Jsonb *jsonb)
+outbox_free_attempt(SasStoredAttempt *a)
 {
-	if (jsonb != NULL)
-		pfree((void *) jsonb);
-}
-
-static OutboxWay
-outbox_way_of(const OutboxEntry *e)
-{
-	if (e->size > SAS_TRANSPORT_LARGE)
-		return OUTBOX_LARGE;
-	return sas_agent_dear_is(e->owner) && !sas_base_stopping ? OUTBOX_DEAR : OUTBOX_TOGETHER;
-}
-
-/* Other owners are dear than before. */
-static void
-outbox_part(void)
-{
-	ListCell   *lc;
-
-	memset(outbox_n, 0, sizeof(outbox_n));
-	foreach(lc, outbox_entries)
-	{
-		OutboxEntry *e = lfirst(lc);
-
-		e->way = outbox_way_of(e);
-		outbox_n[e->way]++;
-	}
-}
-
-void
-sas_agent_outbox_part_no_more(void)
-{
-	outbox_part();
-}
-
-/* Evaluations of what was sent took too long: whose they were is not known. */
-static void
-outbox_suspect_sent(void)
-{
-	ListCell   *lc;
-	bool		any = false;
-
-	foreach(lc, outbox_entries)
-		if (((OutboxEntry *) lfirst(lc))->sent)
-			any |= sas_agent_dear_suspect(((OutboxEntry *) lfirst(lc))->owner);
-	if (any)
-		outbox_part();
-}
-
-/* It is written, or given up. */
-static void
-outbox_forget_entry(OutboxEntry *e)
-{
-	if (--e->lease->left == 0)
-		pfree(e->lease);
-	outbox_n[e->way]--;
-	sas_transport_hold(outbox_transport, e->memory, -(ptrdiff_t) e->size);
-	outbox_free(e->reply.output);
-	outbox_free(e->reply.error);
-	pfree(e);
+	if (a->error != NULL)
+		pfree((void *) a->error);
+	pfree(a);
 }
 
 SasLeaseEntry *
@@ -185,37 +84,6 @@ sas_agent_outbox_leave(SasLeaseEntry *lease, bool dropped)
 }
 
 void
-sas_agent_outbox_reply(const SasFlight *flight, const char *verdict, const Jsonb *output, const Jsonb *error, double again_in_ms)
-{
-	MemoryContext old = MemoryContextSwitchTo(outbox_context);
-	OutboxEntry *e = palloc0(sizeof(OutboxEntry));
-
-	e->owner = flight->owner;
-	e->lease = flight->lease;
-	e->lease->left++;
-	e->reply.id = flight->id;
-	e->reply.verdict = verdict;
-	e->reply.attempts = flight->attempts;
-	e->reply.output = outbox_copy(output);
-	e->reply.error = outbox_copy(error);
-	e->reply.in_doubt = flight->in_doubt;
-	e->reply.again_in_ms = again_in_ms;
-	sas_base_peers_set_unwritten(true);
-	e->reply.arrived_at = sas_base_clock_now();
-	/* its answer may have waited for its evaluation */
-	if (flight->arrived_us != 0)
-		e->reply.arrived_at -= sas_base_clock_monotonic_us() - flight->arrived_us;
-	e->memory = flight->memory;
-	e->size = (output != NULL ? VARSIZE(output) : 0) + (error != NULL ? VARSIZE(error) : 0);
-	e->way = outbox_way_of(e);
-	outbox_n[e->way]++;
-	sas_transport_hold(outbox_transport, e->memory, e->size);
-	sas_metrics_add(SAS_METRIC_STEP, flight->agent_id, flight->workflow_id, verdict, 1, (sas_base_clock_monotonic_us() - flight->claimed_us) / 1e6);
-	outbox_entries = lappend(outbox_entries, e);
-	MemoryContextSwitchTo(old);
-}
-
-void
 sas_agent_outbox_attempt(const SasFlight *flight, const char *status, int http_status, const Jsonb *error)
 {
 	MemoryContext old = MemoryContextSwitchTo(outbox_context);
@@ -227,7 +95,7 @@ sas_agent_outbox_attempt(const SasFlight *flight, const char *status, int http_s
 	a->agent_id = flight->agent_id;
 	a->status = status;
 	a->http_status = http_status;
-	a->error = outbox_copy(error);
+	a->error = sas_work_json_copy(outbox_context, error);
 	a->started_at = flight->started_at;
 	a->finished_at = sas_base_clock_now();
 	outbox_attempts = lappend(outbox_attempts, a);
@@ -240,93 +108,29 @@ sas_agent_outbox_batch(void)
 	return outbox_batch;
 }
 
-int
-sas_agent_outbox_replies(void)
-{
-	return list_length(outbox_entries);
-}
-
 bool
 sas_agent_outbox_due(void)
 {
-	return outbox_n[OUTBOX_TOGETHER] > 0 || outbox_attempts != NIL || outbox_leases != NIL;
-}
-
-bool
-sas_agent_outbox_has_large(void)
-{
-	return outbox_n[OUTBOX_LARGE] > 0;
-}
-
-bool
-sas_agent_outbox_has_dear(void)
-{
-	return outbox_n[OUTBOX_DEAR] > 0;
-}
-
-/* The owner of dear replies whose last turn is longest ago. */
-static Oid
-outbox_next_owner(void)
-{
-	Oid			next = InvalidOid;
-	int64		last_us = 0;
-	ListCell   *lc;
-
-	foreach(lc, outbox_entries)
-	{
-		OutboxEntry *e = lfirst(lc);
-
-		if (e->way != OUTBOX_DEAR || e->owner == next)
-			continue;
-		if (!OidIsValid(next) || sas_agent_dear_last_us(e->owner) < last_us)
-		{
-			next = e->owner;
-			last_us = sas_agent_dear_last_us(next);
-		}
-	}
-	return next;
-}
-
-/* The replies to write now, at most so many, the oldest first: as far as they fit, or a large one. Returns how many. */
-static int
-outbox_choose_replies(OutboxEntry **chosen, OutboxWay way, int batch)
-{
-	Size		bytes = 0;
-	int			n = 0;
-	ListCell   *lc;
-
-	foreach(lc, outbox_entries)
-	{
-		OutboxEntry *e = lfirst(lc);
-
-		e->sent = false;
-		e->lease->sending = 0;
-		if (e->way != way || (way == OUTBOX_DEAR && e->owner != outbox_owner) || n == batch || bytes > SAS_OUTBOX_BYTES)
-			continue;
-		bytes += e->size;
-		e->sent = true;
-		chosen[n++] = e;
-	}
-	return n;
+	return sas_agent_replies_has(SAS_REPLY_TOGETHER) || outbox_attempts != NIL || outbox_leases != NIL;
 }
 
 /* Chooses what to write: as many items as one transaction may, or some replies apart. */
 static void
-outbox_choose(OutboxEntry **chosen, OutboxWay way)
+outbox_choose(SasUnwrittenReply **chosen, SasReplyWay way)
 {
 	int			left = outbox_batch;
 
 	outbox_way = way;
-	if (way != OUTBOX_TOGETHER)
+	if (way != SAS_REPLY_TOGETHER)
 	{
-		outbox_owner = way == OUTBOX_DEAR ? outbox_next_owner() : InvalidOid;
+		outbox_owner = way == SAS_REPLY_DEAR ? sas_agent_replies_next_owner() : InvalidOid;
 		outbox_attempts_sent = outbox_leases_sent = 0;
-		outbox_replies_sent = outbox_choose_replies(chosen, way, way == OUTBOX_DEAR ? sas_agent_dear_batch(outbox_owner) : 1);
+		outbox_replies_sent = sas_agent_replies_choose(chosen, way, outbox_owner, way == SAS_REPLY_DEAR ? sas_agent_dear_batch(outbox_owner) : 1);
 		return;
 	}
 	outbox_attempts_sent = Min(list_length(outbox_attempts), left);
 	left -= outbox_attempts_sent;
-	outbox_replies_sent = outbox_choose_replies(chosen, way, left);
+	outbox_replies_sent = sas_agent_replies_choose(chosen, way, InvalidOid, left);
 	left -= outbox_replies_sent;
 	outbox_leases_sent = Min(list_length(outbox_leases), left);
 }
@@ -338,7 +142,7 @@ outbox_choose(OutboxEntry **chosen, OutboxWay way)
  * the step.
  */
 static int64 *
-outbox_done_leases(OutboxEntry **sent, int *n_done)
+outbox_done_leases(SasUnwrittenReply **sent, int *n_done)
 {
 	int64	   *done = palloc(sizeof(int64) * Max(outbox_leases_sent + outbox_replies_sent, 1));
 	int			n = 0;
@@ -361,10 +165,10 @@ outbox_done_leases(OutboxEntry **sent, int *n_done)
 }
 
 static void
-outbox_write(OutboxWay way)
+outbox_write(SasReplyWay way)
 {
-	int			room = Max(list_length(outbox_entries), 1);
-	OutboxEntry **sent = palloc(sizeof(OutboxEntry *) * room);
+	int			room = Max(sas_agent_replies_count(), 1);
+	SasUnwrittenReply **sent = palloc(sizeof(SasUnwrittenReply *) * room);
 	SasStoredReply *replies = palloc(sizeof(SasStoredReply) * room);
 	SasStoredAttempt *rows = palloc(sizeof(SasStoredAttempt) * Max(list_length(outbox_attempts), 1));
 	int64	   *done;
@@ -372,7 +176,7 @@ outbox_write(OutboxWay way)
 	int64		begun_us;
 
 	outbox_choose(sent, way);
-	if (way == OUTBOX_DEAR)
+	if (way == SAS_REPLY_DEAR)
 		sas_template_turn_begin(outbox_replies_sent == 1);
 	begun_us = sas_template_turn_us();
 	for (int i = 0; i < outbox_replies_sent; i++)
@@ -392,27 +196,27 @@ outbox_write(OutboxWay way)
 bool
 sas_agent_outbox_write(void)
 {
-	outbox_write(OUTBOX_TOGETHER);
+	outbox_write(SAS_REPLY_TOGETHER);
 	return outbox_attempts_sent + outbox_replies_sent + outbox_leases_sent > 0;
 }
 
 void
 sas_agent_outbox_write_large(void)
 {
-	outbox_write(OUTBOX_LARGE);
+	outbox_write(SAS_REPLY_LARGE);
 }
 
 void
 sas_agent_outbox_write_dear(void)
 {
-	outbox_write(OUTBOX_DEAR);
+	outbox_write(SAS_REPLY_DEAR);
 }
 
 static void
 outbox_forget_transaction(void)
 {
 	outbox_writing = false;
-	outbox_way = OUTBOX_TOGETHER;
+	outbox_way = SAS_REPLY_TOGETHER;
 	outbox_spent_us = 0;
 	outbox_replies_sent = outbox_attempts_sent = outbox_leases_sent = 0;
 }
@@ -421,34 +225,19 @@ outbox_forget_transaction(void)
 static void
 outbox_judge_owners(void)
 {
-	if (outbox_way == OUTBOX_DEAR && sas_agent_dear_wrote(outbox_owner, outbox_replies_sent, outbox_spent_us))
-		outbox_part();
-	if (outbox_way == OUTBOX_TOGETHER && sas_agent_dear_is_long(outbox_spent_us))
-		outbox_suspect_sent();
+	if (outbox_way == SAS_REPLY_DEAR && sas_agent_dear_wrote(outbox_owner, outbox_replies_sent, outbox_spent_us))
+		sas_agent_replies_part();
+	if (outbox_way == SAS_REPLY_TOGETHER && sas_agent_dear_is_long(outbox_spent_us))
+		sas_agent_replies_suspect_chosen();
 }
 
 void
 sas_agent_outbox_written(void)
 {
-	ListCell   *lc;
-
 	outbox_judge_owners();
-	foreach(lc, outbox_entries)
-	{
-		OutboxEntry *e = lfirst(lc);
-
-		if (!e->sent)
-			continue;
-		outbox_forget_entry(e);
-		outbox_entries = foreach_delete_current(outbox_entries, lc);
-	}
+	sas_agent_replies_forget_chosen();
 	for (int i = 0; i < outbox_attempts_sent; i++)
-	{
-		SasStoredAttempt *a = list_nth(outbox_attempts, i);
-
-		outbox_free(a->error);
-		pfree(a);
-	}
+		outbox_free_attempt(list_nth(outbox_attempts, i));
 	outbox_attempts = list_delete_first_n(outbox_attempts, outbox_attempts_sent);
 	for (int i = 0; i < outbox_leases_sent; i++)
 		pfree(list_nth(outbox_leases, i));
@@ -456,7 +245,6 @@ sas_agent_outbox_written(void)
 	if (outbox_attempts_sent + outbox_leases_sent > 0)
 		outbox_tries = 0;
 	outbox_forget_transaction();
-	sas_agent_outbox_note_unwritten();
 	outbox_batch = Min(SAS_OUTBOX_BATCH, outbox_batch * 2);
 }
 
@@ -473,8 +261,7 @@ outbox_fail_oldest(int tries)
 
 		sas_agent_stuck_note("attempt", a->id.run_id, psprintf("could not store attempt %d of step %d", a->attempt, a->id.step_no),
 							 "It is missing from sas.attempts.");
-		outbox_free(a->error);
-		pfree(a);
+		outbox_free_attempt(a);
 		outbox_attempts = list_delete_first(outbox_attempts);
 	}
 	else
@@ -488,52 +275,22 @@ outbox_fail_oldest(int tries)
 	}
 }
 
-/* Likewise with this reply. */
-static void
-outbox_fail_reply(OutboxEntry *e, int tries)
-{
-	if (++e->tries < tries)
-	{
-		/* it may be lacking for this one only: others first */
-		if (sas_base_tick_lacked && list_length(outbox_entries) > 1)
-			outbox_entries = lappend(list_delete_ptr(outbox_entries, e), e);
-		return;
-	}
-	sas_agent_stuck_note("reply", e->reply.id.run_id, psprintf("could not store a reply to step %d", e->reply.id.step_no),
-						 "The supervisor takes the step back after its complete-by.");
-	e->lease->dropped = true;
-	outbox_entries = list_delete_ptr(outbox_entries, e);
-	outbox_forget_entry(e);
-	sas_agent_outbox_note_unwritten();
-}
-
-static OutboxEntry *
-outbox_sent_reply(void)
-{
-	ListCell   *lc;
-
-	foreach(lc, outbox_entries)
-		if (((OutboxEntry *) lfirst(lc))->sent)
-			return lfirst(lc);
-	return NULL;
-}
-
 void
 sas_agent_outbox_failed(bool alone)
 {
 	int			tries = sas_base_tick_lacked ? SAS_OUTBOX_TRIES_LACKING : SAS_OUTBOX_TRIES;
 	int			n = outbox_replies_sent + outbox_attempts_sent + outbox_leases_sent;
 
-	if (outbox_way == OUTBOX_DEAR)
+	if (outbox_way == SAS_REPLY_DEAR)
 		(void) sas_agent_dear_wrote(outbox_owner, 0, 0);
 	else if (!sas_template_turn_overran() || sas_base_stopping)
 		outbox_batch = 1;
 	else if (outbox_writing)
-		outbox_suspect_sent();
+		sas_agent_replies_suspect_chosen();
 	if (n == 1 && (outbox_writing || alone) && !sas_base_tick_cancelled)
 	{
 		if (outbox_replies_sent > 0)
-			outbox_fail_reply(outbox_sent_reply(), tries);
+			sas_agent_replies_fail_chosen(tries);
 		else
 			outbox_fail_oldest(tries);
 	}

@@ -23,19 +23,13 @@ extern SasLeaseEntry *sas_agent_outbox_lease(int64 lease_id, int flights);
 /* One flight of the lease is over. dropped: nothing was reported for it, so the lease must stay. */
 extern void sas_agent_outbox_leave(SasLeaseEntry *lease, bool dropped);
 
-extern void sas_agent_outbox_reply(const SasFlight *flight, const char *verdict, const Jsonb *output, const Jsonb *error, double again_in_ms);
 extern void sas_agent_outbox_attempt(const SasFlight *flight, const char *status, int http_status, const Jsonb *error);
 
 /* How many replies the next transaction writes at most. */
 extern int	sas_agent_outbox_batch(void);
 
-/* Replies that are not written yet. */
-extern int	sas_agent_outbox_replies(void);
-
-/* Is there something to write now? A large reply? One of an owner whose replies cost much (dear.h)? */
+/* Is there something to write now, other than large and dear replies? */
 extern bool sas_agent_outbox_due(void);
-extern bool sas_agent_outbox_has_large(void);
-extern bool sas_agent_outbox_has_dear(void);
 
 /*
  * In a transaction: writes all but large replies and dear ones, or one large
@@ -46,12 +40,6 @@ extern bool sas_agent_outbox_write(void);
 extern void sas_agent_outbox_write_large(void);
 extern void sas_agent_outbox_write_dear(void);
 extern void sas_agent_outbox_written(void);
-
-/* The worker is asked to end: dear replies are written with the others. */
-extern void sas_agent_outbox_part_no_more(void);
-
-/* Reports whether this worker has replies that are not written; after what may have been the last one. */
-extern void sas_agent_outbox_note_unwritten(void);
 
 /*
  * After its abort: writes one item at a time. A try counts for an item that

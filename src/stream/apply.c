@@ -51,8 +51,7 @@ apply_request(SasWatch *w, const SasWatchRequest *r)
 		return;
 	w->kind = apply_kind(r);
 	sas_stream_hosted_drop_request(w);
-	w->request = MemoryContextAlloc(sas_stream_context, VARSIZE(r->request));
-	memcpy(w->request, r->request, VARSIZE(r->request));
+	w->request = sas_work_json_copy(sas_stream_context, r->request);
 	sas_stream_hosted_replace(&w->cursor, NULL);
 	if (r->cursor != NULL && JB_ROOT_IS_SCALAR(r->cursor))
 	{

@@ -134,13 +134,9 @@ sas_stream_watch_report(SasWatch *w, Jsonb *error, double at_least_ms)
 	w->at_least_ms = at_least_ms;
 	if (w->error != NULL)
 		pfree(w->error);
-	w->error = NULL;
+	w->error = sas_work_json_copy(sas_stream_context, error);
 	if (error != NULL)
-	{
-		w->error = MemoryContextAlloc(sas_stream_context, VARSIZE(error));
-		memcpy(w->error, error, VARSIZE(error));
 		sas_work_failure_log(psprintf("watch " INT64_FORMAT, w->id.watch_id), error);
-	}
 	sas_stream_watch_set_timer(w, 0);
 	sas_stream_watch_set_line(w, SAS_LINE_DUE);
 }

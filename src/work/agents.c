@@ -13,6 +13,7 @@
 #include "utils/memutils.h"
 #include "wake/wakeup.h"
 #include "work/agents.h"
+#include "work/json.h"
 #include "work/oauth.h"
 #include "work/secrets.h"
 
@@ -204,17 +205,10 @@ sas_work_agents_applied(void)
 void
 sas_work_agent_error(SasAgentEntry *agent, const Jsonb *error)
 {
-	Jsonb	   *copy = NULL;
-
 	if (agent->last_error != NULL)
 		pfree(agent->last_error);
-	if (error != NULL)
-	{
-		/* entries move */
-		copy = MemoryContextAlloc(TopMemoryContext, VARSIZE(error));
-		memcpy(copy, error, VARSIZE(error));
-	}
-	agent->last_error = copy;
+	/* entries move */
+	agent->last_error = sas_work_json_copy(TopMemoryContext, error);
 	agent->error_seen = true;
 	sas_work_health_due = true;
 }

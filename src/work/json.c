@@ -76,6 +76,12 @@ json_push_key(JsonbParseState **state, const char *name)
 	pushJsonbValue(state, WJB_KEY, &key);
 }
 
+Jsonb *
+sas_work_json_copy(MemoryContext context, const Jsonb *jsonb)
+{
+	return jsonb == NULL ? NULL : memcpy(MemoryContextAlloc(context, VARSIZE(jsonb)), jsonb, VARSIZE(jsonb));
+}
+
 void
 sas_work_json_push(JsonbParseState **state, const char *name, const char *value)
 {

@@ -18,6 +18,9 @@ extern char *sas_work_json_string(Jsonb *object, const char *name); /* NULL: not
 extern double sas_work_json_number(Jsonb *object, const char *name, double otherwise);
 extern bool sas_work_json_bool(Jsonb *object, const char *name, bool otherwise);
 
+/* In that context; NULL for NULL. */
+extern Jsonb *sas_work_json_copy(MemoryContext context, const Jsonb *jsonb);
+
 /* A problem object (RFC 9457); detail may be NULL, status 0; instance is an absolute path. */
 extern Jsonb *sas_work_json_problem(const char *kind, const char *title, const char *detail, int status, const char *instance);
 

@@ -114,8 +114,7 @@ oauth_of(const SasStoredAgent *agent, Jsonb *option)
 	t = MemoryContextAllocZero(context, sizeof(AccessToken));
 	t->context = context;
 	t->agent_id = agent->agent_id;
-	t->asked_with = MemoryContextAlloc(context, VARSIZE(option));
-	memcpy(t->asked_with, option, VARSIZE(option));
+	t->asked_with = sas_work_json_copy(context, option);
 	t->pause_ms = OAUTH_PAUSE_MS;
 	dlist_push_tail(&oauth_tokens, &t->node);
 	return t;
