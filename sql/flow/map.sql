@@ -72,34 +72,48 @@ END $$;
 
 -- _sas.number_keys(run_id, step_no, template): numbers the keys of the elements that have not begun, and
 -- the elements of each key. An element whose key is null has none. Returns what is wrong with the first key
--- that cannot be built.
+-- that cannot be built. All elements are keyed in one tick, so the keys together have a budget, too.
 -- Writes: item, map_key.
 CREATE FUNCTION _sas.number_keys(for_run bigint, for_no int, template jsonb) RETURNS text
 LANGUAGE plpgsql AS $$
 DECLARE
+    began_us bigint := _sas.evaluated_us();
+    began_bytes bigint := _sas.evaluated_bytes();
     problem text;
 BEGIN
     DELETE FROM _sas.map_key k WHERE k.run_id = for_run AND k.step_no = for_no;
+    UPDATE _sas.item i SET key_no = NULL, nth = NULL
+    WHERE i.run_id = for_run AND i.step_no = for_no AND i.key_no IS NOT NULL;
     WITH made AS MATERIALIZED (
-        SELECT i.element, k.result, k.problem
+        SELECT i.element, i.ctid AS place, nullif(k.result, 'null') AS key,
+               coalesce(t.spent, format('%s: %s', k.problem ->> 'path', k.problem ->> 'what')) AS problem,
+               t.spent IS NULL AND k.problem IS NULL AS built
         FROM _sas.item i
-        LEFT JOIN _sas.step s ON s.run_id = for_run AND s.step_no = for_no AND s.element = i.element
-        CROSS JOIN LATERAL _sas.render(template, jsonb_build_object('item', i.item, 'index', i.element - 1)) k
+        -- OFFSET 0: without it the planner may walk all elements for each of them
+        LEFT JOIN LATERAL (SELECT x.state FROM _sas.step x WHERE x.run_id = for_run AND x.step_no = for_no
+                           AND x.element = i.element OFFSET 0) s ON true
+        CROSS JOIN LATERAL (
+            -- i.element: it is asked again for each of them
+            SELECT CASE WHEN i.element IS NULL THEN NULL
+                        WHEN _sas.evaluated_us() - began_us > 1000000
+                        THEN 'the keys of all elements take more than 1 s to evaluate'
+                        WHEN _sas.evaluated_bytes() - began_bytes > 16777216
+                        THEN 'the keys of all elements have more than 16 MB' END AS spent OFFSET 0) t
+        LEFT JOIN LATERAL _sas.render(CASE WHEN t.spent IS NULL THEN template END,
+                                      jsonb_build_object('item', i.item, 'index', i.element - 1)) k ON true
         WHERE i.run_id = for_run AND i.step_no = for_no AND coalesce(s.state, 'waiting') = 'waiting'),
     numbered AS (
-        SELECT m.element, dense_rank() OVER (ORDER BY m.result)::int AS key_no,
-               row_number() OVER (PARTITION BY m.result ORDER BY m.element)::int AS nth
-        FROM made m WHERE m.problem IS NULL AND m.result <> 'null'),
+        SELECT m.place, dense_rank() OVER (ORDER BY m.key)::int AS key_no,
+               row_number() OVER (PARTITION BY m.key ORDER BY m.element)::int AS nth
+        FROM made m WHERE m.key IS NOT NULL),
+    -- by its place: with the columns of the key, the planner may compare all elements with all
     written AS (
-        UPDATE _sas.item i SET key_no = n.key_no, nth = n.nth
-        FROM _sas.item o LEFT JOIN numbered n ON n.element = o.element
-        WHERE o.run_id = for_run AND o.step_no = for_no AND i.run_id = for_run AND i.step_no = for_no
-          AND i.element = o.element AND (n.key_no, n.nth) IS DISTINCT FROM (o.key_no, o.nth)),
+        UPDATE _sas.item i SET key_no = n.key_no, nth = n.nth FROM numbered n WHERE i.ctid = n.place),
     keys AS (
         INSERT INTO _sas.map_key (run_id, step_no, key_no, begun, ended)
         SELECT DISTINCT for_run, for_no, n.key_no, 0, 0 FROM numbered n)
-    SELECT format('element %s: %s: %s', m.element, m.problem ->> 'path', m.problem ->> 'what') INTO problem
-    FROM made m WHERE m.problem IS NOT NULL ORDER BY m.element LIMIT 1;
+    SELECT format('element %s: %s', m.element, m.problem) INTO problem
+    FROM made m WHERE NOT m.built ORDER BY m.element LIMIT 1;
     RETURN problem;
 END $$;
 
@@ -230,6 +244,27 @@ END $$;
 CREATE FUNCTION _sas.per_key(shape jsonb) RETURNS int
 LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$ SELECT coalesce((shape #>> '{concurrency,per_key}')::int, 1) $$;
 
+-- _sas.places_of_keys(run_id, step_no, elements): the keys of these elements, where their rows are, and how
+-- many of the elements have each of them. Each row is looked up by all columns of its key: a join may walk
+-- all elements, or all keys, of the map for each of them.
+CREATE FUNCTION _sas.places_of_keys(for_run bigint, for_no int, elements int[])
+RETURNS TABLE (key_no int, place tid, n int)
+LANGUAGE plpgsql STABLE ROWS 10 AS $$
+#variable_conflict use_column
+BEGIN
+    RETURN QUERY
+    WITH used AS MATERIALIZED (
+        SELECT i.key_no, count(*)::int AS n
+        FROM unnest(elements) e
+        CROSS JOIN LATERAL (SELECT x.key_no FROM _sas.item x WHERE x.run_id = for_run AND x.step_no = for_no
+                            AND x.element = e OFFSET 0) i
+        WHERE i.key_no IS NOT NULL GROUP BY 1)
+    SELECT u.key_no, k.place, u.n
+    FROM used u
+    CROSS JOIN LATERAL (SELECT x.ctid AS place FROM _sas.map_key x WHERE x.run_id = for_run
+                        AND x.step_no = for_no AND x.key_no = u.key_no OFFSET 0) k;
+END $$;
+
 -- _sas.begin_waiting(run_id, step_no, room, per_key, just_ended): begins elements that the scan has passed
 -- by because their key had no room. just_ended: only the keys of these elements can have room now; null:
 -- all keys are checked. Returns how many elements began. The elements of one key begin in order.
@@ -242,10 +277,12 @@ BEGIN
     SELECT array_agg(x.element) INTO chosen
     FROM (SELECT i.element
           FROM _sas.map_progress f
-          JOIN _sas.map_key k ON k.run_id = f.run_id AND k.step_no = f.step_no
-              AND (just_ended IS NULL
-                   OR k.key_no IN (SELECT o.key_no FROM _sas.item o WHERE o.run_id = for_run
-                                   AND o.step_no = for_no AND o.element = ANY (just_ended)))
+          CROSS JOIN (SELECT k.key_no, k.begun, k.ended FROM _sas.map_key k
+                      WHERE just_ended IS NULL AND k.run_id = for_run AND k.step_no = for_no
+                      UNION ALL
+                      SELECT p.key_no, k.begun, k.ended
+                      FROM _sas.places_of_keys(for_run, for_no, just_ended) p
+                      JOIN _sas.map_key k ON k.ctid = p.place) k
           CROSS JOIN LATERAL (SELECT o.element FROM _sas.item o WHERE o.run_id = for_run
                               AND o.step_no = for_no AND o.key_no = k.key_no AND o.nth > k.begun
                               AND o.nth <= k.ended + per_key AND o.element <= f.fed OFFSET 0) i
@@ -269,7 +306,8 @@ BEGIN
         WITH ahead AS (
             SELECT i.element, coalesce(i.nth <= k.ended + per_key, true) AS fits
             FROM _sas.item i
-            LEFT JOIN _sas.map_key k ON k.run_id = for_run AND k.step_no = for_no AND k.key_no = i.key_no
+            LEFT JOIN LATERAL (SELECT x.ended FROM _sas.map_key x WHERE x.run_id = for_run
+                               AND x.step_no = for_no AND x.key_no = i.key_no OFFSET 0) k ON true
             LEFT JOIN LATERAL (SELECT x.state FROM _sas.step x WHERE x.run_id = for_run
                                AND x.step_no = for_no AND x.element = i.element OFFSET 0) s ON true
             WHERE i.run_id = for_run AND i.step_no = for_no AND i.element > f.fed
@@ -297,17 +335,15 @@ BEGIN
         RETURN;
     END IF;
     UPDATE _sas.map_key k SET begun = k.begun + d.n
-    FROM (SELECT i.key_no, count(*)::int AS n FROM unnest(elements) e
-          JOIN _sas.item i ON i.run_id = for_run AND i.step_no = for_no AND i.element = e
-          WHERE i.key_no IS NOT NULL GROUP BY 1) d
-    WHERE k.run_id = for_run AND k.step_no = for_no AND k.key_no = d.key_no;
+    FROM _sas.places_of_keys(for_run, for_no, elements) d WHERE k.ctid = d.place;
     UPDATE _sas.map_progress f SET open = f.open + cardinality(elements)
     WHERE f.run_id = for_run AND f.step_no = for_no;
     PERFORM _sas.move_steps(array_agg(_sas.make_step_change(
         run_id => for_run, step_no => for_no, element => s.element, from_state => 'waiting',
         to_state => 'ready')))
     FROM unnest(elements) e
-    JOIN _sas.step s ON s.run_id = for_run AND s.step_no = for_no AND s.element = e AND s.state = 'waiting';
+    CROSS JOIN LATERAL (SELECT x.element FROM _sas.step x WHERE x.run_id = for_run AND x.step_no = for_no
+                        AND x.element = e AND x.state = 'waiting' OFFSET 0) s;
     PERFORM _sas.make_ready(array_fill(for_run, ARRAY[cardinality(elements)]),
                             array_fill(for_no, ARRAY[cardinality(elements)]), elements);
 END $$;
@@ -337,14 +373,16 @@ END $$;
 -- _sas.count_keys(run_ids, step_nos, elements, n): counts n ended elements under its key for each of these
 -- elements; n is -1 to take that back.
 CREATE FUNCTION _sas.count_keys(run_ids bigint[], step_nos int[], elements int[], n int) RETURNS void
-LANGUAGE sql AS $$
-    UPDATE _sas.map_key k SET ended = k.ended + d.sum
-    FROM (SELECT i.run_id, i.step_no, i.key_no, (count(*) * n)::int AS sum
-          FROM unnest(run_ids, step_nos, elements) AS u (run_id, step_no, element)
-          JOIN _sas.item i ON i.run_id = u.run_id AND i.step_no = u.step_no AND i.element = u.element
-          WHERE i.key_no IS NOT NULL GROUP BY 1, 2, 3) d
-    WHERE k.run_id = d.run_id AND k.step_no = d.step_no AND k.key_no = d.key_no
-$$;
+LANGUAGE plpgsql AS $$
+DECLARE
+    m record;
+BEGIN
+    FOR m IN SELECT u.run_id, u.step_no, array_agg(u.element) AS elements
+             FROM unnest(run_ids, step_nos, elements) AS u (run_id, step_no, element) GROUP BY 1, 2 LOOP
+        UPDATE _sas.map_key k SET ended = k.ended + d.n * count_keys.n
+        FROM _sas.places_of_keys(m.run_id, m.step_no, m.elements) d WHERE k.ctid = d.place;
+    END LOOP;
+END $$;
 
 -- _sas.uncount_elements(run_ids, step_nos, elements): takes back the count of those of these elements that
 -- have failed and count as ended because their map runs through, since an operator settles them now.

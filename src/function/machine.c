@@ -188,13 +188,16 @@ machine_settle(bool kept)
 static void
 machine_after_abort(void)
 {
+	SasFunctionKind *kind = machine_group[0]->kind;
+	bool		overran = kind->overran != NULL && kind->overran() && machine_n_group > 1;
+
 	for (int i = 0; i < machine_n_group; i++)
 	{
 		SasFunctionWork *w = machine_group[i];
 
 		w->solo = true;
 		w->fate = SAS_FATE_OPEN;
-		if (sas_function_count_abort(&w->aborts, w->deadline_us, w->window_ms, w->instance,
+		if (overran || sas_function_count_abort(&w->aborts, w->deadline_us, w->window_ms, w->instance,
 									 w->batch != NULL ? w->batch->context : sas_function_context))
 			continue;
 		w->fate = SAS_FATE_LOST;

@@ -38,6 +38,7 @@ static uint32 step_wake_count; /* count of wake-ups for functions at the last lo
 static bool step_overran;		/* templates of the last claim cost too much: nothing was claimed */
 static bool step_claiming;		/* the transaction that is open has begun to claim; or the last one that did, failed */
 static int64 step_called_us;	/* what the functions of this group have taken */
+static bool step_writing;		/* replies; after an abort: that failed */
 static bool step_found_none;	/* and it left nothing behind */
 
 /* ---------------------------------------------------------------- claims */
@@ -286,7 +287,12 @@ step_write(SasFunctionWork **group, int n_group)
 	}
 	if (n == 0 && n_leases == 0)
 		return true;
+	/* what follows from it is evaluated, too: if that costs much for all of them, each is done by itself */
+	step_writing = true;
+	sas_template_turn_begin(n <= 1);
 	sas_store_write_replies(replies, n, leases, n_leases, true, lost);
+	sas_template_turn_end();
+	step_writing = false;
 	if (!step_take_lost(replied, lost, n))
 		return false;
 	step_write_attempts(group, n_group);
@@ -302,6 +308,19 @@ step_leave(SasFunctionWork *w)
 	if (w->fate != SAS_FATE_LOST)
 		sas_metrics_add(SAS_METRIC_STEP, 0, s->claimed->workflow_id, s->verdict, 1,
 						(sas_base_clock_monotonic_us() - w->deadline_us) / 1e6 + w->window_ms / 1e3);
+}
+
+/* The last transaction was rolled back: the evaluations of a group cost too much, which is no fault of one of them. */
+static bool
+step_overran_writing(void)
+{
+	bool		overran = step_writing && sas_template_turn_overran();
+
+	step_writing = false;
+	sas_template_turn_end();
+	if (overran)
+		sas_function_batch_done(0, 0, 1, true);
+	return overran;
 }
 
 static void
@@ -323,5 +342,6 @@ SasFunctionKind sas_function_steps = {
 	.write = step_write,
 	.leave = step_leave,
 	.written = step_written,
+	.overran = step_overran_writing,
 	.more = step_more,
 };

@@ -107,6 +107,9 @@ struct SasFunctionKind
 	/* After the commit, all of the group: what it took without the commit; n 0: what was claimed was given back. May be NULL. */
 	void		(*written) (int64 spent_us, int n, bool was_slow);
 
+	/* After a transaction that was rolled back: it was only too much for one, and each is done by itself; NULL: it was not. */
+	bool		(*overran) (void);
+
 	/* There may be more after a group, though nothing that is claimed is left; NULL: there may. */
 	bool		(*more) (void);
 
