@@ -151,22 +151,6 @@ sas_framing_begun(const SasFramer *f)
 }
 
 void
-sas_framing_restart(SasFramer *f)
-{
-	f->taken = true;
-	framer_drop_taken(f);
-	f->bom = 0;
-	f->after_cr = false;
-	f->state = SAS_SSE_NAME;
-	f->name_len = 0;
-	f->id.len = 0;
-	f->id_seen = false;
-	free(f->next_id);
-	f->next_id = NULL;
-	sas_framing_rest(f);
-}
-
-void
 sas_framing_rest(SasFramer *f)
 {
 	framer_drop_taken(f);

@@ -87,12 +87,6 @@ extern const char *sas_framing_websocket_problem(const SasFramer *f);
 /* The code and reason (UTF-8) that the service closed with, 0: none; -1: it has not closed. */
 extern int	sas_framing_websocket_close_code(const SasFramer *f, const char **reason);
 
-/*
- * For a new connection: discards an incomplete item, keeps the last event id. Not for a WebSocket,
- * which gets a new framer.
- */
-extern void sas_framing_restart(SasFramer *f);
-
 /* Frees memory that only a busy stream needs. This invalidates the last frame. */
 extern void sas_framing_rest(SasFramer *f);
 

@@ -557,11 +557,6 @@ check_memory(void)
 	claim(sas_framing_size(f) > 600000, "half an event is kept", "it is not");
 	feed(f, "\n\n", 2, &told);
 	claim(sas_framing_size(f) < 1000, "and given back with the event", "it is not");
-	feed(f, "id: 8\ndata: half", 16, &told);
-	sas_framing_restart(f);
-	told.len = 0;
-	feed(f, "data: b\n\n", 9, &told);
-	claim(strcmp(told.bytes, "[b]") == 0 && strcmp(sas_framing_last_id(f), "7") == 0, "a new connection begins anew, with the last id", told.bytes);
 	sas_framing_close(f);
 	free(told.bytes);
 	free(many);
