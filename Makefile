@@ -7,7 +7,7 @@
 # make fuzz               MINUTES=60 of the fuzz targets (test/fuzz), together
 # make lint               three static analysers on src/ (tools/check_lint)
 # make check-memory       TESTS under valgrind's memcheck, or SANITIZER=address (tools/check_memory)
-# make coverage           lines of src/ that no test reaches (tools/check_coverage)
+# make coverage           lines of src/ and sql/ that no test reaches (tools/check_coverage)
 # make check-long, check-all, bench, format, clean
 # make installcheck       against the running server in which sas is installed and
 #                         preloaded; FULL=1: all regress tests (docs/operating/packages.md)
