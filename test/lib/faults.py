@@ -7,13 +7,12 @@
 POST /NAME/ID: the first request meets fault NAME (the functions below), all others get "well".
 GET /asked/NAME/ID: how many came.
 """
-import argparse
 import asyncio
 import gzip
 import json
 import socket
-import ssl
-import struct
+
+from control import listen, options, reset
 
 WELL = b'HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 6\r\n\r\n"well"'
 BAD = b'HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 8\r\n\r\n"forged"'
@@ -21,11 +20,6 @@ CHUNKED = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nTransfer-Encodi
 CHUNKED_WELL = CHUNKED + b'6\r\n"well"\r\n0\r\n\r\n'
 BOMB = gzip.compress(b"0" * 20_000_000)
 OPEN_ENDED = b'HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nConnection: close\r\n\r\n"well"'
-
-
-def reset(writer):
-    """Closed with a RST."""
-    writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
 
 
 async def drip(writer, data, seconds):
@@ -264,21 +258,9 @@ async def serve(reader, writer):
 
 
 async def main():
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--port", type=int, required=True)
-    parser.add_argument("--control", type=int)
-    parser.add_argument("--address", default="127.0.0.1")
-    parser.add_argument("--cert")
-    parser.add_argument("--key")
-    options = parser.parse_args()
-    context = None
-    if options.cert:
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        context.load_cert_chain(options.cert, options.key)
-    server = await asyncio.start_server(serve, options.address, options.port, ssl=context, backlog=512)
-    print(f"listening on {options.port}", flush=True)
-    async with server:
-        await server.serve_forever()
+    said = options(("--address", {"default": "127.0.0.1"}))
+    await listen(said, serve, address=said.address)
+    await asyncio.Event().wait()
 
 
 if __name__ == "__main__":

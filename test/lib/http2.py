@@ -9,12 +9,11 @@ GET /books on the control port: for each id how many requests came as a whole, a
 GET /cut/N there: a port that passes on what comes to port N; the k-th connection to it is cut when the service has
 sent 32 k bytes.
 """
-import argparse
 import asyncio
 import json
-import socket
-import ssl
 import struct
+
+from control import listen, options, reset
 
 DATA, HEADERS, RST_STREAM, SETTINGS, PING, GOAWAY = 0, 1, 3, 4, 6, 7
 END_STREAM, ACK, END_HEADERS = 1, 1, 4
@@ -118,8 +117,7 @@ async def serve(reader, writer):
                 end = await answer(writer, stream, bodies.pop(stream))
         if end == "reset":
             await asyncio.sleep(0.01)
-            # closed with a RST
-            writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            reset(writer)
             writer.transport.abort()
     except (OSError, asyncio.IncompleteReadError):
         pass
@@ -157,33 +155,18 @@ class Cut:
             back.close()
 
 
-async def control(reader, writer):
-    path = (await reader.readuntil(b"\r\n\r\n")).decode().split(" ")[1]
-    reply = {"came": came, "done": done}
-    if path.startswith("/cut/"):
-        server = await asyncio.start_server(Cut(int(path[5:])).serve, "127.0.0.1", 0)
-        reply = server.sockets[0].getsockname()[1]
-    body = json.dumps(reply).encode()
-    writer.write(b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
-    await writer.drain()
-    writer.close()
+async def controlled(_, path, __):
+    if not path.startswith("/cut/"):
+        return {"came": came, "done": done}
+    server = await asyncio.start_server(Cut(int(path[5:])).serve, "127.0.0.1", 0)
+    return server.sockets[0].getsockname()[1]
 
 
 async def main():
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--port", type=int, required=True)
-    parser.add_argument("--control", type=int, required=True)
-    parser.add_argument("--cert", required=True)
-    parser.add_argument("--key", required=True)
-    options = parser.parse_args()
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(options.cert, options.key)
-    context.set_alpn_protocols(["h2"])
-    server = await asyncio.start_server(serve, "127.0.0.1", options.port, ssl=context, backlog=512)
-    await asyncio.start_server(control, "127.0.0.1", options.control)
-    print(f"listening on {options.port}", flush=True)
-    async with server:
-        await server.serve_forever()
+    said = options()
+    said.tls.set_alpn_protocols(["h2"])
+    await listen(said, serve, controlled)
+    await asyncio.Event().wait()
 
 
 if __name__ == "__main__":

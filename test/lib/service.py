@@ -19,16 +19,16 @@ The control port: POST /scripts {name: [answer, ...]}, POST /release, GET /reque
 are numbered as they come; each bears its connection, its header lines and when it came and was answered.
 """
 
-import argparse
 import base64
 import http.server
 import json
 import socket
-import ssl
 import struct
 import threading
 import time
 import urllib.parse
+
+from control import options
 
 
 class Hangup(Exception):
@@ -249,30 +249,20 @@ class Control(http.server.BaseHTTPRequestHandler):
 
 
 def main():
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--port", type=int, required=True)
-    parser.add_argument("--control", type=int, required=True)
-    parser.add_argument("--cert")
-    parser.add_argument("--key")
-    parser.add_argument("--scripts", type=json.loads, default={})
-    options = parser.parse_args()
+    said = options(("--scripts", {"type": json.loads, "default": {}}))
     service = Service()
-    service.set_scripts(options.scripts)
-    context = None
-    if options.cert:
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        context.load_cert_chain(options.cert, options.key)
+    service.set_scripts(said.scripts)
     Control.service = service
-    control = http.server.ThreadingHTTPServer(("127.0.0.1", options.control), Control)
+    control = http.server.ThreadingHTTPServer(("127.0.0.1", said.control), Control)
     threading.Thread(target=control.serve_forever, daemon=True).start()
-    listener = socket.create_server(("127.0.0.1", options.port), backlog=512)
-    print(f"listening on {options.port}", flush=True)
+    listener = socket.create_server(("127.0.0.1", said.port), backlog=512)
+    print(f"listening on {said.port}", flush=True)
     while True:
         connection, _ = listener.accept()
         with service.lock:
             service.connections += 1
             number = service.connections
-        threading.Thread(target=serve, args=(service, connection, number, context), daemon=True).start()
+        threading.Thread(target=serve, args=(service, connection, number, said.tls), daemon=True).start()
 
 
 main()

@@ -30,15 +30,14 @@ Control: POST /feeds, GET /feeds {F: {open, connections, told, last_event_ids, .
 feed; items may be published one after the other by larger numbers. reset: true closes all connections of the feed.
 """
 
-import argparse
 import asyncio
 import base64
 import hashlib
 import json
-import socket
-import ssl
 import struct
 import urllib.parse
+
+from control import listen, options, reset
 
 
 class Feed:
@@ -90,11 +89,6 @@ def chunk(data):
 
 def whole(status, body, *more):
     return (f"HTTP/1.1 {status} Told\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n" + "".join(m + "\r\n" for m in more) + "\r\n").encode() + body.encode()
-
-
-def reset(writer):
-    writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-    writer.close()
 
 
 def cut(feed, writer, body):
@@ -335,46 +329,24 @@ async def watch_peers():
                     feed.changed.notify_all()
 
 
-async def control(reader, writer):
-    try:
-        lines = (await reader.readuntil(b"\r\n\r\n")).decode().split("\r\n")
-        length = next((int(line.split(":")[1]) for line in lines if line.lower().startswith("content-length:")), 0)
-        body = await reader.readexactly(length)
-        if lines[0].startswith("POST"):
-            for name, said in json.loads(body or b"{}").items():
-                feed = feed_of(name)
-                again = said.pop("reset", False)
-                for key, value in said.items():
-                    setattr(feed, key, value)
-                if again:
-                    for _, one in list(feed.open):
-                        reset(one)
-                async with feed.changed:
-                    feed.changed.notify_all()
-            writer.write(whole(200, "{}"))
-        else:
-            writer.write(whole(200, json.dumps({name: feed.figures() for name, feed in feeds.items()})))
-        await writer.drain()
-    except (OSError, asyncio.IncompleteReadError):
-        pass
-    finally:
-        writer.close()
+async def controlled(method, _, said):
+    if method != "POST":
+        return {name: feed.figures() for name, feed in feeds.items()}
+    for name, what in said.items():
+        feed = feed_of(name)
+        again = what.pop("reset", False)
+        for key, value in what.items():
+            setattr(feed, key, value)
+        if again:
+            for _, one in list(feed.open):
+                reset(one)
+        async with feed.changed:
+            feed.changed.notify_all()
+    return {}
 
 
 async def main():
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--port", type=int, required=True)
-    parser.add_argument("--control", type=int, required=True)
-    parser.add_argument("--cert")
-    parser.add_argument("--key")
-    options = parser.parse_args()
-    tls = None
-    if options.cert:
-        tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        tls.load_cert_chain(options.cert, options.key)
-    await asyncio.start_server(control, "127.0.0.1", options.control)
-    await asyncio.start_server(serve, "127.0.0.1", options.port, backlog=4096, ssl=tls)
-    print(f"listening on {options.port}", flush=True)
+    await listen(options(), serve, controlled)
     await watch_peers()
 
 

@@ -17,13 +17,11 @@ to the control port, which also ends the tunnels that there are:
 GET: {tunnels, asked: [first lines], cuts}
 """
 
-import argparse
 import asyncio
-import json
 import random
-import socket
-import struct
 import urllib.parse
+
+from control import listen, options, reset
 
 state = {"how": "well", "status": 403, "cut": None, "end": "eof", "seed": 1}
 figures = {"tunnels": 0, "asked": [], "cuts": 0}
@@ -32,9 +30,7 @@ chance = random.Random(1)
 
 
 def end(writer, how):
-    if how == "reset":
-        writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-    writer.close()
+    (reset if how == "reset" else asyncio.StreamWriter.close)(writer)
 
 
 async def pump(reader, writer, limit=None):
@@ -113,30 +109,18 @@ async def guarded(reader, writer):
         writer.close()
 
 
-async def control(reader, writer):
-    lines = (await reader.readuntil(b"\r\n\r\n")).decode().split("\r\n")
-    length = next((int(line.split(":")[1]) for line in lines if line.lower().startswith("content-length:")), 0)
-    said = json.loads(await reader.readexactly(length) or b"{}")
-    if lines[0].startswith("POST"):
+async def controlled(method, _, said):
+    if method == "POST":
         for up in tunnels:
             up.cancel()
         state.update({"how": "well", "cut": None, "end": "eof"}, **said)
         if "seed" in said:
             chance.seed(said["seed"])
-    body = json.dumps(figures).encode()
-    writer.write(b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body))
-    await writer.drain()
-    writer.close()
+    return figures
 
 
 async def main():
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--port", type=int, required=True)
-    parser.add_argument("--control", type=int, required=True)
-    options = parser.parse_args()
-    await asyncio.start_server(control, "127.0.0.1", options.control)
-    await asyncio.start_server(guarded, "127.0.0.1", options.port)
-    print(f"listening on {options.port}", flush=True)
+    await listen(options(), guarded, controlled)
     await asyncio.Event().wait()
 
 

@@ -12,14 +12,14 @@ Control: GET / {cases: {NAME: {items, said, problem}}, results: {NAME: {said, ma
 POST / {NAME: {...}} sets what the next connection of a name does: the attributes of a case, and connections: 0.
 """
 
-import argparse
 import asyncio
 import base64
 import hashlib
 import json
 import resource
-import ssl
 import struct
+
+from control import options, reset, listen as open_ports
 
 
 def frame(kind, data=b"", final=True, bits=0, mask=False, size=None):
@@ -285,10 +285,7 @@ async def serve_one(reader, writer):
     if what.get("ends"):
         await writer.drain()
         await asyncio.sleep(0.2)
-        if what["ends"] == "reset":
-            import socket
-            writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-        writer.close()
+        (reset if what["ends"] == "reset" else asyncio.StreamWriter.close)(writer)
     await listening
 
 
@@ -307,43 +304,21 @@ def figures(entry):
             "last_said": last.get("said"), "last_ended": last.get("ended")}
 
 
-async def control(reader, writer):
-    try:
-        lines = (await reader.readuntil(b"\r\n\r\n")).decode().split("\r\n")
-        length = next((int(line.split(":")[1]) for line in lines if line.lower().startswith("content-length:")), 0)
-        said = json.loads(await reader.readexactly(length) or b"{}")
-        for name, what in said.items():
-            if what.get("go"):
-                results[name]["go"].set()
-                continue
-            what["sent"] = base64.b64decode(what.get("sent", ""))
-            cases[name] = what
-            results.pop(name, None)
-        shown = {name: {k: c.get(k) for k in ("items", "said", "problem", "reset")} for name, c in cases.items()}
-        body = json.dumps({"cases": shown, "results": {name: figures(entry) for name, entry in results.items()}}).encode()
-        writer.write(b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body))
-        await writer.drain()
-    except (OSError, asyncio.IncompleteReadError):
-        pass
-    finally:
-        writer.close()
+async def controlled(_, __, said):
+    for name, what in said.items():
+        if what.get("go"):
+            results[name]["go"].set()
+            continue
+        what["sent"] = base64.b64decode(what.get("sent", ""))
+        cases[name] = what
+        results.pop(name, None)
+    shown = {name: {k: c.get(k) for k in ("items", "said", "problem", "reset")} for name, c in cases.items()}
+    return {"cases": shown, "results": {name: figures(entry) for name, entry in results.items()}}
 
 
 async def main():
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--port", type=int, required=True)
-    parser.add_argument("--control", type=int, required=True)
-    parser.add_argument("--cert")
-    parser.add_argument("--key")
-    options = parser.parse_args()
     resource.setrlimit(resource.RLIMIT_NOFILE, (resource.getrlimit(resource.RLIMIT_NOFILE)[1],) * 2)
-    tls = None
-    if options.cert:
-        tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        tls.load_cert_chain(options.cert, options.key)
-    await asyncio.start_server(control, "127.0.0.1", options.control)
-    await asyncio.start_server(serve, "127.0.0.1", options.port, backlog=4096, ssl=tls)
-    print(f"listening on {options.port}", flush=True)
+    await open_ports(options(), serve, controlled)
     await asyncio.Event().wait()
 
 

@@ -52,6 +52,8 @@ sub submit_all
 	return;
 }
 submit_all('once', 'serial', "(VALUES $values) v (f)");
+# connections are shared by agents of one service: alone, so that no other request ends the connection of these
+all_ended($node, 'every run of one after the other ends');
 submit_all('again', 'beside', "(VALUES $values) v (f), generate_series(1, 5)");
 submit_all('once', 'cut', q{(VALUES ('well')) v (f), generate_series(1, 60)});
 submit_all('again', 'cut_again', q{(VALUES ('well')) v (f), generate_series(1, 3)});
