@@ -212,6 +212,15 @@ LANGUAGE C VOLATILE AS 'MODULE_PATHNAME', 'sas_api_template_evaluated_us';
 CREATE FUNCTION _sas.evaluated_bytes() RETURNS bigint
 LANGUAGE C VOLATILE AS 'MODULE_PATHNAME', 'sas_api_template_evaluated_bytes';
 
+-- _sas.processor_us(): the processor time of this process, in microseconds.
+CREATE FUNCTION _sas.processor_us() RETURNS bigint
+LANGUAGE C VOLATILE AS 'MODULE_PATHNAME', 'sas_api_processor_us';
+
+-- _sas.check_turn(): raises SAS01 if the messages that a scheduler has taken together have cost too much
+-- (src/template/budget.h). What costs much asks it before.
+CREATE FUNCTION _sas.check_turn() RETURNS void
+LANGUAGE C VOLATILE AS 'MODULE_PATHNAME', 'sas_api_check_turn';
+
 -- _sas.root(...): the root of the paths of a step or a run: {input, key, run: {...}, steps}. reads: the
 -- members of the input that are needed; null: all. An input that is no object is included as a whole.
 CREATE FUNCTION _sas.root(input jsonb, reads text[], key text, run_id bigint, run_key text, labels jsonb,

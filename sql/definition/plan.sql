@@ -219,7 +219,7 @@ $$;
 -- to the definition and checked like it.
 CREATE FUNCTION _sas.plan_run(caller oid, v _sas.workflow_version, input jsonb, child boolean,
                               made jsonb DEFAULT NULL) RETURNS _sas.workflow_version
-LANGUAGE plpgsql SET jit = off SET enable_nestloop = off AS $$
+LANGUAGE plpgsql SET jit = off SET enable_nestloop = off SET enable_hashjoin = on AS $$
 #variable_conflict use_column
 DECLARE
     f _sas.workflow;

@@ -28,6 +28,7 @@ BEGIN
                                 AND x.step_no = u.step_no AND x.element = u.element OFFSET 0) s ON true
              GROUP BY 1, 2, 3 ORDER BY 1, 2, 3
     LOOP
+        PERFORM _sas.check_turn();
         -- no function of a user runs in a scheduler
         IF _sas.calls_plans((SELECT r.owner FROM _sas.run r WHERE r.run_id = g.run_id),
                             (_sas.child_workflow(g.run_id, g.step_no, g.undo)).workflow_id,
@@ -144,7 +145,7 @@ BEGIN
 EXCEPTION WHEN OTHERS THEN
     -- an owner's limit frees up after a while, but not if the runs above, which wait for this one, use it
     -- up
-    IF (left(SQLSTATE, 2) IN ('40', '53', '57') OR SQLSTATE = '55P03')
+    IF (NOT _sas.is_of_item(SQLSTATE) OR left(SQLSTATE, 2) IN ('53', '57'))
        AND NOT (SQLSTATE = '53400' AND _sas.starts_itself(parent_id, parent_no, of_undo)) THEN
         RAISE;  -- a passing condition, no fault of the child
     END IF;

@@ -234,6 +234,9 @@ BEGIN
     INTO request
     FROM _sas.wanted_plan(parent.owner, v, input, made) p WHERE v.planned AND p.function IS NOT NULL;
 EXCEPTION WHEN OTHERS THEN
+    IF NOT _sas.is_of_item(SQLSTATE) THEN
+        RAISE;
+    END IF;
     problem := SQLERRM;
 END $$;
 

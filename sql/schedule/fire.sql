@@ -95,14 +95,17 @@ BEGIN
     WHERE b.schedule_id = ANY (schedule_ids) AND s.schedule_id = b.schedule_id;
 END $$;
 
--- _sas.fire_due(schedule_ids): decides all instants of these schedules up to now, and sets when each is due
--- next.
-CREATE FUNCTION _sas.fire_due(schedule_ids int[]) RETURNS void
+-- _sas.fire_due(schedule_ids, most_us): decides all instants of these schedules up to now, and sets when each
+-- is due next. most_us: how much processor time it may take to submit them; null: any. Schedules with
+-- instants that are left then stay due. Returns how many.
+CREATE FUNCTION _sas.fire_due(schedule_ids int[], most_us bigint) RETURNS bigint
 LANGUAGE plpgsql AS $$
 DECLARE
     now timestamptz := sas.now();
+    began_us bigint := _sas.processor_us();
     instants _sas.schedule_instant[];
     later int[] := '{}';
+    left_out int[] := '{}';
     round _sas.schedule_instant[];
     most int := greatest(1, least(_sas.instants_at_once(),
                                   _sas.instants_per_tick() / greatest(cardinality(schedule_ids), 1)));
@@ -120,12 +123,17 @@ BEGIN
                                              FROM unnest(instants) i WHERE i.outcome IS NULL) n
                  GROUP BY n.n ORDER BY n.n LOOP
         round := ARRAY(SELECT i FROM unnest(round) i JOIN _sas.schedule s USING (schedule_id)
-                       WHERE i.schedule_id <> ALL (later) AND s.state = 'active');
-        round := _sas.submit_instants(round, NULL, false);
+                       WHERE i.schedule_id <> ALL (later) AND i.schedule_id <> ALL (left_out)
+                         AND s.state = 'active');
+        round := _sas.submit_instants(round, NULL, false, most_us);
         later := later || ARRAY(SELECT i.schedule_id FROM unnest(round) i
                                 WHERE i.outcome IN ('later', 'planned'));
+        left_out := left_out || ARRAY(SELECT i.schedule_id FROM unnest(round) i WHERE i.outcome = 'left');
+        -- later instants of the same schedules are due after this
+        EXIT WHEN _sas.processor_us() - began_us > most_us;
     END LOOP;
-    PERFORM _sas.set_due(schedule_ids, later);
+    PERFORM _sas.set_due(ARRAY(SELECT u FROM unnest(schedule_ids) u WHERE u <> ALL (left_out)), later);
+    RETURN cardinality(left_out);
 END $$;
 
 -- _sas.take_due(mark, now, quantity): locks schedules that are due. If there are more than quantity, owners
@@ -148,11 +156,13 @@ BEGIN
                             ORDER BY s.due_at LIMIT o.share FOR NO KEY UPDATE SKIP LOCKED) t);
 END $$;
 
--- _sas.fire_schedules(quantity): the tick. Returns how many schedules were due, and when the next one is. A
--- schedule that a session has locked is passed by. A schedule that raises an error holds up no other.
+-- _sas.fire_schedules(quantity, most_us): the tick. Returns how many schedules that were due are done, and
+-- when the next one is due. A schedule that a session has locked is passed by. A schedule that raises an
+-- error holds up no other. most_us: the processor time for submits; see _sas.submit_decided.
 --   locks   schedules that are due and that no other transaction holds
 --   next    the runs continue on their own
-CREATE FUNCTION _sas.fire_schedules(quantity int, OUT worked int, OUT next_due timestamptz)
+CREATE FUNCTION _sas.fire_schedules(quantity int, most_us bigint DEFAULT NULL, OUT worked int,
+                                    OUT next_due timestamptz)
 LANGUAGE plpgsql AS $$
 DECLARE
     now timestamptz := sas.now();
@@ -163,7 +173,8 @@ BEGIN
     ids := _sas.take_due(mark, now, quantity);
     worked := cardinality(ids);
     IF worked > 0 THEN
-        done := _sas.apart('NULL::bigint[] FROM _sas.fire_due(_sas.pause_failing($1))', ids);
+        done := _sas.apart(format('ARRAY[_sas.fire_due(_sas.pause_failing($1), %L)]', most_us), ids);
+        worked := worked - coalesce((SELECT sum(u) FROM unnest(done.results) u), 0);
         PERFORM _sas.defer_schedule(ids[f.n], f.why) FROM unnest(done.failed, done.errors) AS f (n, why);
     END IF;
     SELECT s.due_at INTO next_due FROM _sas.schedule s WHERE s.due_at >= mark ORDER BY s.due_at LIMIT 1;

@@ -1,8 +1,8 @@
 -- SPDX-License-Identifier: PostgreSQL
 --
--- Schedules whose runs are planned by a function of a user, or whose submits are wrapped by middleware.
--- Schedulers call no function of a user, so a function worker submits these runs, as the owner of the
--- schedule:
+-- Schedules whose runs are planned by a function of a user or by their input, or whose submits are wrapped by
+-- middleware. Schedulers call no function of a user, and to plan a run may take long. So a function worker
+-- submits these runs, as the owner of the schedule:
 --   the scheduler    decides an instant, and offers it: a row in _sas.schedule_plan, one for each schedule
 --   function worker  claims the row durably; then, in one transaction, submits the run (which calls the
 --                    functions, with the rights of the owner and within sas.complete_in), locks the schedule,
@@ -25,6 +25,14 @@ LANGUAGE sql STABLE AS $$
         OR _sas.plan_chain($1, $2) IS NOT NULL
 $$;
 
+-- _sas.plans_elsewhere(owner, workflow): does a function worker submit the scheduled runs of this workflow?
+CREATE FUNCTION _sas.plans_elsewhere(owner oid, workflow text) RETURNS boolean
+LANGUAGE sql STABLE AS $$
+    SELECT EXISTS (SELECT FROM _sas.workflow f CROSS JOIN LATERAL _sas.planned_by($1, f.workflow_id, NULL)
+                   WHERE f.name = $2 AND f.dropped_at IS NULL)
+        OR _sas.plan_chain($1, $2) IS NOT NULL
+$$;
+
 -- _sas.offer_instants(instants): offers those of these instants, at most one for each schedule, that a
 -- function worker has to submit; their outcome is "planned". Returns all instants.
 -- Caller: holds the locks of the schedules. Writes: schedule_plan. Wakes: a function worker. Next:
@@ -40,7 +48,7 @@ BEGIN
         SELECT DISTINCT s.owner, s.workflow FROM unnest(instants) i
         JOIN _sas.schedule s USING (schedule_id) WHERE i.outcome IS NULL),
     planned AS MATERIALIZED (
-        SELECT a.owner, a.workflow FROM asked a WHERE _sas.plans_by_function(a.owner, a.workflow))
+        SELECT a.owner, a.workflow FROM asked a WHERE _sas.plans_elsewhere(a.owner, a.workflow))
     SELECT array_agg(s.schedule_id) INTO offered
     FROM unnest(instants) i
     JOIN _sas.schedule s USING (schedule_id)

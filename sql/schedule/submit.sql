@@ -87,36 +87,41 @@ LANGUAGE sql IMMUTABLE AS $$
                             $3)::_sas.schedule_instant FROM unnest(instants) i)
 $$;
 
--- _sas.submit_group(owner, workflow, workflow_owner, priority, labels, after_run, instants, inputs, keys,
--- schedules, waits): one submit for many instants. done: all with their outcome. If the group fails, its
--- instants are submitted one by one, so that a refused one does not affect others.
+-- _sas.submit_group(owner, workflow, workflow_owner, priority, labels, after_run, instants, waits): one
+-- submit for many instants. done: all with their outcome. If the group fails, its instants are submitted one
+-- by one, so that a refused one does not affect others.
 --
 -- A session may hold a lock that many instants of one owner need (such as a key that is just being
 -- submitted). Each waits shortly for it. After three waits without success (waits: those of this owner in
 -- this tick) the others are submitted later, in another order, so that other owners need not wait for them.
 CREATE FUNCTION _sas.submit_group(owner oid, workflow text, workflow_owner oid, priority int, labels jsonb,
-                                  after_run bigint, instants _sas.schedule_instant[], inputs jsonb[],
-                                  keys text[], schedules text[], INOUT waits int,
+                                  after_run bigint, instants _sas.schedule_instant[], INOUT waits int,
                                   OUT done _sas.schedule_instant[])
 LANGUAGE plpgsql SET lock_timeout = '100ms' AS $$
 DECLARE
     place text;
     became text := 'later';
     error jsonb := _sas.problem_object('schedule', 'other instants wait for locks');
+    named record;
     part record;
     n int;
 BEGIN
     IF waits < 3 THEN
         PERFORM _sas.check_schedulable(owner, workflow, workflow_owner);
+        SELECT array_agg(s.input ORDER BY x) AS inputs, array_agg(s.name ORDER BY x) AS schedules,
+               array_agg(_sas.instant_key(s.name, instants[x].scheduled_at) ORDER BY x) AS keys,
+               array_agg(instants[x].scheduled_at ORDER BY x) AS ats
+        INTO named
+        FROM generate_subscripts(instants, 1) x
+        JOIN _sas.schedule s ON s.schedule_id = instants[x].schedule_id;
         done := ARRAY(
             SELECT ROW(t.schedule_id, t.scheduled_at, t.missed,
                        CASE WHEN b.created THEN 'run' ELSE 'skipped' END, b.run_id, t.after_run,
                        NULL)::_sas.schedule_instant
-            FROM _sas.submit_runs(owner, workflow, inputs, keys, priority, NULL, NULL, NULL,
+            FROM _sas.submit_runs(owner, workflow, named.inputs, named.keys, priority, NULL, NULL, NULL,
                                   CASE WHEN after_run IS NOT NULL THEN ARRAY[after_run] END, NULL, labels,
                                   after_result => '{success,warning,error,compensated,cancelled}',
-                                  schedules => schedules,
-                                  scheduled_ats => ARRAY(SELECT x.scheduled_at FROM unnest(instants) x))
+                                  schedules => named.schedules, scheduled_ats => named.ats)
                 WITH ORDINALITY AS b (run_id, created, n)
             CROSS JOIN LATERAL (SELECT (instants[b.n]).*) t);
         RETURN;
@@ -125,7 +130,7 @@ BEGIN
 EXCEPTION WHEN OTHERS THEN
     GET STACKED DIAGNOSTICS place = PG_EXCEPTION_DETAIL;
     waits := waits + (SQLSTATE = '55P03')::int;
-    IF cardinality(keys) = 1 THEN
+    IF cardinality(instants) = 1 THEN
         -- its key is taken: the instant has had its run, with another input; or a run is open, and the
         -- workflow refuses another one
         became := CASE WHEN SQLSTATE IN ('23505', '55006') THEN 'skipped'
@@ -135,40 +140,62 @@ EXCEPTION WHEN OTHERS THEN
         RETURN;
     END IF;
     done := '{}';
-    FOR n IN SELECT x FROM generate_subscripts(keys, 1) x ORDER BY CASE waits WHEN 0 THEN x ELSE random() END
+    FOR n IN SELECT x FROM generate_subscripts(instants, 1) x
+        ORDER BY CASE waits WHEN 0 THEN x ELSE random() END
     LOOP
         part := _sas.submit_group(owner, workflow, workflow_owner, priority, labels, after_run,
-                                  instants[n:n], inputs[n:n], keys[n:n], schedules[n:n], waits);
+                                  instants[n:n], waits);
         waits := part.waits;
         done := done || part.done;
     END LOOP;
 END $$;
 
--- _sas.submit_decided(instants): submits the instants that are not skipped, in groups that differ only in
--- input and key. Returns all with their outcome.
-CREATE FUNCTION _sas.submit_decided(instants _sas.schedule_instant[]) RETURNS _sas.schedule_instant[]
+-- _sas.submit_decided(instants, most_us): submits the instants that are not skipped, in groups that differ
+-- only in input and key. Returns all with their outcome.
+--
+-- most_us: how much processor time this may take, which owners share; null: any. Each owner begins with one
+-- instant. Instants that are left when its share is used up have the outcome "left".
+CREATE FUNCTION _sas.submit_decided(instants _sas.schedule_instant[], most_us bigint DEFAULT NULL)
+RETURNS _sas.schedule_instant[]
 LANGUAGE plpgsql AS $$
 DECLARE
     done _sas.schedule_instant[] := ARRAY(SELECT i FROM unnest(instants) i WHERE i.outcome IS NOT NULL);
     waits jsonb := '{}';
+    spent jsonb := '{}';
+    share_us bigint := most_us / greatest(1, (SELECT count(DISTINCT s.owner) FROM unnest(instants) i
+                                              JOIN _sas.schedule s USING (schedule_id)
+                                              WHERE i.outcome IS NULL));
     g record;
     part record;
+    size int;
+    took_us bigint;
 BEGIN
     FOR g IN
         SELECT a.owner::oid::text AS owner, a.workflow, a.workflow_owner, a.priority, a.labels,
-            (a.i).after_run, array_agg(a.i ORDER BY a.key) AS instants,
-            array_agg(a.input ORDER BY a.key) AS inputs, array_agg(a.key ORDER BY a.key) AS keys,
-            array_agg(a.name ORDER BY a.key) AS names
-        FROM (SELECT i, s.owner, s.workflow, s.workflow_owner, s.priority, s.labels, s.name, s.input,
-                  _sas.instant_key(s.name, i.scheduled_at) AS key
+            (a.i).after_run, array_agg(a.i ORDER BY a.name, (a.i).scheduled_at) AS instants
+        FROM (SELECT i, s.owner, s.workflow, s.workflow_owner, s.priority, s.labels, s.name
               FROM unnest(instants) i JOIN _sas.schedule s ON s.schedule_id = i.schedule_id
               WHERE i.outcome IS NULL OFFSET 0) a
-        GROUP BY 1, 2, 3, 4, 5, 6 ORDER BY min(a.key) LOOP
-        part := _sas.submit_group(g.owner::oid, g.workflow, g.workflow_owner, g.priority, g.labels,
-                                  g.after_run, g.instants, g.inputs, g.keys, g.names,
-                                  coalesce((waits ->> g.owner)::int, 0));
-        waits := waits || jsonb_build_object(g.owner, part.waits);
-        done := done || part.done;
+        GROUP BY 1, 2, 3, 4, 5, 6 ORDER BY min(a.name) LOOP
+        size := CASE WHEN share_us IS NULL THEN cardinality(g.instants) ELSE 1 END;
+        WHILE cardinality(g.instants) > 0 LOOP
+            IF coalesce((spent ->> g.owner)::bigint, 0) > share_us THEN
+                done := done || _sas.decide_all(g.instants, 'left', NULL);
+                EXIT;
+            END IF;
+            took_us := -_sas.processor_us();
+            part := _sas.submit_group(g.owner::oid, g.workflow, g.workflow_owner, g.priority, g.labels,
+                                      g.after_run, g.instants[:size],
+                                      coalesce((waits ->> g.owner)::int, 0));
+            took_us := took_us + _sas.processor_us();
+            waits := waits || jsonb_build_object(g.owner, part.waits);
+            spent := spent || jsonb_build_object(g.owner,
+                                                 coalesce((spent ->> g.owner)::bigint, 0) + took_us);
+            done := done || part.done;
+            g.instants := g.instants[size + 1 :];
+            -- few at a time: those that come next may cost more than those before
+            size := least(size * 2, greatest(1, size * 20000 / greatest(took_us, 1)), 8);
+        END LOOP;
     END LOOP;
     RETURN done;
 END $$;
@@ -228,19 +255,22 @@ BEGIN
     FROM unnest(instants) d WHERE d.missed > 0 AND d.outcome NOT IN ('later', 'planned') HAVING count(*) > 0;
 END $$;
 
--- _sas.submit_instants(instants, rule, by_hand): submits runs for these instants, at most one for each
--- schedule. Returns the outcome of each.
-CREATE FUNCTION _sas.submit_instants(instants _sas.schedule_instant[], rule text, by_hand boolean)
+-- _sas.submit_instants(instants, rule, by_hand, most_us): submits runs for these instants, at most one for
+-- each schedule. Returns the outcome of each. most_us: as in _sas.submit_decided.
+CREATE FUNCTION _sas.submit_instants(instants _sas.schedule_instant[], rule text, by_hand boolean,
+                                     most_us bigint DEFAULT NULL)
 RETURNS _sas.schedule_instant[]
 LANGUAGE plpgsql AS $$
 DECLARE
-    done _sas.schedule_instant[] := _sas.apply_overlap(instants, rule);
+    all_done _sas.schedule_instant[] := _sas.apply_overlap(instants, rule);
+    done _sas.schedule_instant[];
 BEGIN
     IF NOT by_hand THEN
-        done := _sas.offer_instants(done);
+        all_done := _sas.offer_instants(all_done);
     END IF;
-    done := _sas.submit_decided(done);
+    all_done := _sas.submit_decided(all_done, most_us);
+    done := ARRAY(SELECT i FROM unnest(all_done) i WHERE i.outcome <> 'left');
     PERFORM _sas.note_instants(done, by_hand);
     PERFORM _sas.count_instants(done);
-    RETURN done;
+    RETURN all_done;
 END $$;

@@ -7,6 +7,8 @@
  *		_sas.render_path(template, root)		-> result, problem
  *		_sas.render_request(request, root)		-> result, problem
  *		_sas.evaluated_us(), _sas.evaluated_bytes()	-> what evaluations have cost
+ *		_sas.processor_us()						-> processor time of the process
+ *		_sas.check_turn()						-> an error if the turn has cost too much
  *		_sas.root(...)							-> the root
  *		_sas.with_member(object, name, member)	-> the object with it
  *		_sas.references(template)				-> one row per value that a template reads
@@ -37,6 +39,8 @@ PG_FUNCTION_INFO_V1(sas_api_template_render_path);
 PG_FUNCTION_INFO_V1(sas_api_template_render_request);
 PG_FUNCTION_INFO_V1(sas_api_template_evaluated_us);
 PG_FUNCTION_INFO_V1(sas_api_template_evaluated_bytes);
+PG_FUNCTION_INFO_V1(sas_api_processor_us);
+PG_FUNCTION_INFO_V1(sas_api_check_turn);
 PG_FUNCTION_INFO_V1(sas_api_template_root);
 PG_FUNCTION_INFO_V1(sas_api_step_key);
 PG_FUNCTION_INFO_V1(sas_api_template_with_member);
@@ -150,6 +154,19 @@ Datum
 sas_api_template_evaluated_bytes(PG_FUNCTION_ARGS)
 {
 	PG_RETURN_INT64(sas_template_turn_bytes());
+}
+
+Datum
+sas_api_processor_us(PG_FUNCTION_ARGS)
+{
+	PG_RETURN_INT64(sas_template_processor_us());
+}
+
+Datum
+sas_api_check_turn(PG_FUNCTION_ARGS)
+{
+	sas_template_turn_check();
+	PG_RETURN_VOID();
 }
 
 /* What a call site keeps of the last input that is stored out of line. */

@@ -51,10 +51,10 @@ static bool
 scheduler_end(SasBatch *batch, int n)
 {
 	bool		full = sas_work_batch_end(batch, n);
-	int64		spent_us = sas_template_turn_us();
+	int64		spent_us = sas_template_turn_processor_us();
 
 	sas_template_turn_end();
-	if (spent_us > SAS_BATCH_MS * INT64CONST(1000) / 2)
+	if (spent_us > SAS_BATCH_MS * INT64CONST(1000))
 		batch->size = Max(SAS_SCHEDULER_FEW, Min(batch->size, SAS_BATCH_MS * INT64CONST(1000) * n / spent_us));
 	return full || sas_template_turn_overran();
 }
@@ -80,7 +80,7 @@ scheduler_fire(SasTick *next)
 
 	if (!sas_store_begin())
 		return;
-	worked = sas_store_fire_schedules(sas_work_batch_begin(&scheduler_schedules), &wake_in_ms);
+	worked = sas_store_fire_schedules(sas_work_batch_begin(&scheduler_schedules), SAS_BATCH_MS * INT64CONST(1000), &wake_in_ms);
 	sas_store_commit();
 	full = sas_work_batch_end(&scheduler_schedules, worked);
 	/* an error in what follows is not theirs */

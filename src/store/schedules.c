@@ -12,10 +12,10 @@
 #include "utils/builtins.h"
 
 int
-sas_store_fire_schedules(int quantity, int64 *next_ms)
+sas_store_fire_schedules(int quantity, int64 most_us, int64 *next_ms)
 {
-	static SasPlan plan = {"SELECT worked, next_due FROM _sas.fire_schedules($1)", 1, {INT4OID}};
-	Datum		args[1] = {Int32GetDatum(quantity)};
+	static SasPlan plan = {"SELECT worked, next_due FROM _sas.fire_schedules($1, $2)", 2, {INT4OID, INT8OID}};
+	Datum		args[2] = {Int32GetDatum(quantity), Int64GetDatum(most_us)};
 
 	sas_store_plan_run(&plan, args, NULL);
 	*next_ms = sas_store_ms_until(sas_store_cell_time(0, 2));

@@ -9,7 +9,7 @@
 #include "utils/uuid.h"
 
 /* worked, and the span until the next due time in *next_ms (-1: none) */
-extern int	sas_store_fire_schedules(int quantity, int64 *next_ms);
+extern int	sas_store_fire_schedules(int quantity, int64 most_us, int64 *next_ms);
 
 /*
  * Offers instants again that a function worker is to submit and that no live

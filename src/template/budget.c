@@ -43,11 +43,12 @@ static Size budget_copied;
 static bool budget_in_turn = false;
 static bool budget_overran = false; /* the last turn */
 static int64 budget_turn_us;
+static int64 budget_turn_began_us;
 static Size budget_turn_bytes;
 static const char *volatile budget_spent; /* NULL: nothing; else the pending cancel is ours */
 
-static int64
-budget_thread_us(void)
+int64
+sas_template_processor_us(void)
 {
 	struct timespec at;
 
@@ -81,7 +82,7 @@ budget_on_tick(SIGNAL_ARGS)
 	{
 		if (budget_allocated() > SAS_BUDGET_BYTES + budget_copied)
 			budget_spent = SAS_BUDGET_TOO_MUCH;
-		else if (budget_thread_us() - budget_began_us > SAS_BUDGET_MS * 1000)
+		else if (sas_template_processor_us() - budget_began_us > SAS_BUDGET_MS * 1000)
 			budget_spent = SAS_BUDGET_TOO_SLOW;
 		if (budget_spent != NULL)
 		{
@@ -108,7 +109,7 @@ sas_template_budget_arm(Size copied)
 	sigemptyset(&cancel);
 	sigaddset(&cancel, SIGINT);
 	sigprocmask(SIG_BLOCK, &cancel, &budget_signals);
-	budget_began_us = budget_thread_us();
+	budget_began_us = sas_template_processor_us();
 	budget_armed = true;
 	budget_set_timer(BUDGET_TICK_US);
 }
@@ -120,7 +121,7 @@ budget_disarm(void)
 		return;
 	budget_set_timer(0);
 	budget_armed = false;
-	budget_turn_us += budget_thread_us() - budget_began_us;
+	budget_turn_us += sas_template_processor_us() - budget_began_us;
 	/* it ended just before the cancel took effect */
 	if (budget_spent != NULL)
 		QueryCancelPending = false;
@@ -160,6 +161,7 @@ sas_template_turn_begin(bool single)
 	budget_overran = false;
 	budget_turn_us = 0;
 	budget_turn_bytes = 0;
+	budget_turn_began_us = sas_template_processor_us();
 }
 
 void
@@ -193,15 +195,33 @@ sas_template_turn_add(Size bytes)
 }
 
 static void
-budget_check_turn(void)
+budget_end_turn(void)
 {
-	if (!budget_in_turn || (budget_turn_us <= BUDGET_TURN_US && budget_turn_bytes <= BUDGET_TURN_BYTES))
-		return;
 	budget_overran = true;
 	ereport(ERROR,
 			(errcode(BUDGET_OVERRAN),
 			 errmsg("the paths and templates of one batch of steps cost too much"),
 			 errdetail("The worker tries again with fewer steps at once.")));
+}
+
+static void
+budget_check_turn(void)
+{
+	if (budget_in_turn && (budget_turn_us > BUDGET_TURN_US || budget_turn_bytes > BUDGET_TURN_BYTES))
+		budget_end_turn();
+}
+
+int64
+sas_template_turn_processor_us(void)
+{
+	return sas_template_processor_us() - budget_turn_began_us;
+}
+
+void
+sas_template_turn_check(void)
+{
+	if (budget_in_turn && sas_template_turn_processor_us() > BUDGET_TURN_US)
+		budget_end_turn();
 }
 
 const char *

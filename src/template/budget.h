@@ -48,6 +48,16 @@ extern int64 sas_template_turn_us(void);
 extern Size sas_template_turn_bytes(void);
 extern bool sas_template_turn_overran(void);
 
+/*
+ * All else counts, too, where it may cost much: called between parts of the turn, raises that ERROR when
+ * the turn has taken half a second of processor time.
+ */
+extern void sas_template_turn_check(void);
+
+/* Since begin: the processor time of all of it. */
+extern int64 sas_template_turn_processor_us(void);
+extern int64 sas_template_processor_us(void);
+
 /* Inside evaluate: the size of its result. */
 extern void sas_template_turn_add(Size bytes);
 
