@@ -70,6 +70,8 @@ $node->safe_psql('postgres', q{
 	SELECT sas.create_workflow('deaf', '{"steps": {"s": {"function": "public.deaf", "complete_in": "2 s"}}, "recovery": {"max_failures": 1}, "on_failure": "fail"}');
 	SELECT sas.create_workflow('serial', '{"steps": {"s": {"function": "public.serial"}}}');
 	SELECT sas.create_workflow('zero', '{"steps": {"s": {"function": "public.zero"}}, "on_failure": "fail"}');
+	SELECT sas.create_workflow('zero_' || state, format('{"steps": {"s": {"function": "public.zero", "retry": {"on": ["%s"], "max_attempts": 3, "initial": "10 ms"}}},
+		"recovery": {"max_failures": 1}, "on_failure": "fail"}', state)::jsonb) FROM unnest('{22012,23505}'::text[]) state;
 	SELECT sas.create_workflow('parent', '{"steps": {"s": {"function": "public.parent"}}, "on_failure": "fail"}')});
 
 sub submit
@@ -116,6 +118,13 @@ $run = submit('zero', '{"n": 0}');
 is(ended($run), 'error', 'a permanent error fails the step');
 is($node->safe_psql('postgres', "SELECT attempt FROM sas.steps WHERE run_id = $run"), '1', 'at the first attempt');
 is($node->safe_psql('postgres', "SELECT error ->> 'title' FROM sas.runs WHERE run_id = $run"), 'division by zero', 'and the error says what it was');
+my %attempts = (22012 => 3, 23505 => 1);
+foreach my $state (sort keys %attempts)
+{
+	$run = submit("zero_$state", '{"n": 0}');
+	is(ended($run), 'error', "a step whose retry names SQLSTATE $state");
+	is($node->safe_psql('postgres', "SELECT attempt FROM sas.steps WHERE run_id = $run"), $attempts{$state}, "is tried $attempts{$state} times if the error is 22012");
+}
 
 # -- company ------------------------------------------------------------------------
 
