@@ -182,13 +182,15 @@ BEGIN
 END $$;
 
 -- _sas.defer_schedule(id, why): the schedule could not be processed: raises an alert, and tries again in a
--- minute.
+-- minute. It counts as a failure, because only a schedule with failures closes its alert when it submits a
+-- run (_sas.note_instants).
 CREATE FUNCTION _sas.defer_schedule(id int, why text) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
     s _sas.schedule;
 BEGIN
-    UPDATE _sas.schedule x SET due_at = sas.now() + interval '1 min' WHERE x.schedule_id = id
+    UPDATE _sas.schedule x SET due_at = sas.now() + interval '1 min', failures = greatest(x.failures, 1)
+    WHERE x.schedule_id = id
     RETURNING * INTO s;
     PERFORM _sas.raise_alert('schedule-failed', format('schedule %s', s.name),
                              format('schedule "%s" cannot be carried out: %s', s.name, why));

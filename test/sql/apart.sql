@@ -105,6 +105,22 @@ SELECT more FROM _sas.set_timers(NULL, NULL, NULL);
 SELECT run_id FROM _sas.message WHERE kind = 'deadline' ORDER BY 1;
 DROP TRIGGER break ON _sas.message;
 
+-- schedules: the machine no longer knows a time zone
+SELECT t.clean() \g /dev/null
+SELECT t.workflow('timed', '{"a": {"agent": "inventory", "call": {}}}') \g /dev/null
+SELECT sas.schedule(name, '* * * * *', 'timed') FROM unnest('{here,nowhere}'::text[]) name \g /dev/null
+UPDATE _sas.schedule SET timezone = 'Nowhere/Land' WHERE name = 'nowhere';
+SELECT t.later('1 min') \g /dev/null
+SELECT worked FROM _sas.fire_schedules(10);
+SELECT name, runs, due_at > sas.now() AS later FROM _sas.schedule ORDER BY 1;
+SELECT kind, message FROM t.alerts();
+UPDATE _sas.schedule SET timezone = 'UTC' WHERE name = 'nowhere';
+SELECT t.later('1 min') \g /dev/null
+SELECT worked FROM _sas.fire_schedules(10);
+SELECT name, runs > 0 AS fired, due_at > sas.now() AS later FROM _sas.schedule ORDER BY 1;
+SELECT kind, message FROM t.alerts();
+SELECT sas.unschedule(name) FROM unnest('{here,nowhere}'::text[]) name \g /dev/null
+
 -- what the supervisor checks now and then: a part that raises holds up no other
 SELECT t.clean() \g /dev/null
 CREATE FUNCTION t.refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION '% is broken', TG_TABLE_NAME; END $$;
