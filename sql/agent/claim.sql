@@ -8,7 +8,7 @@
 -- request is {method, path, query, headers, body | form | text, timeout}. If its templates could not be
 -- filled in, request is null and problem says why, and whether the problem may pass. policy is {retry,
 -- expect} of the step. For a poll whose call has succeeded, the request is the status request, which has no
--- key and must be answered with 2xx.
+-- key and must be answered with 2xx; in an undo also with what its call may be answered with.
 -- apart: as in _sas.claim_ready.
 -- If the templates of the batch cost too much (src/template/budget.h), nothing is claimed: the last row is
 -- null. The worker claims fewer steps next time.
@@ -107,17 +107,17 @@ BEGIN
            c.request_id, extract(epoch FROM c.complete_in)::float8 * 1000, r.trace,
            CASE WHEN k.started IS NULL THEN x.root ->> 'key' END, coalesce(g.request, body.request),
            jsonb_strip_nulls(jsonb_build_object('retry', w.retry, 'expect', CASE
-                                                WHEN k.started IS NULL THEN w.expect END)),
+                                                WHEN k.started IS NULL OR c.undo THEN w.expect END)),
            _sas.call_problem(body.problem, r.owner, c, w.lane, w.name, coalesce(g.request, body.request),
                              k.started IS NOT NULL), v.workflow_id, r.owner::oid
     FROM unnest(claimed) c
     JOIN _sas.workflow_version v ON v.version_id = c.version_id
     JOIN _sas.run r ON r.run_id = c.run_id
     JOIN _sas.workflow_step w ON w.version_id = c.version_id AND w.step_no = c.step_no AND w.undo = c.undo
-    CROSS JOIN LATERAL (SELECT CASE WHEN w.shape ? 'poll' AND NOT c.undo
-                                    THEN (SELECT s.started FROM _sas.step s WHERE s.run_id = c.run_id
-                                          AND s.step_no = c.step_no AND s.element = c.element
-                                          AND s.asks IS NOT NULL) END AS started OFFSET 0) k
+    CROSS JOIN LATERAL (SELECT CASE WHEN w.shape ? 'poll'
+                                    THEN (SELECT o.started FROM _sas.step s, LATERAL _sas.poll_of(s) o
+                                          WHERE s.run_id = c.run_id AND s.step_no = c.step_no
+                                            AND s.element = c.element) END AS started OFFSET 0) k
     CROSS JOIN LATERAL (
         SELECT (SELECT h.root
                 FROM _sas.root_of(r.run_id, r.version_id, r.trace, r.key, r.input, r.labels, r.created_at,

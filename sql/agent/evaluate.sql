@@ -90,23 +90,22 @@ BEGIN
                                         AND coalesce((p.error ->> 'status')::int IN (409, 422), true)
                                 ELSE s.in_doubt OR p.in_doubt END,
                transient => f.verdict = 'transient',
-               output => CASE WHEN f.verdict IN ('started', 'asked') THEN NULL
-                              WHEN h.asks THEN (a.asked).output
-                              WHEN p.verdict = 'done' AND s.state = 'running'
-                                  THEN coalesce(o.result, p.output) END,
+               output => CASE WHEN f.verdict IN ('started', 'asked') OR s.state <> 'running' THEN NULL
+                              WHEN h.asks THEN h.output
+                              WHEN p.verdict = 'done' THEN coalesce(o.result, p.output) END,
                error => CASE WHEN f.verdict IN ('transient', 'permanent') THEN coalesce(f.error, p.error) END,
                completion => CASE WHEN f.to_state = 'succeeded' OR f.verdict = 'started'
-                                  THEN nextval('_sas.completion_seq') END,
-               finished_at => CASE WHEN f.verdict <> 'hand_back' AND f.to_state <> 'suspended' THEN now END,
+                                      AND s.state = 'running' THEN nextval('_sas.completion_seq') END,
+               finished_at => CASE WHEN f.verdict <> 'hand_back' AND NOT f.asks_again THEN now END,
                waiting_kind => CASE WHEN f.verdict = 'hand_back' AND p.again_in > '0' THEN 'agent'
                                     WHEN f.verdict IN ('transient', 'permanent') THEN 'supervisor'
-                                    WHEN f.to_state = 'suspended' THEN 'poll' END,
+                                    WHEN f.asks_again THEN 'poll' END,
                waiting_until => CASE WHEN f.verdict = 'hand_back' AND p.again_in > '0' THEN now + p.again_in
-                                     WHEN f.to_state = 'suspended'
-                                     THEN _sas.ask_next(w.shape -> 'poll', polled.step, now) END)),
+                                     WHEN f.asks_again THEN h.next_at END)),
            array_agg(f.verdict), bool_or(coalesce(w.queue_id, r.queue_id) > 0),
            bool_or(w.shape ?| '{stands_in,fallback}'),
-           bool_or(p.verdict = 'done' AND f.verdict = 'permanent' AND w.kind = 'call' AND NOT h.asks)
+           bool_or(p.verdict = 'done' AND f.verdict = 'permanent' AND w.kind = 'call'
+                   AND h.asks IS NOT TRUE)
     INTO changes, verdicts, queued, falls, objected
     FROM unnest(replies) p
     -- OFFSET 0: without it the planner may use only the first column of the key, and walk all steps of the
@@ -118,25 +117,23 @@ BEGIN
         SELECT k AS whole, k.kind, k.queue_id, k.shape,
                p.verdict = 'done' AND k.expect IS NOT NULL AS expects,
                p.verdict = 'done' AND k.output IS NOT NULL AS keeps,
-               coalesce(k.shape ? 'poll' AND s.state = 'running', false) AS polls
+               coalesce(k.shape ? 'poll', false) AS polls
         FROM _sas.workflow_step k WHERE k.version_id = r.version_id AND k.step_no = p.step_no
             AND k.undo = (s.state = 'compensating') OFFSET 0) w
-    -- for a poll: is this the reply to its call, or to a status request?
-    CROSS JOIN LATERAL (SELECT w.polls AND s.asks IS NULL AS starts, w.polls AND s.asks IS NOT NULL AS asks) h
-    LEFT JOIN LATERAL (SELECT x AS step FROM _sas.step x WHERE w.polls AND x.run_id = p.run_id
-                       AND x.step_no = p.step_no AND x.element = p.element OFFSET 0) polled ON true
-    CROSS JOIN LATERAL (SELECT CASE WHEN h.asks AND p.verdict = 'done'
-                        THEN _sas.evaluate_poll(r, w.whole, polled.step, p.output) END AS asked OFFSET 0) a
-    CROSS JOIN LATERAL _sas.judge_output(r, w.whole, p.element, p.output, w.expects AND NOT h.asks,
-                                         w.keeps AND NOT h.starts AND NOT h.asks) o
     CROSS JOIN LATERAL (
-        SELECT CASE WHEN o.objection IS NOT NULL THEN 'permanent'
-                    WHEN h.asks AND p.verdict = 'done' THEN (a.asked).verdict
-                    WHEN h.starts AND p.verdict = 'done' THEN 'started'
-                    ELSE p.verdict END AS verdict, coalesce(o.objection, (a.asked).error) AS error OFFSET 0) v
+        SELECT (x.asked).*
+        FROM (SELECT CASE WHEN w.polls THEN _sas.judge_poll(r, w.whole, p.element, p.verdict, p.output)
+                     END AS asked OFFSET 0) x OFFSET 0) h
+    CROSS JOIN LATERAL _sas.judge_output(r, w.whole, p.element, p.output,
+                                         w.expects AND h.asks IS NOT TRUE, w.keeps AND NOT w.polls) o
     CROSS JOIN LATERAL (
-        SELECT v.verdict, v.error,
-               _sas.state_after_reply(s.state, v.verdict, r.abandon_as, p.again_in) AS to_state OFFSET 0) f
+        SELECT CASE WHEN o.objection IS NOT NULL THEN 'permanent' ELSE coalesce(h.verdict, p.verdict) END
+               AS verdict, coalesce(o.objection, h.error) AS error OFFSET 0) v
+    CROSS JOIN LATERAL (
+        SELECT v.verdict, v.error, t.to_state,
+               v.verdict IN ('started', 'asked') AND t.to_state <> 'failed' AS asks_again
+        FROM (SELECT _sas.state_after_reply(s.state, v.verdict, r.abandon_as, p.again_in) AS to_state) t
+        OFFSET 0) f
     WHERE s.request_id = p.request_id AND s.complete_by > coalesce(p.arrived_at, now)
       AND (r.state <> 'stopped' OR p.verdict = 'done');  -- it was halted, and this was done all the same
 END $$;

@@ -243,18 +243,19 @@ BEGIN
     END IF;
     PERFORM _sas.move_steps(changes);
     PERFORM _sas.note_asks(replies, changes, verdicts) WHERE verdicts && '{started,asked}';
+    PERFORM _sas.end_undo_polls(changes);
 
     SELECT array_agg((x.c).run_id), array_agg((x.c).step_no), array_agg((x.c).element),
            array_agg((x.c).run_id) FILTER (WHERE x.ok AND r.abandon_as IS NULL),
                array_agg((x.c).step_no) FILTER (WHERE x.ok AND r.abandon_as IS NULL),
            array_agg((x.c).element) FILTER (WHERE x.ok AND r.abandon_as IS NULL),
-           array_agg((x.c).run_id) FILTER (WHERE r.abandon_as IS NOT NULL
-                                           AND (x.ok OR (x.c).to_state = 'compensated'
-                                                OR x.v IN ('started', 'asked'))),
+           array_agg((x.c).run_id) FILTER (WHERE r.abandon_as IS NOT NULL AND (
+               x.ok OR (x.c).to_state = 'compensated' OR x.v IN ('started', 'asked'))),
            array_agg(x.c) FILTER (WHERE x.v IN ('transient', 'permanent')),
-           array_agg(x.c) FILTER (WHERE x.v = 'hand_back' OR (x.c).waiting_kind = 'poll')
+           array_agg(x.c) FILTER (WHERE x.v = 'hand_back')
     INTO run_ids, step_nos, elements, ok_runs, ok_nos, ok_elements, undone, failed, again
-    FROM (SELECT u.c, u.v, (u.c).to_state = 'succeeded' AS ok
+    FROM (SELECT u.c, (u.c).to_state = 'succeeded' AS ok,
+                 CASE (u.c).waiting_kind WHEN 'poll' THEN 'hand_back' ELSE u.v END AS v
           FROM (SELECT unnest(changes) AS c, unnest(verdicts) AS v) u) x
     JOIN _sas.run r ON r.run_id = (x.c).run_id;
     PERFORM _sas.start_runs(run_ids) WHERE pending;

@@ -84,7 +84,7 @@ FROM (VALUES
         sas.call(text, text, text, jsonb, jsonb, jsonb, jsonb, text, interval); sas.task(text, jsonb);
         sas.function(regproc, jsonb); sas.wait_signal(text, interval, text);
         sas.wait_until(text); sas.sleep(interval); sas.child(text, jsonb); sas.include(text, jsonb);
-        sas.undo(jsonb, text, text[], jsonb, interval, jsonb); sas.fallback(jsonb, text[]);
+        sas.undo(jsonb, text, text[], jsonb, interval, jsonb, jsonb); sas.fallback(jsonb, text[]);
         sas.poll(jsonb, text, interval, interval, interval, text); sas.repeat(text, int, interval);
         sas.retry_policy(int, interval, interval, text, boolean, text[], interval[]);
         sas.recovery_policy(int, interval, interval, text, boolean, interval[]);

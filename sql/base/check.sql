@@ -53,10 +53,8 @@ LANGUAGE sql STABLE AS $$
     WHERE name IS NULL OR name !~ '^[a-z][a-z0-9_]*$' OR octet_length(name) > 63
 $$;
 
--- _sas.check_keys(value, path, keys, later): the value must be an object with these keys and no others.
--- later: keys of the format that this release does not support yet.
-CREATE FUNCTION _sas.check_keys(value jsonb, path text, keys text[], later text[] DEFAULT '{}')
-RETURNS SETOF _sas.problem
+-- _sas.check_keys(value, path, keys): the value must be an object with these keys and no others.
+CREATE FUNCTION _sas.check_keys(value jsonb, path text, keys text[]) RETURNS SETOF _sas.problem
 LANGUAGE plpgsql STABLE AS $$
 BEGIN
     IF jsonb_typeof(value) IS DISTINCT FROM 'object' THEN
@@ -66,11 +64,8 @@ BEGIN
         RETURN;
     END IF;
     RETURN QUERY
-    SELECT _sas.pointer(path, k),
-           CASE WHEN k = ANY (later) THEN format('key "%s" is not supported in this release', k)
-               ELSE format('unknown key "%s"', k) END,
-           _sas.meant(k, keys) || 'Allowed keys: ' || array_to_string(keys, ', ') || '.',
-           CASE WHEN k = ANY (later) THEN '0A000' ELSE '22023' END
+    SELECT _sas.pointer(path, k), format('unknown key "%s"', k),
+           _sas.meant(k, keys) || 'Allowed keys: ' || array_to_string(keys, ', ') || '.', '22023'
     FROM jsonb_object_keys(value) k WHERE NOT k = ANY (keys);
 END $$;
 

@@ -199,10 +199,11 @@ COMMENT ON FUNCTION sas.include IS
 -- parts beside the body of a step
 CREATE FUNCTION sas.undo(body jsonb, expect text DEFAULT NULL, expect_status text[] DEFAULT NULL,
                          retry jsonb DEFAULT NULL, complete_in interval DEFAULT NULL,
-                         recovery jsonb DEFAULT NULL) RETURNS jsonb
+                         recovery jsonb DEFAULT NULL, poll jsonb DEFAULT NULL) RETURNS jsonb
 LANGUAGE sql IMMUTABLE PARALLEL SAFE
 BEGIN ATOMIC
-    SELECT body || _sas.object('"expect"', coalesce(to_jsonb(expect), to_jsonb(expect_status)),
+    SELECT body || _sas.object('"poll"', poll,
+                               '"expect"', coalesce(to_jsonb(expect), to_jsonb(expect_status)),
                                '"retry"', retry, '"complete_in"', to_jsonb(_sas.span_text(complete_in)),
                                '"recovery"', recovery);
 END;

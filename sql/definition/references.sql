@@ -25,11 +25,14 @@ LANGUAGE sql STABLE AS $$
     WHERE r.problem IS NULL AND r.root IN ('steps', 'input', 'run')
 $$;
 
--- _sas.polls_at(body, pointer): does this step poll, or its fallback, if the pointer leads into that?
-CREATE FUNCTION _sas.polls_at(body jsonb, pointer text) RETURNS boolean
+-- _sas.polls_at(body, pointer, within): does this step poll, or its fallback, if the pointer leads into
+-- that? within: or its undo, if it leads into that.
+CREATE FUNCTION _sas.polls_at(body jsonb, pointer text, within boolean) RETURNS boolean
 LANGUAGE sql IMMUTABLE AS $$
-    SELECT coalesce(CASE WHEN pointer ~ '^/steps/[^/]*/fallback/' THEN body -> 'fallback' ELSE body END
-                    ? 'poll', false)
+    SELECT coalesce(CASE WHEN within AND pointer ~ '^/steps/[^/]*/(fallback/)?undo/' THEN b.body -> 'undo'
+                    ELSE b.body END ? 'poll', false)
+    FROM (SELECT CASE WHEN pointer ~ '^/steps/[^/]*/fallback/' THEN body -> 'fallback' ELSE body
+          END AS body) b
 $$;
 
 -- _sas.check_references(nodes, refs): errors of references that name nothing, or something that they must
@@ -40,10 +43,10 @@ LANGUAGE sql STABLE AS $$
     WITH reference AS (
         SELECT r.*, n.local AS name, own.local IS NOT NULL AS known,
                coalesce(n.body ? 'each', false) AS maps, coalesce(n.body ? 'repeat', false) AS turns,
-               _sas.polls_at(n.body, r.pointer)
-                   AND r.pointer ~ '^/steps/[^/]*/(fallback/)?(poll|output)(/|$)' AS polls,
+               _sas.polls_at(n.body, r.pointer, true)
+                   AND r.pointer ~ '^/steps/[^/]*/(fallback/)?(undo/)?(poll|output)(/|$)' AS polls,
                -- in its undo, a fallback has the name of its step
-               _sas.polls_at(own.body, CASE own.no WHEN n.no THEN r.pointer END) AS polled
+               _sas.polls_at(own.body, CASE own.no WHEN n.no THEN r.pointer END, false) AS polled
         FROM unnest(refs) r
         LEFT JOIN unnest(nodes) n ON n.entry = r.node AND n.local IS NOT NULL
         LEFT JOIN unnest(nodes) own ON own.scope = 1 AND own.local = r.member WHERE r.scope = 1)
@@ -64,8 +67,8 @@ LANGUAGE sql STABLE AS $$
       AND (r.root IS NULL OR r.pointer ~ '^/steps/[^/]*/each$' AND r.root IN ('item', 'index')
            OR NOT (r.root IN ('input', 'steps', 'run', 'key', 'output') OR r.root IN ('item', 'index')
                    AND r.maps OR r.root IN ('last', 'index') AND r.turns OR r.root = 'started' AND r.polls)
-           OR r.root = 'output'
-             AND (r.node = 0 OR r.pointer ~ '^/steps/[^/]*/(fallback/)?(undo/|poll/)?(call|input|wait)(/|$)'))
+           OR r.root = 'output' AND (r.node = 0 OR r.pointer
+                                     ~ '^/steps/[^/]*/(fallback/)?(undo/)?(poll/)?(call|input|wait)(/|$)'))
     UNION ALL
     SELECT r.pointer, format('step "%s" does not exist', coalesce(r.member, '')),
         _sas.meant(r.member, ARRAY(SELECT n.local FROM unnest(nodes) n WHERE n.scope = 1))
@@ -136,12 +139,15 @@ LANGUAGE sql STABLE AS $$
         SELECT r.pointer, r.root, r.member, 'the answer'
         FROM unnest(refs) r
         JOIN step s ON starts_with(r.pointer || '/', s.path || '/output/') AND r.root = 'output'
-            OR starts_with(r.pointer, s.path || '/') AND r.root = 'started' AND s.body ? 'poll'
+            OR starts_with(r.pointer, s.path || '/') AND r.root = 'started'
+                AND CASE WHEN starts_with(r.pointer, s.path || '/undo/') THEN s.body -> 'undo' ELSE s.body END
+                    ?& '{call,poll}'
         WHERE r.scope = 1 AND r.problem IS NULL
         UNION ALL
         SELECT s.path || e.place, r.root, r.member, 'the answer'
         FROM step s
         CROSS JOIN LATERAL (VALUES ('/expect', s.body -> 'expect'), ('/poll/until', s.body #> '{poll,until}'),
+                            ('/undo/poll/until', s.body #> '{undo,poll,until}'),
                             ('/undo/expect', CASE WHEN s.body #> '{undo,call}' IS NOT NULL
                              THEN s.body #> '{undo,expect}' END)) AS e (place, predicate)
         CROSS JOIN LATERAL _sas.predicate_references(CASE jsonb_typeof(e.predicate)

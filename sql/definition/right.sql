@@ -30,8 +30,7 @@ BEGIN
         JOIN unnest(fit.nodes) n ON n.no = coalesce(b.of_no, b.no)
         CROSS JOIN LATERAL (VALUES ('/call', b.part -> 'call'),
                             ('/task', CASE WHEN b.part ? 'task' THEN 'null'::jsonb END),
-                            ('/poll/call', CASE WHEN NOT b.undo THEN b.part #> '{poll,call}' END))
-            AS c (place, call)
+                            ('/poll/call', b.part #> '{poll,call}')) AS c (place, call)
         WHERE c.call IS NOT NULL
         UNION ALL
         SELECT '/hooks/' || h.n - 1 || '/call', h.hook ->> 'agent', h.hook -> 'call', true

@@ -121,7 +121,7 @@ LANGUAGE sql STABLE AS $$
 $$;
 
 -- _sas.check_poll(name, body, path): checks a poll beside a call: {call, every, max_every, until, timeout,
--- progress}.
+-- progress}. name: of the step; null: it is in an undo, which reports no progress.
 CREATE FUNCTION _sas.check_poll(name text, body jsonb, path text) RETURNS SETOF _sas.problem
 LANGUAGE plpgsql STABLE AS $$
 #variable_conflict use_variable
@@ -133,8 +133,9 @@ BEGIN
     END IF;
     RETURN QUERY SELECT path || '/poll', 'only a step that calls can poll',
         'Write "call" beside it. The call starts what the poll asks about.', '22023' WHERE NOT body ? 'call'
-                 UNION ALL SELECT * FROM _sas.check_keys(poll, path || '/poll',
-                                                         '{call,every,max_every,until,timeout,progress}');
+                 UNION ALL SELECT * FROM _sas.check_keys(
+                     poll, path || '/poll', '{call,every,max_every,until,timeout}'
+                     || CASE WHEN name IS NULL THEN '{}'::text[] ELSE '{progress}' END);
     IF jsonb_typeof(poll) IS DISTINCT FROM 'object' THEN
         RETURN;
     END IF;

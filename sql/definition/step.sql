@@ -178,10 +178,10 @@ BEGIN
         RETURN;
     END IF;
     RETURN QUERY SELECT * FROM _sas.check_keys(undo, path,
-            '{call,function,task,wait,workflow,include,agent,input,expect,retry,recovery,complete_in}',
-            '{poll,fallback}');
+            '{call,function,task,wait,workflow,include,agent,input,poll,expect,retry,recovery,complete_in}');
     IF jsonb_typeof(undo) = 'object' THEN
         RETURN QUERY SELECT * FROM _sas.check_body(undo, path, caller, coalesce(undo ->> 'agent', CASE
-                                                   WHEN undo ?| '{call,task}' THEN agent END));
+                                                   WHEN undo ?| '{call,task}' THEN agent END))
+                     UNION ALL SELECT * FROM _sas.check_poll(NULL, undo, path);
     END IF;
 END $$;

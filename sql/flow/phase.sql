@@ -11,6 +11,8 @@
 --            undo (_sas.step.asks), with this answer as its output
 --   plan     a plan function of a child run: of its workflow, or of a workflow that this includes; request
 --            comes from _sas.next_plan, with the results of the plan functions before
+--   poll     an undo whose call has succeeded, and which asks until the job has ended (_sas.poll_of);
+--            response is the reply to the call
 
 -- _sas.phase_context(r, w, element): what the functions around a call get to know about it.
 CREATE FUNCTION _sas.phase_context(r _sas.run, w _sas.workflow_step, element int) RETURNS jsonb

@@ -2,49 +2,72 @@
 --
 -- Polls: a call that starts a job at a service, and status requests until the job has finished. Between two
 -- requests the step is suspended and holds no worker. _sas.step.asks is not null once the call has
--- succeeded; _sas.step.started is the reply to it.
+-- succeeded; _sas.step.started is the reply to it. An undo that polls has a phase for that: the row of the
+-- step still describes what is undone.
 
--- _sas.ask_next(poll, s, now): when the next status request is due. The pause doubles from request to
--- request.
-CREATE FUNCTION _sas.ask_next(poll jsonb, s _sas.step, now timestamptz) RETURNS timestamptz
+-- _sas.poll_of(s): what is known of the poll of a step, or of its undo if it is being undone: the reply to
+-- its call, the number of status requests, and when it fails. asks is null until the call has succeeded.
+CREATE FUNCTION _sas.poll_of(s _sas.step) RETURNS TABLE (started jsonb, asks int, ask_until timestamptz)
 LANGUAGE sql STABLE AS $$
-    SELECT least(now + least((poll ->> 'max_every')::interval,
-                             (poll ->> 'every')::interval * (2 ^ least(coalesce(s.asks + 1, 0), 30))),
-                 CASE WHEN s.asks IS NULL THEN now + (poll ->> 'timeout')::interval ELSE s.ask_until END)
+    SELECT s.started, s.asks, s.ask_until WHERE s.state <> 'compensating'
+    UNION ALL
+    SELECT g.response, g.asks, g.ask_until FROM _sas.phase g
+    WHERE s.state = 'compensating' AND g.run_id = s.run_id AND g.step_no = s.step_no
+      AND g.element = s.element AND g.undo AND g.stage = 'poll'
 $$;
 
--- _sas.evaluate_poll(r, w, s, reply): has the job finished? If it has, the step has succeeded, and the
--- result has its output.
-CREATE FUNCTION _sas.evaluate_poll(r _sas.run, w _sas.workflow_step, s _sas.step, reply jsonb)
+-- _sas.ask_next(poll, asks, ask_until, now): when the next status request is due. The pause doubles from
+-- request to request.
+CREATE FUNCTION _sas.ask_next(poll jsonb, asks int, ask_until timestamptz, now timestamptz)
+RETURNS timestamptz
+LANGUAGE sql STABLE AS $$
+    SELECT least(now + least((poll ->> 'max_every')::interval,
+                             (poll ->> 'every')::interval * (2 ^ least(coalesce(asks + 1, 0), 30))),
+                 CASE WHEN asks IS NULL THEN now + (poll ->> 'timeout')::interval ELSE ask_until END)
+$$;
+
+-- _sas.judge_poll(r, w, element, verdict, reply): what a reply to the call or to a status request of a poll
+-- means. If the job has finished, the step has succeeded, and the result has its output.
+CREATE FUNCTION _sas.judge_poll(r _sas.run, w _sas.workflow_step, element int, verdict text, reply jsonb)
 RETURNS _sas.asked
 LANGUAGE plpgsql STABLE AS $$
 DECLARE
-    root jsonb := _sas.context(r, w, s.element) || jsonb_build_object('started', s.started, 'output', reply);
-    over boolean;
+    known record;
+    result _sas.asked;
+    met boolean;
+    root jsonb;
     reason text;
     made record;
 BEGIN
-    SELECT p.met, p.reason INTO over, reason FROM _sas.predicate(w.shape #>> '{poll,until}', root) p;
-    IF over IS NULL THEN
-        RETURN ROW('permanent', NULL, _sas.problem_object('poll', _sas.neither('"until"', reason),
-                                                          w.shape #>> '{poll,until}',
-                                                          (reply ->> 'status')::int, r.run_id,
-                                                          w.name))::_sas.asked;
-    ELSIF NOT over AND s.ask_until <= sas.now() THEN
-        RETURN ROW('permanent', NULL, _sas.late_poll(r.run_id, w))::_sas.asked;
-    ELSIF NOT over THEN
-        RETURN ROW('asked', NULL, NULL)::_sas.asked;
-    ELSIF w.output IS NULL THEN
-        RETURN ROW('done', reply, NULL)::_sas.asked;
+    SELECT o.* INTO known FROM _sas.step s CROSS JOIN LATERAL _sas.poll_of(s) o
+    WHERE s.run_id = r.run_id AND s.step_no = w.step_no AND s.element = $3;
+    result.asks := known.asks IS NOT NULL;
+    result.next_at := _sas.ask_next(w.shape -> 'poll', known.asks, known.ask_until, sas.now());
+    result.verdict := CASE WHEN verdict <> 'done' THEN verdict WHEN result.asks THEN 'asked'
+                           ELSE 'started' END;
+    IF result.verdict <> 'asked' THEN
+        RETURN result;
     END IF;
-    SELECT o.result, o.problem INTO made FROM _sas.render(w.output, root) o;
-    IF made.problem IS NULL THEN
-        RETURN ROW('done', made.result, NULL)::_sas.asked;
+    root := _sas.context(r, w, element) || jsonb_build_object('started', known.started, 'output', reply);
+    SELECT p.met, p.reason INTO met, reason FROM _sas.predicate(w.shape #>> '{poll,until}', root) p;
+    IF met IS NULL THEN
+        result.verdict := 'permanent';
+        result.error := _sas.problem_object('poll', _sas.neither('"until"', reason),
+                                            w.shape #>> '{poll,until}', (reply ->> 'status')::int, r.run_id,
+                                            w.name);
+    ELSIF NOT met AND known.ask_until <= sas.now() THEN
+        result.verdict := 'permanent';
+        result.error := _sas.late_poll(r.run_id, w);
+    ELSIF met THEN
+        SELECT o.result, o.problem INTO made FROM _sas.render(w.output, root) o WHERE w.output IS NOT NULL;
+        result.verdict := CASE WHEN made.problem IS NULL THEN 'done' ELSE 'permanent' END;
+        result.output := CASE WHEN w.output IS NULL THEN reply ELSE made.result END;
+        result.error := CASE WHEN made.problem IS NOT NULL
+            THEN _sas.problem_object('output', 'could not build the output of the step',
+                                     format('%s: %s', made.problem ->> 'path', made.problem ->> 'what'),
+                                     NULL, r.run_id, w.name) END;
     END IF;
-    RETURN ROW('permanent', NULL, _sas.problem_object('output', 'could not build the output of the step',
-                                                      format('%s: %s', made.problem ->> 'path',
-                                                             made.problem ->> 'what'), NULL, r.run_id,
-                                                      w.name))::_sas.asked;
+    RETURN result;
 END $$;
 
 -- _sas.late_poll(run_id, w): the error of a poll that did not finish in time.
@@ -57,7 +80,7 @@ $$;
 -- _sas.note_asks(replies, changes, verdicts): stores what the replies to calls and status requests of polls
 -- say: the reply to the call, the number of requests, the progress. Also stores the attempt that has
 -- started the job, because failed requests count on from it.
--- Writes: attempt, step.
+-- Writes: attempt, step, phase.
 CREATE FUNCTION _sas.note_asks(replies _sas.call_reply[], changes _sas.step_change[], verdicts text[])
 RETURNS void
 LANGUAGE plpgsql AS $$
@@ -72,7 +95,7 @@ BEGIN
     JOIN unnest(verdicts) WITH ORDINALITY AS v (verdict, n) ON v.n = c.ordinality AND v.verdict = 'started'
     JOIN unnest(replies) p ON p.run_id = c.run_id AND p.step_no = c.step_no AND p.element = c.element
     JOIN _sas.step s ON s.run_id = c.run_id AND s.step_no = c.step_no AND s.element = c.element
-        AND s.attempt = 1
+        AND s.attempt = 1 AND s.state <> 'compensating'
     JOIN _sas.run r ON r.run_id = c.run_id
     JOIN _sas.workflow_step w ON w.version_id = r.version_id AND w.step_no = c.step_no AND NOT w.undo;
     UPDATE _sas.step s
@@ -87,7 +110,31 @@ BEGIN
     JOIN unnest(replies) p ON p.run_id = c.run_id AND p.step_no = c.step_no AND p.element = c.element
     JOIN _sas.run r ON r.run_id = c.run_id
     JOIN _sas.workflow_step w ON w.version_id = r.version_id AND w.step_no = c.step_no AND NOT w.undo
-    WHERE s.run_id = c.run_id AND s.step_no = c.step_no AND s.element = c.element;
+    WHERE s.run_id = c.run_id AND s.step_no = c.step_no AND s.element = c.element
+      AND s.state <> 'compensating';
+    INSERT INTO _sas.phase AS g (run_id, step_no, element, undo, stage, response, asks, ask_until)
+    SELECT c.run_id, c.step_no, c.element, true, 'poll', p.output, 0,
+           now + (w.shape #>> '{poll,timeout}')::interval
+    FROM unnest(changes) WITH ORDINALITY AS c
+    JOIN unnest(verdicts) WITH ORDINALITY AS v (verdict, n) ON v.n = c.ordinality
+        AND v.verdict IN ('started', 'asked')
+    JOIN unnest(replies) p ON p.run_id = c.run_id AND p.step_no = c.step_no AND p.element = c.element
+    JOIN _sas.run r ON r.run_id = c.run_id
+    JOIN _sas.workflow_step w ON w.version_id = r.version_id AND w.step_no = c.step_no AND w.undo
+    WHERE c.to_state = 'compensating'
+    ON CONFLICT (run_id, step_no, element, undo) DO UPDATE SET asks = g.asks + 1;
+END $$;
+
+-- _sas.end_undo_polls(changes): deletes what was noted of the polls of those undos that have ended.
+-- Writes: phase.
+CREATE FUNCTION _sas.end_undo_polls(changes _sas.step_change[]) RETURNS void
+LANGUAGE plpgsql AS $$
+BEGIN
+    IF EXISTS (SELECT FROM unnest(changes) c WHERE c.to_state = 'compensated') THEN
+        DELETE FROM _sas.phase g USING unnest(changes) c
+        WHERE c.to_state = 'compensated' AND g.run_id = c.run_id AND g.step_no = c.step_no
+          AND g.element = c.element AND g.undo AND g.stage = 'poll';
+    END IF;
 END $$;
 
 -- _sas.reported_progress(r, w, s, reply): the progress that the reply to a status request reports. Null if
@@ -119,9 +166,12 @@ BEGIN
         array_agg(s.element) AS elements, array_agg(_sas.late_poll(s.run_id, w)) AS errors INTO late
     FROM (SELECT DISTINCT * FROM unnest(run_ids, step_nos, elements) AS u (run_id, step_no, element)) u
     JOIN _sas.step s ON s.run_id = u.run_id AND s.step_no = u.step_no AND s.element = u.element
-    JOIN _sas.run r ON r.run_id = u.run_id AND r.abandon_as IS NULL AND r.state <> 'paused'
-    JOIN _sas.workflow_step w ON w.version_id = r.version_id AND w.step_no = s.step_no AND NOT w.undo
-    WHERE s.state = 'ready' AND s.ask_until <= sas.now();
+    JOIN _sas.run r ON r.run_id = u.run_id AND r.state <> 'paused'
+        AND (r.abandon_as IS NULL OR s.state = 'compensating')
+    JOIN _sas.workflow_step w ON w.version_id = r.version_id AND w.step_no = s.step_no
+        AND w.undo = (s.state = 'compensating') AND w.shape ? 'poll'
+    CROSS JOIN LATERAL _sas.poll_of(s) o
+    WHERE s.state IN ('ready', 'compensating') AND o.ask_until <= sas.now();
     IF late.run_ids IS NOT NULL THEN
         PERFORM _sas.take_ready_steps(late.run_ids, late.step_nos, late.elements);
         PERFORM _sas.fail_steps(late.run_ids, late.step_nos, late.elements, late.errors);
@@ -129,6 +179,7 @@ BEGIN
 END $$;
 
 -- _sas.ask_anew(run_ids): restarts the timeout of polls that have exceeded it, when these runs are resumed.
+-- Writes: step, phase.
 CREATE FUNCTION _sas.ask_anew(run_ids bigint[]) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
@@ -137,4 +188,8 @@ BEGIN
         AND w.shape ? 'poll'
     WHERE r.run_id = ANY (run_ids) AND r.abandon_as IS NULL
       AND s.run_id = r.run_id AND s.step_no = w.step_no AND s.state = 'ready' AND s.ask_until <= sas.now();
+    UPDATE _sas.phase g SET ask_until = sas.now() + (w.shape #>> '{poll,timeout}')::interval
+    FROM _sas.run r JOIN _sas.workflow_step w ON w.version_id = r.version_id AND w.undo AND w.shape ? 'poll'
+    WHERE r.run_id = ANY (run_ids)
+      AND g.run_id = r.run_id AND g.step_no = w.step_no AND g.undo AND g.ask_until <= sas.now();
 END $$;

@@ -24,7 +24,7 @@ CREATE FUNCTION _sas.is_function(run_id bigint, step_no int, element int, lane i
 RETURNS boolean
 LANGUAGE sql STABLE AS $$
     SELECT lane = 0 OR EXISTS (SELECT FROM _sas.phase p WHERE p.run_id = $1 AND p.step_no = $2
-                               AND p.element = $3 AND p.undo = $5 AND p.stage <> 'call')
+                               AND p.element = $3 AND p.undo = $5 AND p.stage NOT IN ('call', 'poll'))
 $$;
 
 -- _sas.revocable_claims(run_ids): the claims in these runs that a halt or a cancel revokes. Outside

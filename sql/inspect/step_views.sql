@@ -68,7 +68,11 @@ SELECT r.run_id, w.name AS step, w.position, nullif(e.element, 0) AS element,
        CASE WHEN p.hides
            THEN _sas.masked_part(s.started, p.mask, w.name, 'started',
                                  w.scope_no IS NOT NULL AND w.kind <> 'join')
-           WHEN p.sees THEN s.started END AS started, s.asks, r.state AS run_state,
+           WHEN p.sees THEN s.started END AS started,
+       CASE s.state WHEN 'compensating' THEN coalesce((SELECT g.asks FROM _sas.phase g
+                                                       WHERE g.run_id = r.run_id AND g.step_no = w.step_no
+                                                         AND g.element = e.element AND g.undo), s.asks)
+           ELSE s.asks END AS asks, r.state AS run_state,
        CASE WHEN r.state = 'paused' AND r.abandon_as IS NULL
            AND s.state = 'failed' THEN _sas.suggests(r.run_id, w.step_no, e.element) END AS suggested
 FROM _sas.run r

@@ -69,6 +69,9 @@ END $$;
 CREATE FUNCTION _sas.give_new_keys(targets _sas.target[]) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
+    DELETE FROM _sas.phase g USING unnest(targets) t
+    WHERE t.state = 'compensating' AND g.run_id = t.run_id AND g.step_no = t.step_no
+      AND g.element = t.element AND g.undo AND g.stage = 'poll';
     -- for a step that failed with its fallback, the call is that of the fallback
     WITH given AS (
         INSERT INTO _sas.override AS d (run_id, step_no, element, key, undo_key)

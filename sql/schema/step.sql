@@ -319,8 +319,10 @@ CREATE TABLE _sas.phase (
     stage text NOT NULL,
     request jsonb,
     response jsonb,
+    asks int,
+    ask_until timestamptz,
     PRIMARY KEY (run_id, step_no, element, undo)
 );
 COMMENT ON TABLE _sas.phase IS
-    'Current phase of each step that is wrapped by middleware or planned by a function. The row is deleted '
-    'when the step ends.';
+    'Current phase of each step that is wrapped by middleware or planned by a function, or whose undo polls. '
+    'The row is deleted when the step ends.';

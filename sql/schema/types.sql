@@ -140,11 +140,14 @@ LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
     SELECT ROW($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)::_sas.call_reply
 $$;
 
--- What the reply to a status request of a poll means: done, asked (not finished yet) or permanent.
+-- What a reply to a poll means. asks: it answers a status request, not the call. verdict: started, asked (not
+-- finished yet), done, permanent, or that of the worker. next_at: the next status request.
 CREATE TYPE _sas.asked AS (
+    asks boolean,
     verdict text,
     output jsonb,
-    error jsonb
+    error jsonb,
+    next_at timestamptz
 );
 
 -- The current state of a run that an operator has named. refused: why the operator can do nothing to it,

@@ -317,7 +317,8 @@ CREATE FUNCTION _sas.lane_now(for_run bigint, for_no int, for_element int, for_u
 RETURNS int
 LANGUAGE sql STABLE AS $$
     SELECT CASE WHEN EXISTS (SELECT FROM _sas.phase g WHERE g.run_id = for_run AND g.step_no = for_no
-                             AND g.element = for_element AND g.undo = for_undo AND g.stage <> 'call')
+                             AND g.element = for_element AND g.undo = for_undo
+                             AND g.stage NOT IN ('call', 'poll'))
                 THEN 0 ELSE lane END
 $$;
 

@@ -82,7 +82,7 @@ INSERT INTO _sas.transition VALUES
     ('step', 'compensating', 'succeeded', 'its run is paused before its undo has begun'),
     ('step', 'compensating', 'failed', 'in doubt, and its run is paused before its undo has begun'),
     ('step', 'succeeded', 'compensating', 'its undo is due'),
-    ('step', 'compensating', 'compensating', 'its undo is claimed, failed or comes again'),
+    ('step', 'compensating', 'compensating', 'its undo is claimed, failed, polls or comes again'),
     ('step', 'compensating', 'compensated', 'its undo succeeded, or an operator completes it'),
     ('step', 'compensating', 'skipped', 'an operator skips its undo, or halts its run: what it did stands'),
     ('step', 'compensated', 'suspended', 'undone so that its fallback can be tried');

@@ -53,7 +53,8 @@ BEGIN
                    CROSS JOIN LATERAL (SELECT FROM _sas.step p WHERE p.run_id = d.run_id
                                        AND p.step_no = pw.step_no AND p.state = 'succeeded' OFFSET 0) p
                    WHERE pw.version_id = r.version_id AND pw.pivot AND NOT pw.undo),
-           s.state, s.failure_count, s.transient, s.in_doubt, s.ask_until, s.error, w.name, w.undo, w.lane,
+           s.state, s.failure_count, s.transient, s.in_doubt,
+           (SELECT o.ask_until FROM _sas.poll_of(s) o), s.error, w.name, w.undo, w.lane,
            w.recovery, w.on_transient, w.on_permanent, w.shape
     FROM (SELECT DISTINCT t.kind, t.run_id, t.step_no, t.element FROM unnest(taken) t) d
     JOIN _sas.run r ON r.run_id = d.run_id

@@ -19,7 +19,7 @@ sas_work_verdict_of_call(SasVerdict *verdict, SasFlight *flight, const SasReply 
 		verdict->reply = "done";
 		verdict->output = sas_work_outcome_output(reply, agent);
 		/* the asks of a poll that are answered are counted, without a row for each */
-		if ((flight->attempts_before + flight->attempts > 1 && flight->key != NULL) || flight->undo)
+		if (flight->key != NULL && (flight->attempts_before + flight->attempts > 1 || flight->undo))
 			verdict->attempt_status = "succeeded";
 		return;
 	}

@@ -234,7 +234,10 @@ SELECT pg_temp.bad('{"steps": {"a": {"include": "good", "poll": {"call": {}, "un
 SELECT pg_temp.bad('{"steps": {"a": {"agent": "payments", "call": {}, "output": "{{started.body}}"}}}', '42P10', '/steps/a/output', 'a reference to started where nothing polls');
 SELECT pg_temp.bad('{"steps": {"a": {"agent": "payments", "call": {}}, "b": {"function": "shop.book", "input": "{{steps.a.started.body}}"}}}', '42P10', '/steps/b/input', 'a reference to what another step has started, which does not poll');
 SELECT pg_temp.bad('{"steps": {"a": {"agent": "payments", "call": {}, "poll": {"call": {}, "until": "$.a == 1"}, "undo": {"call": {"path": "/{{steps.a.output.body.id}}"}}}}}', '42P10', '/steps/a/undo/call/path', 'an undo of a poll that needs its end');
-SELECT pg_temp.bad('{"steps": {"a": {"agent": "payments", "call": {}, "poll": {"call": {}, "until": "$.a == 1"}, "undo": {"call": {}, "poll": {}}}}}', '0A000', '/steps/a/undo/poll', 'a poll in an undo');
+SELECT pg_temp.bad('{"steps": {"a": {"agent": "payments", "call": {}, "poll": {"call": {}, "until": "$.a == 1"}, "undo": {"call": {}, "poll": {}}}}}', '22023', '/steps/a/undo/poll', 'a poll in an undo without a call');
+SELECT pg_temp.bad('{"steps": {"a": {"agent": "payments", "call": {}, "undo": {"call": {}, "poll": {"call": {}, "until": "$.a == 1", "progress": "{{output.body.x}}"}}}}}', '22023', '/steps/a/undo/poll/progress', 'progress of an undo');
+SELECT pg_temp.bad('{"steps": {"a": {"agent": "payments", "call": {}, "undo": {"call": {"path": "/{{started.body.id}}"}, "poll": {"call": {}, "until": "$.a == 1"}}}}}', '42P10', '/steps/a/undo/call/path', 'the call of an undo that refers to its reply');
+SELECT pg_temp.bad('{"steps": {"a": {"agent": "payments", "call": {}, "undo": {"call": {}, "fallback": {"call": {}}}}}}', '22023', '/steps/a/undo/fallback', 'a fallback in an undo');
 
 -- fallbacks
 CREATE FUNCTION pg_temp.bad_fallback(fallback jsonb, code text, pointer text, claim text) RETURNS SETOF text LANGUAGE sql AS $$

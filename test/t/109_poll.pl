@@ -91,4 +91,32 @@ $node->safe_psql('postgres', "SELECT sas.cancel($id, 'enough')");
 $run = run_of($node, $id);
 is("$run->{result} $run->{steps}{job}{state}", 'cancelled compensated', 'one that is cancelled is undone');
 is(scalar $service->requests('stopped_undo'), 1, 'once');
+
+# -- undos that poll ----------------------------------------------------------------
+
+define($node, 'machine', { steps => {
+	make => { agent => 'remote', call => { method => 'POST', path => '/machine' },
+		undo => { call => { method => 'DELETE', path => '/machine_undo/{{steps.make.output.body.id}}' },
+			poll => { call => { path => '/{{started.body.ask}}/{{steps.make.output.body.id}}' }, every => '20 ms', max_every => '50 ms', until => '$.output.status == 404 || $.output.body.state == "done"' } } },
+	use => { agent => 'remote', call => { path => '/machine_use' }, after => ['make'] } },
+	recovery => { max_failures => 100, initial => '50 ms', max => '50 ms' } });
+my $removing = sub { return (machine => [$begun], machine_use => [ { status => 400 } ], machine_undo => [ { status => 202, json => { ask => $_[0] } } ]) };
+$service->script($removing->('gone'), gone => [ $busy, { status => 503 }, { how => 'half' }, { gate => 1, %$busy }, $busy, { status => 404 } ]);
+$id = submit($node, 'machine', {});
+ok($service->wait_for_requests('gone', 4), 'an undo that was begun is asked about');
+kill_worker($node, 'agent', 'KILL');
+wait_for($node, 'SELECT true');
+$service->release;
+$run = run_of($node, $id);
+is("$run->{result} $run->{steps}{make}{state}", 'compensated compensated', 'until what it removes is gone, whatever happens to the worker');
+is(join(' ', map { "$_->{method} $_->{target}" } $service->requests('machine_undo')), 'DELETE /machine_undo/7', 'it was begun once');
+@asked = $service->requests('gone');
+is(join(' ', map { header_of($_, 'idempotency-key') // '' } @asked) =~ /\S/ ? 'keys' : 'no key', 'no key', 'and asked about without a key');
+is($node->safe_psql('postgres', "SELECT string_agg(concat_ws(' ', step, undo, status, http_status), ', ' ORDER BY undo, started_at, attempt) FILTER (WHERE status = 'succeeded') FROM sas.attempts WHERE run_id = $id"),
+	'make f succeeded 202, make t succeeded 202', 'the books have its call once');
+
+$node->safe_psql('postgres', q{CREATE FUNCTION around(c jsonb) RETURNS jsonb LANGUAGE sql AS 'SELECT NULL::jsonb'; SELECT sas.create_middleware('around', 'call', 'around(jsonb)', 'around(jsonb)')});
+$service->script($removing->('wrapped'), wrapped => [ $busy, $done ]);
+$run = run_of($node, submit($node, 'machine', {}));
+is("$run->{result} " . scalar $service->requests('wrapped'), 'compensated 2', 'middleware stands around its call, and around no status request');
 done_testing();
