@@ -29,8 +29,10 @@ BEGIN
              GROUP BY 1, 2, 3 ORDER BY 1, 2, 3
     LOOP
         PERFORM _sas.check_turn();
-        -- no function of a user runs in a scheduler
-        IF _sas.calls_plans((SELECT r.owner FROM _sas.run r WHERE r.run_id = g.run_id),
+        -- no function of a user runs in a scheduler, nor what takes long
+        IF EXISTS (SELECT FROM _sas.run r WHERE r.run_id = g.run_id
+                   AND _sas.is_dear_plan(r, g.step_no, g.undo))
+            OR _sas.calls_plans((SELECT r.owner FROM _sas.run r WHERE r.run_id = g.run_id),
                             (_sas.child_workflow(g.run_id, g.step_no, g.undo)).workflow_id,
                             _sas.included_version(g.run_id, g.step_no, g.undo)) THEN
             PERFORM _sas.plan_children(g.run_id, g.step_no, g.undo, g.elements, g.inputs);
@@ -40,6 +42,7 @@ BEGIN
         -- a single wrong input must not fail the others
         IF why IS NOT NULL AND cardinality(g.elements) > 1 THEN
             FOR n IN 1 .. cardinality(g.elements) LOOP
+                PERFORM _sas.check_turn();
                 why := _sas.submit_children(g.run_id, g.step_no, g.undo, g.elements[n : n],
                                             g.inputs[n : n]);
                 PERFORM _sas.fail_children(g.run_id, g.step_no, g.elements[n : n], why) WHERE why IS NOT NULL;

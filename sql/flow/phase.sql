@@ -175,14 +175,21 @@ CREATE FUNCTION _sas.end_plan(answer _sas.call_reply, g _sas.phase, s _sas.step,
 RETURNS _sas.call_reply
 LANGUAGE plpgsql AS $$
 DECLARE
-    made jsonb := g.request -> 'made' || jsonb_build_object(g.request ->> 'prefix', answer.output);
+    planned boolean := g.request ->> 'function' = '_sas.plan_child';
+    made jsonb := g.request -> 'made' || CASE WHEN planned THEN '{}'
+        ELSE jsonb_build_object(g.request ->> 'prefix', answer.output) END;
     next record;
-    why text := CASE WHEN r.abandon_as IS NOT NULL AND NOT g.undo THEN 'its parent run cannot continue' END;
+    why text := CASE WHEN r.abandon_as IS NOT NULL AND NOT g.undo THEN 'its parent run cannot continue'
+        WHEN planned THEN answer.output ->> 'problem' END;
 BEGIN
     IF why IS NULL THEN
         SELECT n.request, n.problem INTO next
         FROM _sas.next_plan(r, s.step_no, g.undo, g.request -> 'of', made) n;
         why := next.problem;
+        IF why IS NULL AND next.request IS NULL AND NOT planned
+            AND _sas.is_dear_plan(r, s.step_no, g.undo) THEN
+            next.request := _sas.dear_plan(r, s.step_no, g.undo, g.request -> 'of', made);
+        END IF;
         IF next.request IS NOT NULL THEN
             PERFORM _sas.plan_further(g, s, r, next.request);
             RETURN NULL;
@@ -242,6 +249,53 @@ EXCEPTION WHEN OTHERS THEN
     problem := SQLERRM;
 END $$;
 
+-- _sas.is_dear_plan(parent, step_no, undo): may it take long to plan a child run of this step, or of its
+-- undo, even without functions?
+CREATE FUNCTION _sas.is_dear_plan(parent _sas.run, parent_no int, of_undo boolean) RETURNS boolean
+LANGUAGE sql STABLE AS $$
+    SELECT EXISTS (
+        SELECT FROM _sas.planned_by(parent.owner,
+                                    (_sas.child_workflow(parent.run_id, parent_no, of_undo)).workflow_id,
+                                    _sas.included_version(parent.run_id, parent_no, of_undo)) v
+        WHERE _sas.share_size(v.definition) > 16384 OR v.definition @? '$.steps.*.include')
+$$;
+
+-- _sas.dear_plan(parent, step_no, undo, input, made): the request of a phase in which a function worker plans
+-- such a run, or finds the function that it needs, before anything waits for it.
+CREATE FUNCTION _sas.dear_plan(parent _sas.run, parent_no int, of_undo boolean, input jsonb, made jsonb)
+RETURNS jsonb
+LANGUAGE sql STABLE AS $$
+    SELECT jsonb_build_object('of', input, 'made', made, 'prefix', '', 'function', '_sas.plan_child', 'input',
+        jsonb_build_object('of', input, 'made', made, 'included',
+                           _sas.included_version(parent.run_id, parent_no, of_undo), 'workflow_id',
+                           (_sas.child_workflow(parent.run_id, parent_no, of_undo)).workflow_id))
+$$;
+
+-- _sas.plan_child(owner, asked): plans a run, as far as that needs no function: its version is stored. asked:
+-- input of a request of _sas.dear_plan. A function worker calls it as it calls the function of a step, within
+-- its time. Returns {problem} if the plan is not sound.
+-- Writes: versions. Next: _sas.end_plan.
+CREATE FUNCTION _sas.plan_child(owner oid, asked jsonb) RETURNS jsonb
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET jit = off
+    SET enable_nestloop = off SET enable_hashjoin = on AS $$
+DECLARE
+    v _sas.workflow_version;
+    detail text;
+BEGIN
+    FOR v IN SELECT c.* FROM _sas.planned_by(owner, (asked ->> 'workflow_id')::int,
+                                             (asked ->> 'included')::int) c LOOP
+        PERFORM _sas.plan_run(owner, v, asked -> 'of', true, asked -> 'made')
+        FROM _sas.wanted_plan(owner, v, asked -> 'of', asked -> 'made') w WHERE w.function IS NULL;
+    END LOOP;
+    RETURN '{}';
+EXCEPTION WHEN OTHERS THEN
+    IF NOT _sas.is_of_item(SQLSTATE) OR left(SQLSTATE, 2) IN ('53', '57') THEN
+        RAISE;
+    END IF;
+    GET STACKED DIAGNOSTICS detail = PG_EXCEPTION_DETAIL;
+    RETURN jsonb_build_object('problem', concat(SQLERRM, ' (' || nullif(rtrim(detail, '.'), '') || ')'));
+END $$;
+
 -- _sas.plan_children(...): plans the child runs of this step, or of its undo, each in a phase of its own,
 -- before they are submitted. Results that plan functions have returned for the same input are used again. A
 -- step fails if its next plan function cannot be determined.
@@ -251,6 +305,7 @@ CREATE FUNCTION _sas.plan_children(parent_id bigint, parent_no int, of_undo bool
 LANGUAGE plpgsql AS $$
 DECLARE
     planned record;
+    dear boolean := _sas.is_dear_plan(r, parent_no, of_undo) FROM _sas.run r WHERE r.run_id = parent_id;
 BEGIN
     SELECT array_agg(u.element) FILTER (WHERE n.request IS NOT NULL) AS elements,
            array_agg(n.request) FILTER (WHERE n.request IS NOT NULL) AS requests,
@@ -262,7 +317,12 @@ BEGIN
     LEFT JOIN _sas.phase g ON g.run_id = parent_id AND g.step_no = parent_no AND g.element = u.element
         AND g.undo = of_undo AND g.request -> 'of' = u.input
     JOIN _sas.run r ON r.run_id = parent_id
-    CROSS JOIN LATERAL _sas.next_plan(r, parent_no, of_undo, u.input, coalesce(g.request -> 'made', '{}')) n;
+    CROSS JOIN LATERAL (SELECT coalesce(g.request -> 'made', '{}') AS made OFFSET 0) m
+    CROSS JOIN LATERAL (
+        SELECT _sas.dear_plan(r, parent_no, of_undo, u.input, m.made) AS request, NULL AS problem WHERE dear
+        UNION ALL
+        SELECT x.request, x.problem FROM _sas.next_plan(r, parent_no, of_undo, u.input, m.made) x
+        WHERE NOT dear) n;
     INSERT INTO _sas.phase AS g (run_id, step_no, element, undo, stage, request)
     SELECT parent_id, parent_no, u.element, of_undo, 'plan', u.request
     FROM unnest(planned.elements, planned.requests) AS u (element, request)

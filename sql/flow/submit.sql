@@ -253,6 +253,7 @@ BEGIN
     IF v.planned THEN
         FOR n IN 1 .. cardinality(ids) LOOP
             IF fresh[n] THEN
+                PERFORM _sas.check_turn();
                 versions[n] := (_sas.plan_run(caller, v, inputs[n], is_child, plans[n])).version_id;
             END IF;
         END LOOP;

@@ -22,6 +22,7 @@
 #include "fmgr.h"
 #include "limits/shares.h"
 #include "miscadmin.h"
+#include "parser/parse_func.h"
 #include "store/pins.h"
 #include "utils/builtins.h"
 #include "utils/fmgrprotos.h"
@@ -191,6 +192,9 @@ sas_work_invoke(const SasInvocation *p, int64 timeout_ms, SasInvoked *invoked)
 
 /* ---------------------------------------------------------------- functions */
 
+/* in place of the name of a function: no user has one of that name and signature */
+#define INVOKE_PLAN_CHILD "_sas.plan_child"
+
 static const SasStepId *invoke_step = NULL; /* whose function is called now */
 
 /* A step, or anything else that calls functions. */
@@ -203,6 +207,7 @@ typedef struct Calls
 	bool		around;			/* middleware: input says which functions */
 	bool		in_worker;
 	List	   *functions;
+	Oid			plans;			/* the internal function that plans a child run; invalid: it is none */
 } Calls;
 
 static void
@@ -211,8 +216,22 @@ invoke_find_functions(void *arg)
 	Calls	   *c = arg;
 
 	c->around = strcmp(c->names, SAS_THROUGH_MIDDLEWARE) == 0;
-	if (!c->around)
+	if (strcmp(c->names, INVOKE_PLAN_CHILD) == 0)
+		c->plans = LookupFuncName(list_make2(makeString("_sas"), makeString("plan_child")), 2, (Oid[]) {OIDOID, JSONBOID}, false);
+	else if (!c->around)
 		c->functions = sas_work_callables(c->names, c->owner);
+}
+
+/* It runs as the owner of sas. This call needs no grant, because it does not go through the executor. */
+static Jsonb *
+invoke_plan_child(const Calls *c, MemoryContext context)
+{
+	Datum		result = OidFunctionCall2(c->plans, ObjectIdGetDatum(c->owner), JsonbPGetDatum(c->input));
+	MemoryContext old = MemoryContextSwitchTo(context);
+	Jsonb	   *output = DatumGetJsonbPCopy(result);
+
+	MemoryContextSwitchTo(old);
+	return output;
 }
 
 static Jsonb *
@@ -222,6 +241,8 @@ invoke_call_functions(void *arg, MemoryContext context)
 	Jsonb	   *output;
 
 	sas_limits_share_in_run = true;
+	if (OidIsValid(c->plans))
+		return invoke_plan_child(c, context);
 	output = c->around ? sas_work_through_middleware(c->owner, c->input, c->in_worker, context) : sas_work_call_all(c->functions, c->input, context);
 	if (VARSIZE(output) > sas_base_max_output_size)
 		ereport(ERROR,
@@ -240,7 +261,7 @@ invoke_evaluate(void *arg, Jsonb *output)
 void
 sas_work_invoke_step(const SasClaimedFunction *step, int64 timeout_ms, SasInvoked *invoked)
 {
-	Calls		calls = {step->owner, step->function, step->input, step, false, timeout_ms > 0, NIL};
+	Calls		calls = {step->owner, step->function, step->input, step, false, timeout_ms > 0, NIL, InvalidOid};
 	SasInvocation p = {step->owner, invoke_find_functions, invoke_call_functions, step->evaluates ? invoke_evaluate : NULL, &calls,
 	sas_work_json_instance(&step->id, step->step),
 	psprintf("run " INT64_FORMAT " step ", step->id.run_id)};
@@ -270,7 +291,7 @@ sas_work_invoked_step(void)
 void
 sas_work_invoke_function(Oid owner, const char *function, Jsonb *input, const char *instance, int64 timeout_ms, SasInvoked *invoked)
 {
-	Calls		calls = {owner, function, input, NULL, false, timeout_ms > 0, NIL};
+	Calls		calls = {owner, function, input, NULL, false, timeout_ms > 0, NIL, InvalidOid};
 	SasInvocation p = {owner, invoke_find_functions, invoke_call_functions, NULL, &calls, instance};
 
 	sas_work_invoke(&p, timeout_ms, invoked);

@@ -208,18 +208,28 @@ CREATE TABLE t.trace (n serial, what text);
 GRANT ALL ON t.trace, t.trace_n_seq TO PUBLIC;
 GRANT USAGE ON SCHEMA t TO PUBLIC;
 CREATE FUNCTION t.note(what text) RETURNS void LANGUAGE sql AS $$ INSERT INTO t.trace (what) VALUES (what) $$;
--- t.perform(): what a function worker does with what it claimed, by hand; what the functions noted
+-- t.perform(): what a function worker does with what it claimed, by hand; what the functions noted. Plans of child
+-- runs that need no function are made beside them.
 CREATE FUNCTION t.perform(OUT claimed text, OUT noted text[]) LANGUAGE plpgsql AS $$
 DECLARE
     c record;
     answer jsonb;
-    held uuid[];
+    n int;
 BEGIN
     TRUNCATE t.trace;
-    FOR c IN SELECT * FROM _sas.claim_functions(10, 1, t.worker('w'), 'w') ORDER BY run_id, step_no, element LOOP
-        claimed := concat_ws(', ', claimed, c.step);
-        EXECUTE format('SELECT %s($1)', c.function) INTO answer USING c.input;
-        PERFORM _sas.write_replies(ARRAY[ROW(c.run_id, c.step_no, c.element, c.request_id, 'done', 1, answer, NULL, false, NULL, NULL)::_sas.call_reply], ARRAY[c.lease_id]);
+    LOOP
+        n := 0;
+        FOR c IN SELECT * FROM _sas.claim_functions(10, 1, t.worker('w'), 'w') ORDER BY run_id, step_no, element LOOP
+            n := n + 1;
+            IF c.function = '_sas.plan_child' THEN
+                answer := _sas.plan_child(c.owner, c.input);
+            ELSE
+                claimed := concat_ws(', ', claimed, c.step);
+                EXECUTE format('SELECT %s($1)', c.function) INTO answer USING c.input;
+            END IF;
+            PERFORM _sas.write_replies(ARRAY[ROW(c.run_id, c.step_no, c.element, c.request_id, 'done', 1, answer, NULL, false, NULL, NULL)::_sas.call_reply], ARRAY[c.lease_id]);
+        END LOOP;
+        EXIT WHEN n = 0 OR claimed IS NOT NULL AND NOT EXISTS (SELECT FROM _sas.phase g WHERE g.request ->> 'function' = '_sas.plan_child');
     END LOOP;
     noted := ARRAY(SELECT what FROM t.trace ORDER BY n);
 END $$;

@@ -36,8 +36,9 @@ my %workflows = (
 	keyed => { steps => {}, concurrency => $key },
 	child => { steps => { a => { wait => { signal => 'go' } } }, concurrency => $key },
 	parent => { steps => { m => { workflow => 'child', each => '{{input.items}}', input => { n => '{{index}}', l => '{{input.l}}', m => '{{input.m}}' } } } },
+	planner => { steps => { m => { workflow => 'planned', each => '{{input.items}}', input => { agent => '{{item}}' }, max_failed => 100 } } },
 	planned => { steps => { %large, a => { agent => '{{input.agent}}', agents => '*', call => {} } } });
-$as_eager->("SELECT sas.create_workflow('$_', " . $json->($workflows{$_}) . ')') foreach qw(cheap keyed child parent planned);
+$as_eager->("SELECT sas.create_workflow('$_', " . $json->($workflows{$_}) . ')') foreach qw(cheap keyed child parent planned planner);
 
 # schedules that are due at one instant, after cheap ones, with which a tick takes many
 my $due = sub {
@@ -70,4 +71,15 @@ $calm_ends->('keys of child runs');
 cmp_ok($begun->(), '<', 100, 'before most of these begin');
 ok(wait_until(sub { return $begun->() == 150 || $failed->() ne '' }), 'all begin');
 is($failed->(), '', 'and none fails');
+
+# each is refused
+my $planner = $as_eager->(q{SELECT run_id FROM sas.submit('planner', jsonb_build_object('items', (SELECT jsonb_agg('none' || g) FROM generate_series(1, 40) g)))});
+my $of_elements = "FROM sas.steps WHERE run_id = $planner AND element IS NOT NULL AND error IS NOT NULL";
+wait_for($node, "SELECT count(*) > 0 $of_elements");
+$calm_ends->('plans of child runs');
+cmp_ok($sql->("SELECT count(*) $of_elements"), '<', 30, 'before most of these are planned');
+is($sql->("SELECT result FROM sas.wait($planner, '100 s')"), 'warning', 'all are');
+is($sql->(qq{SELECT string_agg(DISTINCT regexp_replace(error ->> 'detail', 'none[0-9]+', 'none'), ', ') $of_elements}), 'invalid plan of workflow "planned": agent "none" does not exist (At /steps/a/agent)', 'and refused with that reason');
+my $one = $as_eager->(q{SELECT run_id FROM sas.submit('planner', '{"items": ["remote"]}')});
+ok(wait_for($node, "SELECT count(*) FROM sas.steps JOIN sas.runs USING (run_id) WHERE parent_run_id = $one AND step = 'a'", '1'), 'a sound plan has its run');
 done_testing();
