@@ -278,6 +278,10 @@ BEGIN
                                                               CASE made.kind WHEN 'object' THEN 'an object'
                                                                              ELSE 'a ' || made.kind END) END,
                                              NULL, run_id, w.name);
+            ELSIF jsonb_array_length(value) > _sas.most_elements() THEN
+                what := 'fail';
+                value := _sas.problem_object('each', '"each" has more than ' || _sas.most_elements()
+                                             || ' elements', NULL, NULL, run_id, w.name);
             END IF;
         END IF;
     ELSIF w.kind = 'wait' THEN

@@ -8,6 +8,9 @@
 -- How many elements of a map without "concurrency" are ready or running at the same time.
 CREATE FUNCTION _sas.map_width() RETURNS int LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$ SELECT 1000 $$;
 
+-- How many elements a map may have: they begin, and are put into one array, in one tick.
+CREATE FUNCTION _sas.most_elements() RETURNS int LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$ SELECT 100000 $$;
+
 -- _sas.map_limit(shape): how many elements of this map may be ready or running at the same time.
 -- "concurrency" is a number, or {limit, key, per_key}.
 CREATE FUNCTION _sas.map_limit(shape jsonb) RETURNS bigint
@@ -159,9 +162,10 @@ END $$;
 -- _sas.release_elements(run_ids, step_nos): makes as many elements ready as may be in progress at the same
 -- time, and ends the steps that have no element left. Child runs that wait for their concurrency key do not
 -- count. A child that gets its key begins at once, so for a moment more elements may run than the limit
--- allows. elements: those that have just ended; null: unknown.
--- Writes: map_progress. Next: _sas.make_ready for the elements; _sas.count_elements when one of them has
--- ended.
+-- allows. elements: those that have just ended; null: unknown. At most map_width() elements of a map become
+-- ready at once; if more may, a message to the scheduler continues.
+-- Writes: map_progress, message. Next: _sas.make_ready for the elements; _sas.count_elements when one of them
+-- has ended.
 CREATE FUNCTION _sas.release_elements(run_ids bigint[], step_nos int[], elements int[] DEFAULT NULL)
 RETURNS void
 LANGUAGE plpgsql AS $$
@@ -170,19 +174,25 @@ DECLARE
 BEGIN
     WITH open AS (
         SELECT f.run_id, f.step_no, f.fed, f.total, f.remaining, w.shape,
-               s.waiting_until IS NULL AS asks,
-               CASE WHEN f.open IS NOT NULL THEN f.fed
-                    ELSE least(f.total::bigint, f.total - f.remaining + _sas.map_limit(w.shape)
-                               + CASE WHEN w.kind = 'workflow' AND f.fed < f.total
-                                   THEN _sas.waiting_children(u.run_id, u.step_no)
-                                   ELSE 0 END)::int END AS want,
-               f.open
+               s.waiting_until IS NULL AS asks, least(m.most, f.fed + _sas.map_width()) AS want,
+               m.most > f.fed + _sas.map_width() AS goes_on, f.open
         FROM (SELECT DISTINCT * FROM unnest(run_ids, step_nos) AS u (run_id, step_no)) u
         JOIN _sas.map_progress f ON f.run_id = u.run_id AND f.step_no = u.step_no
         JOIN _sas.run r ON r.run_id = u.run_id AND r.abandon_as IS NULL AND r.state <> 'paused'
         JOIN _sas.workflow_step w ON w.version_id = r.version_id AND w.step_no = u.step_no AND NOT w.undo
         JOIN _sas.step s ON s.run_id = u.run_id AND s.step_no = u.step_no AND s.element = 0
-            AND s.state = 'suspended'),
+            AND s.state = 'suspended'
+        CROSS JOIN LATERAL (
+            SELECT CASE WHEN f.open IS NOT NULL THEN f.fed
+                        ELSE least(f.total::bigint, f.total - f.remaining + _sas.map_limit(w.shape)
+                                   + CASE WHEN w.kind = 'workflow' AND f.fed < f.total
+                                       THEN _sas.waiting_children(u.run_id, u.step_no)
+                                       ELSE 0 END)::int END AS most OFFSET 0) m),
+    -- one message after the other: those that end meanwhile send none
+    told AS (
+        INSERT INTO _sas.message (actor, due_at, run_id, kind, step_no, element)
+        SELECT 's', sas.now(), o.run_id, 'room', o.step_no, 0 FROM open o
+        WHERE o.goes_on AND elements IS NULL RETURNING 1),
     fed AS (
         UPDATE _sas.map_progress f SET fed = o.want FROM open o
         WHERE f.run_id = o.run_id AND f.step_no = o.step_no AND o.want > o.fed
@@ -200,9 +210,11 @@ BEGIN
            (SELECT n.run_ids FROM next n) AS next_runs,
            (SELECT n.step_nos FROM next n) AS next_nos,
            (SELECT n.elements FROM next n) AS next_elements,
-           (SELECT bool_or(x.open IS NOT NULL) FROM open x) AS scans
+           (SELECT bool_or(x.open IS NOT NULL) FROM open x) AS scans,
+           EXISTS (SELECT FROM told) AS goes_on
     INTO found
     FROM open o WHERE o.remaining = 0;
+    PERFORM _sas.wake('{}', true, false, '{}') WHERE found.goes_on;
     PERFORM _sas.make_ready(found.next_runs, found.next_nos, found.next_elements);
     PERFORM _sas.scan_maps(run_ids, step_nos, elements) WHERE found.scans;
     PERFORM _sas.end_maps(found.over_runs, found.over_nos) WHERE found.over_runs IS NOT NULL;
@@ -233,6 +245,13 @@ BEGIN
              ORDER BY 1, 2 LOOP
         room := _sas.map_limit(m.shape) - m.open
             + CASE m.kind WHEN 'workflow' THEN _sas.waiting_children(m.run_id, m.step_no) ELSE 0 END;
+        IF room > _sas.map_width() AND elements IS NULL THEN
+            INSERT INTO _sas.message (actor, due_at, run_id, kind, step_no, element)
+            SELECT 's', sas.now(), f.run_id, 'room', f.step_no, 0 FROM _sas.map_progress f
+            WHERE f.run_id = m.run_id AND f.step_no = m.step_no AND f.fed < f.total;
+            PERFORM _sas.wake('{}', true, false, '{}');
+        END IF;
+        room := least(room, _sas.map_width());
         IF m.shape #> '{concurrency,key}' IS NOT NULL THEN
             room := room - _sas.begin_waiting(m.run_id, m.step_no, room, _sas.per_key(m.shape), m.ended);
         END IF;

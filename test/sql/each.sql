@@ -120,3 +120,32 @@ INSERT INTO _sas.message SELECT * FROM gone ORDER BY element DESC;
 SELECT worked FROM generate_series(1, 4) n, LATERAL _sas.scheduler_tick(1 + 0 * n);
 SELECT t.settle() \g /dev/null
 SELECT s.output AS in_order FROM sas.steps s WHERE s.run_id = :run AND s.element IS NULL;
+
+-- many elements begin a thousand at a time, in one tick after the other, also where all of them may run at once
+SELECT t.workflow('wide', '{"a": {"wait": {"signal": "go"}, "each": "{{input.items}}", "concurrency": 1000000}, "b": {"wait": {"signal": "go"}, "each": "{{input.items}}", "concurrency": {"limit": 1000000, "key": "{{index}}"}}}') \g /dev/null
+SELECT run_id AS run FROM sas.submit('wide', jsonb_build_object('items', (SELECT jsonb_agg(n) FROM generate_series(1, 2500) n))) \gset
+CREATE FUNCTION t.begun(run bigint) RETURNS TABLE (worked boolean, begun int[], go_on bigint) LANGUAGE plpgsql AS $$
+BEGIN
+    worked := (SELECT x.worked > 0 FROM _sas.scheduler_tick(10000) x);
+    begun := ARRAY(SELECT f.fed FROM _sas.map_progress f WHERE f.run_id = run ORDER BY f.step_no);
+    go_on := (SELECT count(*) FROM _sas.message m WHERE m.run_id = run AND m.kind = 'room');
+    RETURN NEXT;
+END $$;
+SELECT * FROM t.begun(:run);
+SELECT * FROM t.begun(:run);
+-- paused meanwhile
+SELECT changed FROM sas.pause(:run);
+SELECT * FROM t.begun(:run);
+SELECT * FROM t.begun(:run);
+SELECT changed FROM sas.resume(:run);
+SELECT * FROM t.begun(:run);
+SELECT t.settle();
+SELECT step, count(*) FROM sas.steps WHERE run_id = :run AND state = 'suspended' AND element IS NOT NULL GROUP BY 1 ORDER BY 1;
+SELECT changed FROM sas.cancel(:run);
+-- more than can be
+SELECT run_id AS run FROM sas.submit('wide', jsonb_build_object('items', (SELECT jsonb_agg(NULL::text) FROM generate_series(1, 100001) n))) \gset
+SELECT t.settle();
+SELECT step, state, error ->> 'title' AS title FROM sas.steps WHERE run_id = :run ORDER BY step;
+SELECT changed FROM sas.cancel(:run);
+SELECT t.settle();
+SELECT * FROM t.left_over();
