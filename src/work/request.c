@@ -223,7 +223,7 @@ sas_work_flight_fill(SasFlight *flight, const SasClaimedCall *claimed, const Sas
 static bool
 work_request_is_utf8(Jsonb *request, const SasStoredAgent *agent)
 {
-	return sas_base_is_utf8(JsonbToCString(NULL, &request->root, VARSIZE(request))) &&
+	return (request == NULL || sas_base_is_utf8(JsonbToCString(NULL, &request->root, VARSIZE(request)))) &&
 		(agent->headers == NULL || sas_base_is_utf8(JsonbToCString(NULL, &agent->headers->root, VARSIZE(agent->headers))));
 }
 
