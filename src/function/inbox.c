@@ -97,6 +97,7 @@ static void
 inbox_tell_others(void)
 {
 	sas_wake_count_items();
+	sas_work_late_counted(SAS_LATE_ITEMS);
 	sas_wake_others(SAS_FUNCTION);
 }
 

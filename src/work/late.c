@@ -84,6 +84,14 @@ sas_work_late_found(SasLateKind kind, int n, const char *label, TimestampTz sinc
 }
 
 void
+sas_work_late_counted(SasLateKind kind)
+{
+	for (int i = 0; i < late_n_looks; i++)
+		if (late_looks[i].kind == kind)
+			late_looks[i].seen++;
+}
+
+void
 sas_work_late_end(bool done)
 {
 	for (int i = 0; done && i < late_n_looks; i++)
