@@ -48,12 +48,14 @@ LANGUAGE sql STABLE AS $$
     WHERE r.run_id = $1
 $$;
 
--- _sas.state_after_reply(state, verdict, abandon_as, again_in): the state of a step after a reply.
-CREATE FUNCTION _sas.state_after_reply(state text, verdict text, abandon_as text, again_in interval)
-RETURNS text
+-- _sas.state_after_reply(state, verdict, abandon_as, halted, again_in): the state of a step after a reply.
+CREATE FUNCTION _sas.state_after_reply(state text, verdict text, abandon_as text, halted boolean,
+                                       again_in interval) RETURNS text
 LANGUAGE sql IMMUTABLE AS $$
     SELECT CASE WHEN state = 'compensating'
-                THEN CASE verdict WHEN 'done' THEN 'compensated' ELSE 'compensating' END
+                -- a halted run makes no further status request for an undo: what was done stands
+                THEN CASE WHEN verdict = 'done' THEN 'compensated' WHEN halted THEN 'skipped'
+                     ELSE 'compensating' END
                 WHEN verdict = 'done' THEN 'succeeded'
                 -- a run that cannot continue makes no further status request
                 WHEN verdict IN ('started', 'asked')
@@ -93,7 +95,9 @@ BEGIN
                output => CASE WHEN f.verdict IN ('started', 'asked') OR s.state <> 'running' THEN NULL
                               WHEN h.asks THEN h.output
                               WHEN p.verdict = 'done' THEN coalesce(o.result, p.output) END,
-               error => CASE WHEN f.verdict IN ('transient', 'permanent') THEN coalesce(f.error, p.error) END,
+               error => CASE WHEN f.verdict IN ('transient', 'permanent') THEN coalesce(f.error, p.error)
+                             WHEN f.to_state = 'skipped' THEN _sas.left_by_halt(r.run_id, (w.whole).name,
+                                                                         'its undo had not finished') END,
                completion => CASE WHEN f.to_state = 'succeeded' OR f.verdict = 'started'
                                       AND s.state = 'running' THEN nextval('_sas.completion_seq') END,
                finished_at => CASE WHEN f.verdict <> 'hand_back' AND NOT f.asks_again THEN now END,
@@ -131,9 +135,9 @@ BEGIN
                AS verdict, coalesce(o.objection, h.error) AS error OFFSET 0) v
     CROSS JOIN LATERAL (
         SELECT v.verdict, v.error, t.to_state,
-               v.verdict IN ('started', 'asked') AND t.to_state <> 'failed' AS asks_again
-        FROM (SELECT _sas.state_after_reply(s.state, v.verdict, r.abandon_as, p.again_in) AS to_state) t
-        OFFSET 0) f
+               v.verdict IN ('started', 'asked') AND t.to_state IN ('suspended', 'compensating') AS asks_again
+        FROM (SELECT _sas.state_after_reply(s.state, v.verdict, r.abandon_as, r.state = 'stopped',
+                                            p.again_in) AS to_state) t OFFSET 0) f
     WHERE s.request_id = p.request_id AND s.complete_by > coalesce(p.arrived_at, now)
       AND (r.state <> 'stopped' OR p.verdict = 'done');  -- it was halted, and this was done all the same
 END $$;
@@ -153,14 +157,15 @@ LANGUAGE sql AS $$
         JOIN unnest(replies) p ON p.run_id = c.run_id AND p.step_no = c.step_no AND p.element = c.element
             AND p.verdict = 'done'
         JOIN _sas.run r ON r.run_id = c.run_id
-        CROSS JOIN LATERAL (SELECT * FROM _sas.step x WHERE x.run_id = c.run_id AND x.step_no = c.step_no
+        CROSS JOIN LATERAL (SELECT x.*, (SELECT o.asks FROM _sas.poll_of(x) o) AS polled
+                            FROM _sas.step x WHERE x.run_id = c.run_id AND x.step_no = c.step_no
                             AND x.element = c.element OFFSET 0) s
         CROSS JOIN LATERAL (SELECT x.undo, x.lane, x.kind, x.complete_in, x.shape FROM _sas.workflow_step x
                             WHERE x.version_id = r.version_id AND x.step_no = c.step_no
                                 AND x.undo = (s.state = 'compensating') OFFSET 0) w
         LEFT JOIN _sas.lease l ON l.lease_id = s.lease_id
         WHERE w.kind = 'call' AND c.error IS NOT NULL
-            AND NOT (coalesce(w.shape ? 'poll', false) AND s.asks IS NOT NULL)),
+            AND NOT (coalesce(w.shape ? 'poll', false) AND s.polled IS NOT NULL)),
     told AS (
         UPDATE _sas.attempt a SET status = 'failed', error = o.error
         FROM objection o

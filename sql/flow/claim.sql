@@ -41,7 +41,7 @@ BEGIN
         SELECT count(_sas.waited(t.lane, t.ready_at)),
                array_agg(ROW(t.run_id, t.step_no, t.element, t.undo, t.alone, r.version_id, t.lane,
                              coalesce(s.state, 'none'), coalesce(s.attempt, 0),
-                             CASE WHEN s.ask_until IS NULL OR t.undo
+                             CASE WHEN s.ask_until IS NULL
                                   THEN coalesce(w.complete_in, _sas.complete_in())
                                   ELSE greatest(least(coalesce(w.complete_in, _sas.complete_in()),
                                                       s.ask_until - now), interval '1 s') END,
@@ -59,7 +59,9 @@ BEGIN
                             AND x.reads = '{}' AS plain FROM _sas.workflow_step x
                             WHERE x.version_id = r.version_id AND x.step_no = t.step_no
                                 AND x.undo = t.undo OFFSET 0) w
-        LEFT JOIN LATERAL (SELECT x.state, x.attempt, x.ask_until FROM _sas.step x WHERE x.run_id = t.run_id
+        LEFT JOIN LATERAL (SELECT x.state, x.attempt,
+                                  CASE WHEN t.undo THEN (SELECT o.ask_until FROM _sas.poll_of(x) o)
+                                  ELSE x.ask_until END AS ask_until FROM _sas.step x WHERE x.run_id = t.run_id
                            AND x.step_no = t.step_no AND x.element = t.element OFFSET 0) s ON true;
         -- other transactions had locked all that was shared out: the next owners have their turn
         EXIT WHEN claimed IS NOT NULL OR NOT turns.remaining;

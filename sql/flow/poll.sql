@@ -95,7 +95,7 @@ BEGIN
     JOIN unnest(verdicts) WITH ORDINALITY AS v (verdict, n) ON v.n = c.ordinality AND v.verdict = 'started'
     JOIN unnest(replies) p ON p.run_id = c.run_id AND p.step_no = c.step_no AND p.element = c.element
     JOIN _sas.step s ON s.run_id = c.run_id AND s.step_no = c.step_no AND s.element = c.element
-        AND s.attempt = 1 AND s.state <> 'compensating'
+        AND s.attempt = 1 AND c.from_state <> 'compensating'
     JOIN _sas.run r ON r.run_id = c.run_id
     JOIN _sas.workflow_step w ON w.version_id = r.version_id AND w.step_no = c.step_no AND NOT w.undo;
     UPDATE _sas.step s
@@ -111,7 +111,7 @@ BEGIN
     JOIN _sas.run r ON r.run_id = c.run_id
     JOIN _sas.workflow_step w ON w.version_id = r.version_id AND w.step_no = c.step_no AND NOT w.undo
     WHERE s.run_id = c.run_id AND s.step_no = c.step_no AND s.element = c.element
-      AND s.state <> 'compensating';
+      AND c.from_state <> 'compensating';
     INSERT INTO _sas.phase AS g (run_id, step_no, element, undo, stage, response, asks, ask_until)
     SELECT c.run_id, c.step_no, c.element, true, 'poll', p.output, 0,
            now + (w.shape #>> '{poll,timeout}')::interval
@@ -130,9 +130,9 @@ END $$;
 CREATE FUNCTION _sas.end_undo_polls(changes _sas.step_change[]) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
-    IF EXISTS (SELECT FROM unnest(changes) c WHERE c.to_state = 'compensated') THEN
+    IF EXISTS (SELECT FROM unnest(changes) c WHERE c.to_state IN ('compensated', 'skipped')) THEN
         DELETE FROM _sas.phase g USING unnest(changes) c
-        WHERE c.to_state = 'compensated' AND g.run_id = c.run_id AND g.step_no = c.step_no
+        WHERE c.to_state IN ('compensated', 'skipped') AND g.run_id = c.run_id AND g.step_no = c.step_no
           AND g.element = c.element AND g.undo AND g.stage = 'poll';
     END IF;
 END $$;
@@ -171,7 +171,7 @@ BEGIN
     JOIN _sas.workflow_step w ON w.version_id = r.version_id AND w.step_no = s.step_no
         AND w.undo = (s.state = 'compensating') AND w.shape ? 'poll'
     CROSS JOIN LATERAL _sas.poll_of(s) o
-    WHERE s.state IN ('ready', 'compensating') AND o.ask_until <= sas.now();
+    WHERE s.state IN ('ready', 'compensating') AND s.request_id IS NULL AND o.ask_until <= sas.now();
     IF late.run_ids IS NOT NULL THEN
         PERFORM _sas.take_ready_steps(late.run_ids, late.step_nos, late.elements);
         PERFORM _sas.fail_steps(late.run_ids, late.step_nos, late.elements, late.errors);

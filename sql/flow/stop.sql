@@ -115,10 +115,9 @@ LANGUAGE sql STABLE AS $$
                          ELSE 'failed' END,
         attempt => CASE WHEN NOT is_function THEN s.attempt + 1 END,
         in_doubt => CASE WHEN NOT is_function AND NOT def.undo THEN s.in_doubt OR s.asks IS NULL END,
-        error => CASE WHEN def.undo AND is_function THEN _sas.left_by_halt(s, def.name)
-                      WHEN def.undo THEN _sas.problem_object('left-standing',
-                                                             'its run was halted before it was undone',
-                                                             stopped.title, NULL, s.run_id, def.name)
+        error => CASE WHEN def.undo THEN _sas.left_by_halt(s.run_id, def.name, CASE
+                          WHEN NOT is_function THEN stopped.title
+                          WHEN s.error ? 'title' THEN _sas.title(s.error) END)
                       WHEN NOT is_function THEN _sas.problem_object('cancelled', stopped.title,
                                                                     'held by ' || holder, NULL, s.run_id,
                                                                     def.name) END,
@@ -147,11 +146,12 @@ BEGIN
     WHERE c.attempt IS NOT NULL;
 END $$;
 
--- _sas.left_by_halt(s, name): the error of a step whose run was halted before the step was undone.
-CREATE FUNCTION _sas.left_by_halt(s _sas.step, name text) RETURNS jsonb
+-- _sas.left_by_halt(run_id, name, detail): the error of a step whose run was halted before the step was
+-- undone.
+CREATE FUNCTION _sas.left_by_halt(run_id bigint, name text, detail text) RETURNS jsonb
 LANGUAGE sql STABLE AS $$
-    SELECT _sas.problem_object('left-standing', 'its run was halted before it was undone',
-                               CASE WHEN s.error ? 'title' THEN _sas.title(s.error) END, NULL, s.run_id, name)
+    SELECT _sas.problem_object('left-standing', 'its run was halted before it was undone', detail, NULL,
+                               run_id, name)
 $$;
 
 -- _sas.lost_claims(run_ids, step_nos, elements, request_ids): the positions of those of these claims that
@@ -196,10 +196,11 @@ BEGIN
                                 WHEN s.state = 'failed' OR s.in_doubt OR s.asks IS NOT NULL THEN 'failed'
                                 ELSE 'cancelled' END,
                error => CASE WHEN s.state = 'compensating'
-                   THEN _sas.left_by_halt(s, (SELECT w.name FROM _sas.run r
-                                              JOIN _sas.workflow_step w ON w.version_id = r.version_id
-                                                  AND w.step_no = s.step_no AND NOT w.undo
-                                              WHERE r.run_id = s.run_id)) END,
+                   THEN _sas.left_by_halt(s.run_id, (SELECT w.name FROM _sas.run r
+                                                     JOIN _sas.workflow_step w ON w.version_id = r.version_id
+                                                         AND w.step_no = s.step_no AND NOT w.undo
+                                                     WHERE r.run_id = s.run_id),
+                                          CASE WHEN s.error ? 'title' THEN _sas.title(s.error) END) END,
                finished_at => now))
     INTO changes
     FROM _sas.step s

@@ -71,7 +71,8 @@ SELECT r.run_id, w.name AS step, w.position, nullif(e.element, 0) AS element,
            WHEN p.sees THEN s.started END AS started,
        CASE s.state WHEN 'compensating' THEN coalesce((SELECT g.asks FROM _sas.phase g
                                                        WHERE g.run_id = r.run_id AND g.step_no = w.step_no
-                                                         AND g.element = e.element AND g.undo), s.asks)
+                                                         AND g.element = e.element AND g.undo
+                                                         AND g.stage = 'poll'), s.asks)
            ELSE s.asks END AS asks, r.state AS run_state,
        CASE WHEN r.state = 'paused' AND r.abandon_as IS NULL
            AND s.state = 'failed' THEN _sas.suggests(r.run_id, w.step_no, e.element) END AS suggested
@@ -214,8 +215,8 @@ COMMENT ON COLUMN sas.steps.progress IS
     'succeeded';
 COMMENT ON COLUMN sas.steps.started IS 'For a poll: the reply to its call';
 COMMENT ON COLUMN sas.steps.asks IS
-    'For a poll: how often the service has answered "not finished yet"; not null once its call has '
-    'succeeded';
+    'For a poll, of the step or of its undo: how often the service has answered "not finished yet"; not null '
+    'once its call has succeeded';
 COMMENT ON COLUMN sas.steps.suggested IS
     'For a failed step in a paused run: what on_failure says: compensate, pause, skip or fail';
 COMMENT ON COLUMN sas.steps.in_doubt IS 'A call was made, and it is unknown whether it was carried out';

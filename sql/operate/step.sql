@@ -29,19 +29,19 @@ BEGIN
     -- after a retry by step the run continues, and other failed steps stay failed; an element counts for
     -- its step
     SELECT * INTO p FROM _sas.pick_targets(named, targets, CASE WHEN $3 IS NULL THEN '{failed,undo,redo}'
-                                   WHEN new_key THEN '{failed,undo,redo,resting,skipped,asking}'
+                                   WHEN new_key THEN '{failed,undo,redo,resting,skipped,asking,reasking}'
                                    ELSE '{failed,undo,redo,resting,skipped}' END::text[]);
     IF $3 IS NULL THEN
         p.unfit := '{}';
     END IF;
     IF new_key THEN
         doubtful := ARRAY(SELECT ROW(t.run_id, t.step_no, t.element, t.label, t.situation, t.state,
-                                     CASE WHEN s.asks IS NOT NULL THEN 'begun' END)::_sas.target
+                                     CASE WHEN o.asks IS NOT NULL THEN 'begun' END)::_sas.target
                           FROM unnest(p.fit) t
                           JOIN _sas.step s ON s.run_id = t.run_id AND s.step_no = t.step_no
                           AND s.element = t.element
-                          WHERE $3 IS NULL
-                              AND (s.in_doubt OR s.asks IS NOT NULL AND t.state <> 'compensating'));
+                          LEFT JOIN LATERAL _sas.poll_of(s) o ON true
+                          WHERE $3 IS NULL AND (s.in_doubt OR o.asks IS NOT NULL));
         p.fit := ARRAY(SELECT ROW(t.*)::_sas.target FROM unnest(p.fit) t
                        WHERE NOT EXISTS (SELECT FROM unnest(doubtful) d WHERE d.run_id = t.run_id)
                        ORDER BY t.run_id, t.step_no, t.element);
@@ -198,7 +198,7 @@ LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enab
 BEGIN
     RETURN QUERY SELECT * FROM _sas.settle_named($1, 'force_complete', $2, $3,
                                                  '{failed,resting,ready,suspended,asking,running,undo,due,'
-                                                 'redo}', true, coalesce($4, 'null'), $4);
+                                                 'redo,reasking}', true, coalesce($4, 'null'), $4);
 END $$;
 
 -- _sas.settle(targets, completed, output): stores an operator's decision on these steps, or on their undos:
@@ -254,7 +254,7 @@ BEGIN
     JOIN _sas.workflow_step w ON w.version_id = r.version_id AND w.step_no = t.step_no AND NOT w.undo
     LEFT JOIN LATERAL (SELECT * FROM _sas.step x WHERE x.run_id = t.run_id AND x.step_no = t.step_no
                        AND x.element = t.element OFFSET 0) s ON true;
-    PERFORM _sas.move_steps(changes);
+    PERFORM _sas.move_steps(changes), _sas.end_undo_polls(changes);
     IF leases IS NOT NULL THEN
         PERFORM _sas.expire_leases(leases);
         PERFORM _sas.stop_calls(), _sas.interrupt_functions(requests);

@@ -8,7 +8,7 @@
 --   ready       it may be claimed, or is deferred
 --   running     a worker holds it
 --   suspended   it waits for a signal or a time
---   asking      it is a poll that waits for its next status request
+--   asking      it, or its undo, is a poll that waits for its next status request
 --   inner       it waits for its elements, its child run or its fallback
 --   deciding    it has failed, and the supervisor has not decided yet
 --   resting     it waits for another window
@@ -17,13 +17,15 @@
 --   skipped     it was skipped for a failure, or by an operator; see _sas.can_run_later
 --   ended       it has ended
 --   undo        its undo has failed or waits; due: its undo may be claimed; undoing: its undo is in progress
---   redo        the same for an undo before its fallback
+--   redo        the same for an undo before its fallback; reasking: that waits for its next status request
 --   stood_in    it is a fallback that has failed
 CREATE FUNCTION _sas.situation(r _sas.run, s _sas.step, queued boolean, stands_in boolean) RETURNS text
 LANGUAGE sql IMMUTABLE AS $$
     SELECT CASE WHEN r.state = 'stopped' THEN 'stopped'
                 WHEN s.state = 'compensating' THEN CASE
                     WHEN s.request_id IS NOT NULL OR s.waiting_kind = 'child' THEN 'undoing'
+                    WHEN s.waiting_kind = 'poll'
+                        THEN CASE WHEN r.abandon_as IS NULL THEN 'reasking' ELSE 'asking' END
                     WHEN r.abandon_as IS NULL THEN 'redo' WHEN queued THEN 'due' ELSE 'undo' END
                 WHEN s.state = 'failed' THEN CASE WHEN s.waiting_kind = 'supervisor' THEN 'deciding'
                                                   WHEN s.waiting_kind = 'map_end' AND r.state <> 'paused'
@@ -143,6 +145,8 @@ LANGUAGE sql STABLE AS $$
              WHEN 'undoing' THEN format('is being undone, by %s; wait for its reply',
                                         coalesce(t.note, 'nobody'))
              WHEN 'redo' THEN 'is undone before its fallback is tried; that can be retried or completed'
+             WHEN 'reasking' THEN 'is undone before its fallback is tried, and is asked about; that can be '
+                                  'completed'
              WHEN 'stood_in' THEN format('failed as the fallback of step "%s"; act on that step',
                                          regexp_replace(t.label, E'\\.fallback', ''))
              WHEN 'failed' THEN 'has failed, and its run cannot continue; it can be retried, skipped or '

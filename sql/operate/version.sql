@@ -163,6 +163,7 @@ LANGUAGE sql STABLE AS $$
              AND NOT EXISTS (SELECT FROM _sas.workflow_step u
                              JOIN _sas.workflow_step m ON m.version_id = o.version_id
                                  AND m.step_no = o.step_no AND m.undo AND m.kind = u.kind
+                                 AND coalesce(m.shape ? 'poll', false) = coalesce(u.shape ? 'poll', false)
                              WHERE u.version_id = n.version_id AND u.step_no = n.step_no AND u.undo)
             THEN 'no such undo, which has begun' END
     FROM (SELECT min(e) AS key FROM unnest('{when,each,repeat,wait,workflow,poll}'::text[]) e

@@ -188,7 +188,7 @@ LANGUAGE sql STABLE AS $$
            t.complete_by <= sas.now() AND NOT e.goes_on, cardinality(l.run_ids), s.run_id, s.step_no,
            s.element, w.name,
            _sas.lane_now(s.run_id, s.step_no, s.element, w.undo, w.lane), s.state, s.attempt, s.in_doubt,
-           s.alone, s.asks, t.complete_by
+           s.alone, (SELECT o.asks FROM _sas.poll_of(s) o), t.complete_by
     FROM unnest(leases) l
     CROSS JOIN LATERAL unnest(l.run_ids, l.step_nos, l.elements) AS u (run_id, step_no, element)
     JOIN _sas.step s ON s.run_id = u.run_id AND s.step_no = u.step_no AND s.element = u.element

@@ -72,9 +72,10 @@ SELECT state, paused_for FROM sas.runs;
 \echo with its time again
 SELECT changed FROM sas.resume(1);
 SELECT path, brief, waits, pause FROM t.ask_undo('{"status": 200, "body": {"state": "busy"}}');
-\echo retry asks at once; with another key the undo is called again
-SELECT changed FROM sas.retry(1, 'make');
-SELECT method, path, brief FROM t.ask_undo('{"status": 200, "body": {"state": "busy"}}');
+\echo one that goes well is not retried; with another key, and by name, the undo is called again
+SELECT changed, refused FROM sas.retry(1);
+SELECT changed, refused FROM sas.retry(1, new_key => true);
+SELECT changed, refused FROM sas.retry(1, 'make');
 SELECT t.later('8 s') FROM t.settle() \g /dev/null
 SELECT t.settle(), t.claim(), t.answer('make', 'permanent 400'), t.settle() \g /dev/null
 SELECT state FROM sas.runs;
@@ -94,6 +95,57 @@ SELECT count(*) AS asked FROM t.held;
 SELECT changed FROM sas.resume(1);
 SELECT path, brief FROM t.ask_undo('{"status": 200, "body": {"state": "gone"}}');
 SELECT * FROM t.left_over();
+
+\echo its window ends with its time
+SELECT t.clean() \g /dev/null
+SELECT t.machine_made();
+SELECT t.later('2 s'), t.settle(), t.claim() \g /dev/null
+SELECT window_ms FROM t.held;
+\echo a status request that is taken back leaves nothing in doubt
+SELECT t.later('40 s'), t.settle() \g /dev/null
+SELECT state, in_doubt, waiting_kind FROM sas.steps WHERE step = 'make';
+
+\echo a halt: what comes in then is not asked about any more, and stands
+SELECT t.clean() \g /dev/null
+SELECT t.machine_made('"transient 503"'), t.later('5 s'), t.settle(), t.claim() \g /dev/null
+SELECT changed FROM sas.halt(1);
+SELECT t.answer('make', output => '{"status": 202, "body": {"job": 8, "wants": "gone"}}');
+SELECT t.settle(), t.later('1 min'), t.settle() \g /dev/null
+SELECT step, state, error ->> 'title' AS title, error ->> 'detail' AS detail, started FROM sas.steps WHERE step = 'make';
+SELECT * FROM t.left_over();
+SELECT changed, refused FROM sas.compensate(1);
+SELECT t.settle(), t.brief(1);
+\echo so does one while it is asked about
+SELECT t.clean() \g /dev/null
+SELECT t.machine_made(), t.later('2 s'), t.settle(), t.claim() \g /dev/null
+SELECT changed FROM sas.halt(1);
+SELECT t.answer('make', output => '{"status": 200, "body": {"state": "gone"}}');
+SELECT t.settle(), t.later('1 min'), t.settle(), t.brief(1);
+SELECT * FROM t.left_over();
+
+\echo an undo that an operator has completed is forgotten: a later one of the step is called
+SELECT t.clean() \g /dev/null
+SELECT t.workflow('falls', '{
+    "make": {"agent": "payments", "call": {"method": "POST", "path": "/machines"}, "recovery": {"max_failures": 1}, "on_failure": "pause",
+             "poll": {"call": {"path": "/jobs/{{started.body.job}}"}, "until": "$.output.body.state == \"done\""},
+             "undo": {"call": {"method": "DELETE", "path": "/machines/{{key}}"}, "poll": {"call": {"path": "/undone/{{started.body.job}}"}, "until": "$.output.body.state == \"gone\""}},
+             "fallback": {"agent": "shipping", "call": {"path": "/fall"}}},
+    "use": {"agent": "shipping", "call": {"path": "/use"}, "after": ["make"]}}') \g /dev/null
+SELECT run_id FROM sas.submit('falls') \g /dev/null
+SELECT t.settle(), t.claim(), t.answer('make', output => '{"status": 202, "body": {"job": 7}}'), t.later('1 s'), t.settle(), t.claim(), t.answer('make', 'permanent 400'), t.settle(), t.claim() \g /dev/null
+SELECT t.answer('make', output => '{"status": 202, "body": {"job": 8}}'), t.settle(), t.brief(1);
+SELECT changed, refused FROM sas.skip(1, 'make');
+SELECT changed, refused FROM sas.force_complete(1, 'make');
+SELECT t.settle(), t.claim(), t.answer('make.fallback', 'permanent 400'), t.settle() \g /dev/null
+SELECT changed FROM sas.force_complete(1, 'make', '{"status": 200, "body": {"id": "byhand"}}');
+SELECT t.settle(), t.claim(), t.answer('use', 'permanent 400'), t.settle(), t.claim() \g /dev/null
+SELECT step, asked ->> 'method' AS method FROM t.held;
+
+\echo a version whose undo asks in another way does not fit a run in which the undo has begun
+SELECT t.clean() \g /dev/null
+SELECT t.machine_made() \g /dev/null
+SELECT sas.create_workflow('machine', jsonb_set(v.definition, '{steps,make,undo}', (v.definition #> '{steps,make,undo}') - 'poll')) FROM sas.versions v WHERE v.workflow = 'machine' ORDER BY v.version DESC LIMIT 1;
+SELECT changed, refused FROM sas.set_version(1);
 
 \echo each element of a map has its own; an undo of a function may be a call that polls
 SELECT t.clean() \g /dev/null
@@ -123,4 +175,4 @@ SELECT v.path, v.problem FROM sas.validate_workflow('{"steps": {"a": {"agent": "
 
 SELECT t.clean() \g /dev/null
 DROP FUNCTION t.machine_made, t.ask_undo;
-SELECT sas.drop_workflow(w) FROM unnest('{machine,machines}'::text[]) w \g /dev/null
+SELECT sas.drop_workflow(w) FROM unnest('{machine,machines,falls}'::text[]) w \g /dev/null
