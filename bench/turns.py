@@ -43,11 +43,11 @@ class Turns:
 
     def turns(self):
         self.db.query(PREPARE)
-        self.beside = self.connect("postgres")
-        self.beside.query("SET ROLE bench_beside")
+        self.turns_session = self.connect("postgres")
+        self.turns_session.query("SET ROLE bench_beside")
         for name in ("timers", "deadlines", "children", "schedules"):
             self.turns_beside(name, self.size(f"turns_{name}"))
-        self.beside.close()
+        self.turns_session.close()
 
     def turns_beside(self, name, n):
         waiting = [self.one_turn("turn_signal") for _ in range(100)]
@@ -73,12 +73,12 @@ class Turns:
                 else:
                     run, ask = None, f"SELECT run_id FROM sas.submit('turn_{dict(timer='timer', child='parent', failure='failed')[what]}')"
                 asked = time.monotonic()
-                answer = self.beside.query(ask)
-                self.beside.query(f"SELECT FROM sas.wait({run or answer[0][0]}, '{LIMIT} s')")
+                answer = self.turns_session.query(ask)
+                self.turns_session.query(f"SELECT FROM sas.wait({run or answer[0][0]}, '{LIMIT} s')")
                 took.setdefault(what, []).append(time.monotonic() - asked)
         seconds = time.monotonic() - begun
         for run in waiting + halted:
-            self.beside.query(f"SELECT FROM sas.halt({run})")
+            self.turns_session.query(f"SELECT FROM sas.halt({run})")
         if not took:
             raise Wrong(f"{name}: all were over before anything could be asked")
         self.row(f"{n:,} {name} of one role", f"{n / seconds:,.0f}/s", "", "", f"{seconds:.1f} s")
@@ -86,7 +86,7 @@ class Turns:
             self.bound(f"  a {what} of another role meanwhile, the slowest", max(times), TURN, "s", f"median {percentile(times, 0.5) * 1000:.0f} ms of {len(times)}")
 
     def one_turn(self, workflow):
-        return self.beside.query(f"SELECT run_id FROM sas.submit('{workflow}')")[0][0]
+        return self.turns_session.query(f"SELECT run_id FROM sas.submit('{workflow}')")[0][0]
 
     def turns_batch(self, workflow, n, value="{}", deadline="1 day"):
         self.db.query(f"SET ROLE bench_due; SELECT count(*) FROM sas.submit_batch('{workflow}', ARRAY(SELECT '{value}'::jsonb FROM generate_series(1, {n})), deadline => '{deadline}'); RESET ROLE")

@@ -21,11 +21,9 @@ LANGUAGE sql STABLE AS $$
                    AND pg_has_role($1, g.role, 'MEMBER'))
 $$;
 
--- _sas.is_superuser(role)
+-- _sas.is_superuser(role): false if there is no such role.
 CREATE FUNCTION _sas.is_superuser(role oid) RETURNS boolean
-LANGUAGE sql STABLE AS $$
-    SELECT EXISTS (SELECT FROM pg_roles r WHERE r.oid = $1 AND r.rolsuper)
-$$;
+LANGUAGE C STABLE PARALLEL SAFE AS 'MODULE_PATHNAME', 'sas_api_is_superuser';
 
 -- _sas.trusts(role, owner): may code that the owner can change run with the rights of the role? A superuser
 -- trusts superusers only.

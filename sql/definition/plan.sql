@@ -195,11 +195,13 @@ $$;
 -- version, by that role call plan functions, its own or those of includes? A scheduler must not make such a
 -- submit.
 CREATE FUNCTION _sas.calls_plans(owner oid, for_workflow int, included int DEFAULT NULL) RETURNS boolean
-LANGUAGE sql STABLE AS $$
-    SELECT EXISTS (SELECT FROM _sas.planned_by($1, $2, $3) v JOIN _sas.workflow f USING (workflow_id)
-                   CROSS JOIN LATERAL _sas.scopes(v.definition, f.name, $1, '{}') c
-                   CROSS JOIN LATERAL unnest(c.scopes) s WHERE s.definition ? 'plan')
-$$;
+LANGUAGE plpgsql STABLE AS $$
+BEGIN
+    RETURN (
+        SELECT EXISTS (SELECT FROM _sas.planned_by($1, $2, $3) v JOIN _sas.workflow f USING (workflow_id)
+                       CROSS JOIN LATERAL _sas.scopes(v.definition, f.name, $1, '{}') c
+                       CROSS JOIN LATERAL unnest(c.scopes) s WHERE s.definition ? 'plan'));
+END $$;
 
 -- _sas.check_plans(included, caller): errors in the planned definitions of included workflows, each checked
 -- by itself; as a part of the definition of the run, only their steps are checked.

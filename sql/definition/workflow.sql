@@ -252,19 +252,21 @@ $$;
 -- the wanted one; null: there is none. A superuser can run only what superusers have written, because
 -- everything that it names runs with superuser rights.
 CREATE FUNCTION _sas.runnable_version(caller oid, f _sas.workflow, wanted int DEFAULT NULL) RETURNS int
-LANGUAGE sql STABLE AS $$
-    SELECT max(v.version)
-    FROM (SELECT f.owner = caller OR pg_has_role(caller, f.owner, 'MEMBER')
-              OR _sas.is_superuser(f.owner)
-              OR _sas.has_level(f.owner, 'admin') AS any_version OFFSET 0) may
-    JOIN _sas.workflow_version v ON v.workflow_id = f.workflow_id AND v.of_version IS NULL
-        AND v.version = coalesce(wanted, CASE WHEN may.any_version THEN f.version END, v.version)
-    WHERE _sas.trusts(caller, f.owner) AND _sas.trusts(caller, v.created_by)
-      AND (may.any_version
-           OR EXISTS (SELECT FROM _sas.workflow_grant g WHERE g.workflow_id = f.workflow_id
-                      AND (g.version = v.version OR g.future AND g.version < v.version)
-                      AND pg_has_role(caller, g.role, 'MEMBER')))
-$$;
+LANGUAGE plpgsql STABLE AS $$
+BEGIN
+    RETURN (
+        SELECT max(v.version)
+        FROM (SELECT f.owner = caller OR pg_has_role(caller, f.owner, 'MEMBER')
+                  OR _sas.is_superuser(f.owner)
+                  OR _sas.has_level(f.owner, 'admin') AS any_version OFFSET 0) may
+        JOIN _sas.workflow_version v ON v.workflow_id = f.workflow_id AND v.of_version IS NULL
+            AND v.version = coalesce(wanted, CASE WHEN may.any_version THEN f.version END, v.version)
+        WHERE _sas.trusts(caller, f.owner) AND _sas.trusts(caller, v.created_by)
+          AND (may.any_version
+               OR EXISTS (SELECT FROM _sas.workflow_grant g WHERE g.workflow_id = f.workflow_id
+                          AND (g.version = v.version OR g.future AND g.version < v.version)
+                          AND pg_has_role(caller, g.role, 'MEMBER'))));
+END $$;
 
 -- _sas.refuse_workflow(caller, f, wanted): raises an error that says why the caller may not submit it.
 CREATE FUNCTION _sas.refuse_workflow(caller oid, f _sas.workflow, wanted int DEFAULT NULL) RETURNS void

@@ -56,29 +56,36 @@ END $$;
 -- _sas.child_workflow(run_id, step_no, undo): the workflow of the child runs of this step, or of its undo.
 -- It may have been dropped; a workflow that was created later under the same name is another one.
 CREATE FUNCTION _sas.child_workflow(parent_id bigint, parent_no int, of_undo boolean) RETURNS _sas.workflow
-LANGUAGE sql STABLE AS $$
-    SELECT f FROM _sas.run r JOIN _sas.workflow_step w ON w.version_id = r.version_id
-        AND w.step_no = parent_no AND w.undo = of_undo
-    JOIN _sas.workflow f ON f.workflow_id = w.bound_id
-    WHERE r.run_id = parent_id
-$$;
+LANGUAGE plpgsql STABLE AS $$
+BEGIN
+    RETURN (
+        SELECT f FROM _sas.run r JOIN _sas.workflow_step w ON w.version_id = r.version_id
+            AND w.step_no = parent_no AND w.undo = of_undo
+        JOIN _sas.workflow f ON f.workflow_id = w.bound_id
+        WHERE r.run_id = parent_id);
+END $$;
 
 -- _sas.included_version(run_id, step_no, undo): the version that the child runs of this step, or of its
 -- undo, have, because the definition includes it; null: they get the newest that their owner may run.
 CREATE FUNCTION _sas.included_version(parent_id bigint, parent_no int, of_undo boolean) RETURNS int
-LANGUAGE sql STABLE AS $$
-    SELECT (w.request ->> 'version')::int FROM _sas.run r
-    JOIN _sas.workflow_step w ON w.version_id = r.version_id AND w.step_no = parent_no AND w.undo = of_undo
-    WHERE r.run_id = parent_id AND w.kind = 'workflow'
-$$;
+LANGUAGE plpgsql STABLE AS $$
+BEGIN
+    RETURN (
+        SELECT (w.request ->> 'version')::int FROM _sas.run r
+        JOIN _sas.workflow_step w ON w.version_id = r.version_id AND w.step_no = parent_no
+            AND w.undo = of_undo
+        WHERE r.run_id = parent_id AND w.kind = 'workflow');
+END $$;
 
 -- _sas.queue_of_step(run_id, step_no): the queue of the child runs of this step.
 CREATE FUNCTION _sas.queue_of_step(parent_id bigint, parent_no int) RETURNS int
-LANGUAGE sql STABLE AS $$
-    SELECT coalesce(w.queue_id, r.queue_id) FROM _sas.run r
-    JOIN _sas.workflow_step w ON w.version_id = r.version_id AND w.step_no = parent_no AND NOT w.undo
-    WHERE r.run_id = parent_id
-$$;
+LANGUAGE plpgsql STABLE AS $$
+BEGIN
+    RETURN (
+        SELECT coalesce(w.queue_id, r.queue_id) FROM _sas.run r
+        JOIN _sas.workflow_step w ON w.version_id = r.version_id AND w.step_no = parent_no AND NOT w.undo
+        WHERE r.run_id = parent_id);
+END $$;
 
 -- _sas.starts_itself(parent_id, parent_no, undo): is the parent, or a run above it, a run of the same
 -- workflow as the child run of this step?

@@ -6,10 +6,12 @@
 
 #include "base/trust.h"
 #include "fmgr.h"
+#include "miscadmin.h"
 #include "utils/builtins.h"
 
 PG_FUNCTION_INFO_V1(sas_api_function_distrust);
 PG_FUNCTION_INFO_V1(sas_api_table_distrust);
+PG_FUNCTION_INFO_V1(sas_api_is_superuser);
 
 Datum
 sas_api_function_distrust(PG_FUNCTION_ARGS)
@@ -29,4 +31,11 @@ sas_api_table_distrust(PG_FUNCTION_ARGS)
 	if (distrust == NULL)
 		PG_RETURN_NULL();
 	PG_RETURN_TEXT_P(cstring_to_text(distrust));
+}
+
+/* _sas.is_superuser(role) */
+Datum
+sas_api_is_superuser(PG_FUNCTION_ARGS)
+{
+	PG_RETURN_BOOL(!PG_ARGISNULL(0) && superuser_arg(PG_GETARG_OID(0)));
 }
