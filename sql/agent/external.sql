@@ -8,17 +8,30 @@
 -- and only then rows of _sas.ready. It skips rows that other sessions have locked.
 
 -- _sas.tasks(claimed): the input of these claimed tasks; problem: why it cannot be built. A task that is
--- too large fails alone and holds up no other.
-CREATE FUNCTION _sas.tasks(claimed _sas.claimed[])
+-- too large fails alone and holds up no other. most_us: how long the templates of one owner may take, and a
+-- fifth of what all may; null: any. left_out: the input is not built, because they have taken longer.
+CREATE FUNCTION _sas.tasks(claimed _sas.claimed[], most_us bigint DEFAULT NULL)
 RETURNS TABLE (run_id bigint, step_no int, element int, undo boolean, lane int, request_id uuid,
                complete_in interval, name text, key text,
-               asked jsonb, problem jsonb, checkpoint jsonb)
+               asked jsonb, problem jsonb, checkpoint jsonb, left_out boolean)
 LANGUAGE plpgsql AS $$
 #variable_conflict use_column
 DECLARE
     c _sas.claimed;
+    began_us bigint := _sas.evaluated_us();
+    spent jsonb := '{}';    -- by owner
+    took_us bigint;
+    of_owner text;
 BEGIN
     FOREACH c IN ARRAY coalesce(claimed, '{}') LOOP
+        took_us := _sas.evaluated_us();
+        -- while all are cheap, nobody asks whose they are
+        of_owner := CASE WHEN spent <> '{}' THEN _sas.owner_of_run(c.run_id)::text END;
+        IF (spent ->> of_owner)::bigint > most_us OR took_us - began_us > 5 * most_us THEN
+            RETURN QUERY SELECT c.run_id, c.step_no, c.element, c.undo, c.lane, c.request_id, c.complete_in,
+                NULL, NULL, NULL::jsonb, NULL::jsonb, NULL::jsonb, true;
+            CONTINUE;
+        END IF;
         BEGIN
             RETURN QUERY
             SELECT c.run_id, c.step_no, c.element, c.undo, c.lane, c.request_id, c.complete_in, w.name,
@@ -30,7 +43,8 @@ BEGIN
                        THEN _sas.no_input(c.run_id, w.name, coalesce(body.problem ->> 'path', 'template'),
                                           body.problem ->> 'what')
                        WHEN NOT c.undo AND _sas.agent_right(v.owner, w.lane) = 'n'
-                       THEN _sas.refused_call(v.owner, c, w.lane, w.name, NULL) -> 'error' END, t.checkpoint
+                       THEN _sas.refused_call(v.owner, c, w.lane, w.name, NULL) -> 'error' END, t.checkpoint,
+                   false
             FROM _sas.run v
             JOIN _sas.workflow_step w ON w.version_id = c.version_id AND w.step_no = c.step_no
                 AND w.undo = c.undo
@@ -49,12 +63,23 @@ BEGIN
             END IF;
             RETURN QUERY
             SELECT c.run_id, c.step_no, c.element, c.undo, c.lane, c.request_id, c.complete_in, w.name,
-                NULL::text, NULL::jsonb, _sas.no_input(c.run_id, w.name, 'template', SQLERRM), NULL::jsonb
+                NULL::text, NULL::jsonb, _sas.no_input(c.run_id, w.name, 'template', SQLERRM), NULL::jsonb,
+                false
             FROM _sas.workflow_step w WHERE w.version_id = c.version_id AND w.step_no = c.step_no
                 AND w.undo = c.undo;
         END;
+        took_us := _sas.evaluated_us() - took_us;
+        IF took_us > 0 THEN
+            of_owner := _sas.owner_of_run(c.run_id)::text;
+            spent := spent
+                || jsonb_build_object(of_owner, coalesce((spent ->> of_owner)::bigint, 0) + took_us);
+        END IF;
     END LOOP;
 END $$;
+
+-- _sas.owner_of_run(run_id): its owner.
+CREATE FUNCTION _sas.owner_of_run(of_run bigint) RETURNS oid
+LANGUAGE sql STABLE AS $$ SELECT r.owner::oid FROM _sas.run r WHERE r.run_id = of_run $$;
 
 -- _sas.no_input(run_id, step, path, why): the error of a task whose input cannot be built.
 CREATE FUNCTION _sas.no_input(run_id bigint, step text, path text, why text) RETURNS jsonb
@@ -209,7 +234,7 @@ END $$;
 
 -- _sas.claim_as(caller, agent, worker, quantity, lease): the body of sas.claim. Each claimed task is held
 -- for the lease, at most for its complete_in. A task whose input cannot be built fails for good, and
--- another one is claimed instead.
+-- another one is claimed instead. Tasks whose templates would take too long together are given back.
 --   locks   slots of the agent, then runs (shared), then their rows in ready; skips locked ones
 --   writes  ready, external_slot, lease, step, run
 --   next    sas.complete, sas.fail, sas.heartbeat or sas.hand_back of the worker; _sas.take_back
@@ -264,8 +289,12 @@ BEGIN
         tokens := tokens - cardinality(claimed);
 
         unfit := '{}';
-        FOR r IN SELECT * FROM _sas.tasks(claimed) LOOP
-            IF r.problem IS NULL THEN
+        FOR r IN SELECT * FROM _sas.tasks(claimed, 100000) LOOP
+            IF r.left_out THEN
+                unfit := unfit || _sas.make_call_reply(r.run_id, r.step_no, r.element, r.request_id,
+                                                       'hand_back');
+                looks := 11;
+            ELSIF r.problem IS NULL THEN
                 given := given + 1;
                 RETURN QUERY SELECT r.request_id, r.run_id, r.name, r.undo, r.key, r.asked, r.checkpoint,
                     now + r.complete_in;
@@ -276,5 +305,6 @@ BEGIN
         END LOOP;
         PERFORM _sas.end_claim(p, u.verdict, u.output, u.error, '0', now)
         FROM unnest(unfit) u JOIN _sas.external_slot p ON p.request_id = u.request_id;
+        EXIT WHEN looks = 11;
     END LOOP;
 END $$;
