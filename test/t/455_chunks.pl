@@ -53,13 +53,16 @@ my $packer = SasSession->new($node, 'postgres', user => 'packer');
 my $request = '';
 ok(SasTest::wait_until(sub { ($request) = $packer->query(q{SELECT request_id FROM sas.claim('packer', 'me')}) =~ /([0-9a-f-]{36})/; return defined $request }), 'a program has claimed the task');
 my $last = 0;
-foreach my $part (1 .. 3)
+my $holder = SasSession->new($node);
+foreach my $part (1 .. 4)
 {
-	like($packer->query("SELECT sas.emit('{\"part\": $part}', '$request')"), qr/^t$/m, "it tells part $part");
+	$holder->query("BEGIN; SELECT state FROM _sas.run WHERE run_id = $id FOR UPDATE") if $part == 4;
+	like($packer->query("SELECT sas.emit('{\"part\": $part}', '$request')"), qr/^t$/m, "it tells part $part" . ($part == 4 ? ', while a session has locked the run' : ''));
 	my $read = $node->safe_psql('postgres', "SET ROLE ann; SELECT chunk_id, chunk ->> 'part' FROM sas.chunks($id, 'p', $last)");
 	is(($read =~ /^(\d+)\|(\d+)$/)[1], $part, 'which a reader sees at once');
 	($last) = $read =~ /^(\d+)/;
 }
+$holder->query('ROLLBACK');
 $packer->query('BEGIN');
 $packer->query("SELECT sas.emit('\"never\"', '$request')");
 $packer->query('ROLLBACK');
