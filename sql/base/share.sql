@@ -74,7 +74,8 @@ LANGUAGE sql STABLE PARALLEL SAFE BEGIN ATOMIC
     FROM (VALUES ('open_runs', 2000000::bigint), ('children', 20000::bigint), ('bytes', 10737418240::bigint),
                  ('watches', 100000::bigint), ('submits_per_s', 100::bigint), ('depth', 100::bigint),
                  ('function_workers', _sas.most_function_workers()), ('schedules', 10000::bigint),
-                 ('signals', 10000::bigint), ('definitions', 100000::bigint)) AS l (name, value);
+                 ('signals', 10000::bigint), ('definitions', 100000::bigint),
+                 ('nodes', 1000::bigint)) AS l (name, value);
 END;
 
 -- _sas.limit_of(role, name): the limit of the role; else the limit of all roles; else the default.

@@ -89,6 +89,8 @@ SELECT pg_get_userbyid(r.role) AS role, n.name, coalesce(own.value, each.value, 
     WHEN 'bytes' THEN coalesce(s.bytes, 0) WHEN 'watches' THEN coalesce(s.watches, 0)
     WHEN 'function_workers' THEN (SELECT count(*) FROM _sas.function_owners() f WHERE f = r.role)
     WHEN 'schedules' THEN (SELECT count(*) FROM _sas.schedule x WHERE x.owner = r.role)
+    WHEN 'nodes' THEN (SELECT count(*) FROM _sas.node x WHERE x.role = r.role AND x.kind = 'outside'
+                       AND x.ended_at IS NULL)
     WHEN 'definitions' THEN (SELECT coalesce(sum(f.version), 0) FROM _sas.workflow f WHERE f.owner = r.role)
         + (SELECT count(*) FROM _sas.watcher d WHERE d.owner = r.role) END AS used
 FROM _sas.limit_names() n

@@ -22,15 +22,24 @@ BEGIN
     RETURN id;
 END $$;
 
--- _sas.forget_nodes(of_name): deletes the rows of ended nodes: those of that name, and those that ended
--- more than a day ago.
-CREATE FUNCTION _sas.forget_nodes(of_name text) RETURNS void
+-- _sas.forget_nodes(of_name, of_role): deletes the rows of ended nodes: those of that name, those that ended
+-- a day ago, and those of that role but the newest thousand. Rows of nodes whose tasks have no other host yet
+-- stay.
+CREATE FUNCTION _sas.forget_nodes(of_name text, of_role oid DEFAULT NULL) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
     DELETE FROM _sas.node n
     WHERE n.node_id = ANY (ARRAY(
         SELECT o.node_id FROM _sas.node o
         WHERE o.ended_at IS NOT NULL AND (o.name = of_name OR o.ended_at < sas.now() - interval '1 day')
+          AND NOT EXISTS (SELECT FROM _sas.watch_held h WHERE h.node_id = o.node_id)
+        FOR UPDATE SKIP LOCKED));
+    DELETE FROM _sas.node n
+    WHERE n.node_id = ANY (ARRAY(
+        SELECT o.node_id FROM _sas.node o
+        WHERE o.role = of_role AND o.kind = 'outside' AND o.ended_at IS NOT NULL
+          AND o.node_id <= (SELECT x.node_id FROM _sas.node x WHERE x.role = of_role AND x.kind = 'outside'
+                            AND x.ended_at IS NOT NULL ORDER BY x.node_id DESC OFFSET 1000 LIMIT 1)
           AND NOT EXISTS (SELECT FROM _sas.watch_held h WHERE h.node_id = o.node_id)
         FOR UPDATE SKIP LOCKED));
 END $$;

@@ -59,7 +59,7 @@ CREATE FUNCTION _sas.register_node_as(caller oid, name text, capacity int, agent
                                       lease interval, by_connection boolean) RETURNS bigint
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
     SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_hashjoin = off
-        SET enable_mergejoin = off
+        SET enable_mergejoin = off SET jit = off
 AS $$
 #variable_conflict use_column
 DECLARE
@@ -80,13 +80,17 @@ BEGIN
         END IF;
         PERFORM _sas.end_node(o, 'it came back under its name');
     END LOOP;
-    PERFORM _sas.forget_nodes($2);
+    PERFORM _sas.forget_nodes($2, caller);
     INSERT INTO _sas.node AS n (name, kind, version, capacity, lanes, role, pid, backend_start,
                                 by_connection, lease, lease_until, created_at, modified_at)
     SELECT $2, 'outside', $5, $3, lanes, caller, pg_backend_pid(), a.backend_start, coalesce($7, true), $6,
         sas.now() + $6, sas.now(), sas.now()
     FROM pg_stat_get_activity(pg_backend_pid()) a
     RETURNING n.node_id INTO id;
+    PERFORM _sas.refuse_rows(caller, 'nodes', (SELECT count(*) FROM _sas.node x WHERE x.role = caller
+                                               AND x.kind = 'outside' AND x.ended_at IS NULL),
+                             format('role "%s" has too many nodes', pg_get_userbyid(caller)), '/name',
+                             'End some with sas.leave_node()');
     PERFORM _sas.report_departure();
     PERFORM _sas.due_by(sas.now() + $6);
     RETURN id;

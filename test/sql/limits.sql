@@ -131,6 +131,23 @@ SELECT used FROM t.limits WHERE role = 'alice' AND name = 'schedules';
 SELECT sas.unschedule('a') \g /dev/null
 SELECT sas.schedule('c', 'every 1 h', 'mailbox') IS NOT NULL;
 SELECT count(sas.unschedule(n)) FROM unnest('{b,c}'::text[]) n;
+\echo nodes that have not ended
+RESET ROLE;
+SELECT sas.create_agent('limited', kind => 'external'), sas.grant_usage('alice', 'worker', agent => 'limited'), sas.set_limit('alice', 'nodes', 2) \g /dev/null
+SET ROLE alice;
+SELECT count(sas.register_node(n, 1, '{limited}', lease => '1 h')) FROM unnest('{a,b,b}'::text[]) n;
+SELECT sas.register_node('c', 1, '{limited}');
+\echo :LAST_ERROR_SQLSTATE
+SELECT used FROM t.limits WHERE role = 'alice' AND name = 'nodes';
+SELECT sas.leave_node(node_id) FROM sas.nodes WHERE name = 'a' AND NOT is_deleted;
+SELECT sas.register_node('c', 1, '{limited}') IS NOT NULL;
+\echo of those that have ended the newest thousand are kept
+SELECT sas.leave_node(node_id) FROM sas.nodes WHERE name = 'c' AND NOT is_deleted;
+SELECT count(sas.leave_node(sas.register_node('n' || g, 1, '{limited}'))) FROM generate_series(1, 1050) g;
+SELECT sas.register_node('c', 1, '{limited}') IS NOT NULL;
+SELECT count(*), min(substr(name, 2)::int) FROM sas.nodes WHERE is_deleted AND name ~ '^n';
+RESET ROLE;
+SELECT sas.revoke_usage('alice', 'worker'), sas.set_limit('alice', 'nodes', NULL) \g /dev/null
 \echo signals that no step has taken, also for the runs below
 RESET ROLE;
 SELECT sas.set_limit('alice', 'signals', 2) \g /dev/null
