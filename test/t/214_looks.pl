@@ -77,7 +77,7 @@ $sql->(q{
 	SET ROLE one; SELECT sas.watch('w_one', 'a'); RESET ROLE;
 	SET ROLE two; SELECT sas.watch('w_two', 'b'); RESET ROLE});
 my $host = SasSession->new($node);
-my ($host_id) = $host->query(q{SELECT sas.register_node('host', 10, '{host}')}) =~ /(\d+)/;
+my ($host_id) = $host->query(q{SELECT sas.register_node('host', 10, '{host}', lease => '1 h')}) =~ /(\d+)/;
 my %task;
 ok( wait_until(
 		sub {
@@ -90,21 +90,21 @@ my $gate = SasSession->new($node);
 $gate->query('SELECT pg_advisory_lock(61), pg_advisory_lock(62)');
 my @function_workers = worker_pids($node, 'function');
 $let_go = hold_supervisor($node);
-# one worker has both; whichever it is
+# one worker claims both, whichever it is, and the other one gets those that wait behind a function of another role
 $host->query("BEGIN; SELECT sas.append_items($task{w_one}, '[1]'); SELECT sas.append_items($task{w_two}, '[2]'); COMMIT");
-ok(wait_for($node, q{SELECT count(*) || ' ' || count(DISTINCT worker_id) FROM _sas.watch_work WHERE worker_id IS NOT NULL}, '2 1'), 'one worker has claimed items of two owners');
-ok(wait_for($node, q{SELECT objid FROM pg_locks WHERE locktype = 'advisory' AND NOT granted}, '61'), 'and brings those of the first');
-$host->query("SELECT sas.append_items($task{w_one}, '[11]')");
-# the other worker looks, and finds the claim in its way
-# (others may have been started beside a function that takes long)
-ok(wait_for($node, q{SELECT count(*) > 0 FROM pg_stat_activity WHERE application_name = 'sas function' AND wait_event = 'Extension'}), 'another worker has nothing to do');
-$gate->query('SELECT pg_advisory_unlock(61)');
-ok(wait_for($node, q{SELECT string_agg(item::text, ' ' ORDER BY item) FROM got}, '[1] [11]', limit => $soon), 'what came meanwhile is brought on by it, while the first is at the items of the second');
+ok(wait_for($node, q{SELECT count(*) || ' ' || count(DISTINCT worker_id) FROM _sas.watch_work WHERE worker_id IS NOT NULL}, '2 2'), 'items of two owners are at two workers');
 $gate->query('SELECT pg_advisory_unlock(62)');
-ok(wait_for($node, q{SELECT count(*) FROM got}, '3'), 'which are brought on as well');
+ok(wait_for($node, q{SELECT string_agg(item::text, ' ' ORDER BY item) FROM got}, '[2]', limit => $soon), 'those of the second do not wait for those of the first');
+$host->query("SELECT sas.append_items($task{w_one}, '[11]')");
+# (others may have been started beside a function that takes long)
+ok(wait_for($node, q{SELECT count(*) > 0 FROM pg_stat_activity WHERE application_name = 'sas function' AND wait_event = 'Extension'}), 'another worker looks, and finds the claim in its way');
+$gate->query('SELECT pg_advisory_unlock(61)');
+ok(wait_for($node, q{SELECT string_agg(item::text, ' ' ORDER BY item) FROM got}, '[1] [2] [11]', limit => $soon), 'and what came meanwhile is brought on');
 
 # a session holds the second task when its turn comes, for longer than any look does
+# none is started beside a function that takes long
 $sql->(q{ALTER SYSTEM SET sas.function_workers = 1});
+$sql->(q{ALTER SYSTEM SET sas.function_workers_max = 1});
 $sql->(q{SELECT pg_reload_conf()});
 ok(wait_for($node, q{SELECT count(*) FROM sas.workers WHERE actor = 'function'}, '1'), 'one function worker is left');
 my $both;
