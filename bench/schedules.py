@@ -26,6 +26,7 @@ class Schedules:
         n, due, seconds = self.size("schedules"), self.size("schedules_due"), self.size("schedules_rest")
         self.db.query("""SELECT sas.create_workflow('clock', '{"steps": {}}')""")
         self.db.query("SELECT sas.set_limit(NULL, 'schedules', 1000000)")
+        self.db.query("CREATE ROLE bench_clock; SELECT sas.grant_usage('bench_clock', 'user'), sas.grant_workflow('clock', 'bench_clock')")
         self.idle_schedules(n, self.size("idle"))
         self.schedules_at_rest(seconds)
         self.schedules_due_together(due)
@@ -60,7 +61,8 @@ class Schedules:
         begun = time.monotonic()
         ahead = 10 + n // 250
         at = self.db.value(f"SELECT date_trunc('second', now() + interval '{ahead} s')")
-        self.db.query(f"SELECT count(sas.schedule('due_' || g, 'every 1 day', 'clock', start_at => '{at}', max_runs => 1)) FROM generate_series(1, {n}) g")
+        # of another role: each new one counts those that its owner has
+        self.db.query(f"SET ROLE bench_clock; SELECT count(sas.schedule('due_' || g, 'every 1 day', 'clock', start_at => '{at}', max_runs => 1)) FROM generate_series(1, {n}) g; RESET ROLE")
         made = time.monotonic() - begun
         if made > ahead:
             raise Wrong(f"it took {made:.0f} s to define {n} schedules")

@@ -45,9 +45,12 @@ sub call
 	my $item = delete $more{item};
 	my $body = { id => '{{input.id}}', step => $step, $item ? (item => $item) : () };
 	my $path = delete $more{path} // "/do/$step";
+	my %poll = delete $more{undo_polls} ? (poll => job()) : ();
 	return { agent => 'remote', call => { method => 'POST', path => $path, body => $body },
-		undo => { call => { method => 'POST', path => "/undo/$step", body => $body } }, %more };
+		undo => { call => { method => 'POST', path => "/undo/$step", body => $body }, %poll }, %more };
 }
+
+sub job { return { call => { path => '/jobs/{{started.body.key}}' }, until => '$.output.body.state == "done"', every => '100 ms' } }
 
 sub local_step
 {
@@ -62,7 +65,7 @@ sub breaks { my (@after) = @_; my $step = call('bad', path => '/fail/bad', when 
 sub workflows
 {
 	my %all = (
-		chain => { steps => { a => call('a'), b => local_step('b', after => ['a']), c => call('c', after => ['b']), bad => breaks('c'), d => local_step('d', after => ['bad']) },
+		chain => { steps => { a => call('a'), b => local_step('b', after => ['a']), c => call('c', after => ['b'], undo_polls => 1), bad => breaks('c'), d => local_step('d', after => ['bad']) },
 			finalize => 'torture.finish' },
 		fan => { steps => { m => call('m', each => '{{input.items}}', concurrency => 2, item => '{{item}}'), bad => breaks('m'), z => local_step('z', after => ['bad']) } },
 		beside => { steps => { a => call('a'), b => local_step('b'), c => call('c'), d => local_step('d'), bad => breaks(qw(a b c d)) } },
@@ -71,7 +74,7 @@ sub workflows
 				l => { workflow => 'fan', input => { id => '{{input.id}}.l', bad => '{{input.bad}}', items => [ 1, 2 ] }, after => ['k'] } } },
 		waits => { steps => { a => call('a'), w => { wait => { signal => 'go' }, after => ['a'] }, b => local_step('b', after => ['w']), bad => breaks('b') } },
 		timer => { steps => { t => { wait => { for => '300 ms' } }, a => call('a', after => ['t']) } },
-		polled => { steps => { j => call('j', poll => { call => { path => '/jobs/{{started.body.key}}' }, until => '$.output.body.state == "done"', every => '100 ms' }), bad => breaks('j') } },
+		polled => { steps => { j => call('j', poll => job(), undo_polls => 1), bad => breaks('j') } },
 		task => { steps => { x => { agent => 'outside', task => {}, input => { id => '{{input.id}}' } }, b => local_step('b', after => ['x']) } },
 		keyed => { steps => { b => local_step('b'), c => call('c', after => ['b']) }, concurrency => { key => '{{input.k}}' } },
 		queued => { steps => { b => local_step('b', queue => 'narrow'), a => call('a', queue => 'narrow') } },
