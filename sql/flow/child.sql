@@ -10,8 +10,8 @@ CREATE FUNCTION _sas.undo_element(element int) RETURNS int
 LANGUAGE sql IMMUTABLE AS $$ SELECT -1 - element $$;
 
 -- _sas.begin_children(...): submits a child run for each of these steps, or elements, as the owner of its
--- parent. For a step that is being undone, the child run undoes it. All child runs of a step are submitted
--- together; a step whose child cannot be submitted fails.
+-- parent. For a step that is being undone, the child run undoes it. What is alike is submitted together, a
+-- thousand at a time; a step whose child cannot be submitted fails.
 -- Caller: the scheduler; holds the lock of the parents. Writes: run (the children), step. Next: a child
 -- that stops sends a message (_sas.note_ends), and _sas.children_ended ends the step.
 CREATE FUNCTION _sas.begin_children(run_ids bigint[], step_nos int[], elements int[], inputs jsonb[])
@@ -19,37 +19,64 @@ RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
     g record;
-    why text;
 BEGIN
-    FOR g IN SELECT u.run_id, u.step_no, coalesce(s.state = 'compensating', false) AS undo,
-        array_agg(u.element ORDER BY u.element) AS elements, array_agg(u.input ORDER BY u.element) AS inputs
-             FROM unnest(run_ids, step_nos, elements, inputs) AS u (run_id, step_no, element, input)
-             LEFT JOIN LATERAL (SELECT x.state FROM _sas.step x WHERE x.run_id = u.run_id
-                                AND x.step_no = u.step_no AND x.element = u.element OFFSET 0) s ON true
-             GROUP BY 1, 2, 3 ORDER BY 1, 2, 3
+    FOR g IN
+        WITH element AS MATERIALIZED (
+            SELECT u.*, coalesce(s.state = 'compensating', false) AS undo
+            FROM unnest(run_ids, step_nos, elements, inputs) AS u (run_id, step_no, element, input)
+            LEFT JOIN LATERAL (SELECT x.state FROM _sas.step x WHERE x.run_id = u.run_id
+                               AND x.step_no = u.step_no AND x.element = u.element OFFSET 0) s ON true),
+        step AS MATERIALIZED (
+            SELECT d.*, (_sas.child_workflow(d.run_id, d.step_no, d.undo)).workflow_id,
+                   _sas.included_version(d.run_id, d.step_no, d.undo) AS included
+            FROM (SELECT DISTINCT e.run_id, e.step_no, e.undo FROM element e) d)
+        SELECT r.owner::oid, t.workflow_id, t.included, t.undo,
+               array_agg(ROW(t.run_id, t.step_no, e.element)::_sas.parent
+                         ORDER BY t.run_id, t.step_no, e.element) AS parents,
+               array_agg(e.input ORDER BY t.run_id, t.step_no, e.element) AS inputs
+        FROM step t
+        JOIN element e USING (run_id, step_no, undo)
+        JOIN _sas.run r ON r.run_id = t.run_id
+        -- a key of concurrency belongs to the root of the parent
+        CROSS JOIN LATERAL (SELECT CASE WHEN EXISTS (SELECT FROM _sas.workflow_version x
+                                                     WHERE x.workflow_id = t.workflow_id
+                                                       AND x.concurrency IS NOT NULL)
+                            THEN r.run_id END AS apart OFFSET 0) k
+        GROUP BY 1, 2, 3, 4, r.priority, r.labels, k.apart ORDER BY min(r.run_id), min(t.step_no)
     LOOP
         PERFORM _sas.check_turn();
         -- no function of a user runs in a scheduler, nor what takes long
-        IF EXISTS (SELECT FROM _sas.run r WHERE r.run_id = g.run_id
-                   AND _sas.is_dear_plan(r, g.step_no, g.undo))
-            OR _sas.calls_plans((SELECT r.owner FROM _sas.run r WHERE r.run_id = g.run_id),
-                            (_sas.child_workflow(g.run_id, g.step_no, g.undo)).workflow_id,
-                            _sas.included_version(g.run_id, g.step_no, g.undo)) THEN
-            PERFORM _sas.plan_children(g.run_id, g.step_no, g.undo, g.elements, g.inputs);
-            CONTINUE;
+        IF _sas.calls_plans(g.owner, g.workflow_id, g.included)
+            OR EXISTS (SELECT FROM _sas.run r WHERE r.run_id = (g.parents[1]).run_id
+                       AND _sas.is_dear_plan(r, (g.parents[1]).step_no, g.undo)) THEN
+            PERFORM _sas.plan_children(p.run_id, p.step_no, g.undo, array_agg(p.element ORDER BY n),
+                                       array_agg(g.inputs[n] ORDER BY n))
+            FROM unnest(g.parents) WITH ORDINALITY AS p (run_id, step_no, element, n)
+            GROUP BY p.run_id, p.step_no;
+        ELSE
+            PERFORM _sas.submit_alike(g.parents, g.undo, g.inputs);
         END IF;
-        why := _sas.submit_children(g.run_id, g.step_no, g.undo, g.elements, g.inputs);
-        -- a single wrong input must not fail the others
-        IF why IS NOT NULL AND cardinality(g.elements) > 1 THEN
-            FOR n IN 1 .. cardinality(g.elements) LOOP
-                PERFORM _sas.check_turn();
-                why := _sas.submit_children(g.run_id, g.step_no, g.undo, g.elements[n : n],
-                                            g.inputs[n : n]);
-                PERFORM _sas.fail_children(g.run_id, g.step_no, g.elements[n : n], why) WHERE why IS NOT NULL;
-            END LOOP;
-        ELSIF why IS NOT NULL THEN
-            PERFORM _sas.fail_children(g.run_id, g.step_no, g.elements, why);
-        END IF;
+    END LOOP;
+END $$;
+
+-- _sas.submit_alike(parents, undo, inputs): submits child runs of one owner, workflow, priority and labels.
+-- A single wrong input does not fail the others.
+CREATE FUNCTION _sas.submit_alike(parents _sas.parent[], of_undo boolean, inputs jsonb[]) RETURNS void
+LANGUAGE plpgsql AS $$
+DECLARE
+    upto int;
+    why text;
+BEGIN
+    FOR begun IN 1 .. cardinality(parents) BY 1000 LOOP
+        upto := least(begun + 999, cardinality(parents));
+        PERFORM _sas.check_turn();
+        CONTINUE WHEN upto > begun
+            AND _sas.submit_children(parents[begun : upto], of_undo, inputs[begun : upto]) IS NULL;
+        FOR n IN begun .. upto LOOP
+            PERFORM _sas.check_turn();
+            why := _sas.submit_children(parents[n : n], of_undo, inputs[n : n]);
+            PERFORM _sas.fail_children(parents[n : n], why) WHERE why IS NOT NULL;
+        END LOOP;
     END LOOP;
 END $$;
 
@@ -100,76 +127,94 @@ LANGUAGE sql STABLE AS $$
                    WHERE v.workflow_id = (_sas.child_workflow(parent_id, parent_no, of_undo)).workflow_id)
 $$;
 
--- _sas.submit_children(...): submits child runs of one step. Returns null, or why that was not possible.
--- plans: what their plan function has returned for each. A run that undoes a step has neither the deadline
--- of its parent, nor does it end with the runs above it: what is done must be undone, however long that
--- takes.
--- Writes: run, step. Next: the child continues on its own; see _sas.begin_children.
-CREATE FUNCTION _sas.submit_children(parent_id bigint, parent_no int, of_undo boolean, parent_elements int[],
-                                     inputs jsonb[], plans jsonb[] DEFAULT NULL) RETURNS text
-LANGUAGE plpgsql AS $$
+-- _sas.why_childless(parents, undo): why one of these steps gets no child run; null: each may get one.
+CREATE FUNCTION _sas.why_childless(parents _sas.parent[], of_undo boolean) RETURNS text
+LANGUAGE plpgsql STABLE AS $$
 DECLARE
-    p record;
-    child _sas.workflow := _sas.child_workflow(parent_id, parent_no, of_undo);
-    levels int;
+    above record;
     deepest bigint;
-    doomed boolean;
-    detail text;
 BEGIN
     WITH RECURSIVE above AS (
-        SELECT r.run_id, r.parent_run_id, r.parent_element, r.abandon_as, of_undo AS undoes FROM _sas.run r
-        WHERE r.run_id = parent_id
+        SELECT d.run_id AS below, r.run_id, r.parent_run_id, r.parent_element, r.abandon_as, of_undo AS undoes
+        FROM (SELECT DISTINCT p.run_id FROM unnest(parents) p) d JOIN _sas.run r ON r.run_id = d.run_id
         UNION ALL
-        SELECT r.run_id, r.parent_run_id, r.parent_element, r.abandon_as, a.undoes OR a.parent_element < 0
+        SELECT a.below, r.run_id, r.parent_run_id, r.parent_element, r.abandon_as,
+               a.undoes OR a.parent_element < 0
         FROM above a JOIN _sas.run r ON r.run_id = a.parent_run_id)
-    SELECT count(*), bool_or(a.abandon_as IS NOT NULL AND NOT a.undoes) INTO levels, doomed FROM above a;
+    SELECT max(c.levels) AS levels, bool_or(c.doomed) AS doomed INTO above
+    FROM (SELECT count(*) AS levels, bool_or(a.abandon_as IS NOT NULL AND NOT a.undoes) AS doomed
+          FROM above a GROUP BY a.below) c;
     -- workflows that start each other endlessly would grow faster than a cancel could follow them down
-    IF doomed THEN
+    IF above.doomed THEN
         RETURN 'a run above it cannot continue';
     END IF;
-    deepest := (SELECT _sas.limit_of(r.owner::oid, 'depth') FROM _sas.run r WHERE r.run_id = parent_id);
-    IF levels > deepest THEN
-        RETURN format('child runs below each other are limited to %s', deepest);
+    deepest := (SELECT _sas.limit_of(r.owner::oid, 'depth') FROM _sas.run r
+                WHERE r.run_id = (parents[1]).run_id);
+    RETURN CASE WHEN above.levels > deepest
+                THEN format('child runs below each other are limited to %s', deepest) END;
+END $$;
+
+-- _sas.submit_children(...): submits child runs of these steps, or elements, whose runs have one owner,
+-- priority and labels. Returns null, or why that was not possible; then none is submitted. plans: what their
+-- plan function has returned for each. A run that undoes a step has neither the deadline of its parent, nor
+-- does it end with the runs above it: what is done must be undone, however long that takes.
+-- Writes: run, step. Next: the child continues on its own; see _sas.begin_children.
+CREATE FUNCTION _sas.submit_children(parents _sas.parent[], of_undo boolean, inputs jsonb[],
+                                     plans jsonb[] DEFAULT NULL) RETURNS text
+LANGUAGE plpgsql AS $$
+DECLARE
+    one _sas.parent := parents[1];
+    child _sas.workflow := _sas.child_workflow(one.run_id, one.step_no, of_undo);
+    why text := _sas.why_childless(parents, of_undo);
+    r _sas.run;
+    detail text;
+BEGIN
+    IF why IS NOT NULL THEN
+        RETURN why;
     END IF;
+    SELECT * INTO r FROM _sas.run x WHERE x.run_id = one.run_id;
     -- priorities of the levels add up, and may exceed what one submit may ask for
-    SELECT r.owner, least(greatest(r.priority, -1000), 1000) AS priority, r.labels,
-        CASE WHEN NOT of_undo THEN greatest(r.deadline - sas.now(), interval '1 s') END AS time_left
-    INTO p FROM _sas.run r
-    WHERE r.run_id = parent_id;
-    PERFORM _sas.submit_runs(p.owner::oid, child.name, inputs, NULL,
-                             p.priority, NULL, NULL, p.time_left, NULL, NULL, p.labels, parent_id, parent_no,
-                             CASE WHEN of_undo THEN ARRAY(SELECT _sas.undo_element(e.element)
-                                                          FROM unnest(parent_elements)
-                                                              WITH ORDINALITY AS e (element, n) ORDER BY e.n)
-                             ELSE parent_elements END,
+    PERFORM _sas.submit_runs(r.owner::oid, child.name, inputs, NULL,
+                             least(greatest(r.priority, -1000), 1000), NULL, NULL, NULL, NULL, NULL, r.labels,
+                             ARRAY(SELECT ROW(p.run_id, p.step_no, CASE WHEN of_undo
+                                              THEN _sas.undo_element(p.element)
+                                              ELSE p.element END)::_sas.parent
+                                   FROM unnest(parents)
+                                       WITH ORDINALITY AS p (run_id, step_no, element, n) ORDER BY p.n),
+                             CASE WHEN NOT of_undo
+                                  THEN ARRAY(SELECT greatest(x.deadline, sas.now() + interval '1 s')
+                                             FROM unnest(parents)
+                                                 WITH ORDINALITY AS p (run_id, step_no, element, n)
+                                             JOIN _sas.run x ON x.run_id = p.run_id ORDER BY p.n) END,
                              plans => plans, for_workflow => child.workflow_id,
-                             included => _sas.included_version(parent_id, parent_no, of_undo));
+                             included => _sas.included_version(one.run_id, one.step_no, of_undo));
     PERFORM _sas.move_steps(array_agg(_sas.make_step_change(
-        run_id => parent_id, step_no => parent_no, element => e, from_state => coalesce(s.state, 'none'),
+        run_id => p.run_id, step_no => p.step_no, element => p.element,
+        from_state => coalesce(s.state, 'none'),
         to_state => CASE WHEN of_undo THEN 'compensating' ELSE 'suspended' END, started_at => sas.now(),
         waiting_kind => 'child')))
-    FROM unnest(parent_elements) e
-    LEFT JOIN LATERAL (SELECT x.state FROM _sas.step x WHERE x.run_id = parent_id AND x.step_no = parent_no
-                       AND x.element = e OFFSET 0) s ON true;
+    FROM unnest(parents) p
+    LEFT JOIN LATERAL (SELECT x.state FROM _sas.step x WHERE x.run_id = p.run_id AND x.step_no = p.step_no
+                       AND x.element = p.element OFFSET 0) s ON true;
     RETURN NULL;
 EXCEPTION WHEN OTHERS THEN
     -- an owner's limit frees up after a while, but not if the runs above, which wait for this one, use it
     -- up
     IF (NOT _sas.is_of_item(SQLSTATE) OR left(SQLSTATE, 2) IN ('53', '57'))
-       AND NOT (SQLSTATE = '53400' AND _sas.starts_itself(parent_id, parent_no, of_undo)) THEN
+       AND NOT (SQLSTATE = '53400' AND EXISTS (SELECT FROM unnest(parents) p
+                                               WHERE _sas.starts_itself(p.run_id, p.step_no, of_undo))) THEN
         RAISE;  -- a passing condition, no fault of the child
     END IF;
     GET STACKED DIAGNOSTICS detail = PG_EXCEPTION_DETAIL;
     RETURN concat(SQLERRM, ' (' || nullif(rtrim(detail, '.'), '') || ')');
 END $$;
 
--- _sas.fail_children(...): fails these steps, because their child runs could not be submitted.
-CREATE FUNCTION _sas.fail_children(parent_id bigint, parent_no int, parent_elements int[], why text)
-RETURNS void
+-- _sas.fail_children(parents, why): fails these steps, because their child runs could not be submitted.
+CREATE FUNCTION _sas.fail_children(parents _sas.parent[], why text) RETURNS void
 LANGUAGE sql AS $$
-    SELECT _sas.fail_steps(array_agg(parent_id), array_agg(parent_no), array_agg(e),
-                           array_agg(_sas.child_problem(parent_id, parent_no, why)))
-    FROM unnest(parent_elements) e
+    SELECT _sas.fail_steps(array_agg(p.run_id), array_agg(p.step_no), array_agg(p.element),
+                           array_agg(_sas.child_problem(p.run_id, p.step_no, why)))
+    FROM unnest(parents) p
 $$;
 
 -- _sas.child_problem(...): the error that a child run could not be submitted, with the reason.

@@ -196,8 +196,8 @@ BEGIN
         END IF;
     END IF;
     IF why IS NULL THEN
-        why := _sas.submit_children(s.run_id, s.step_no, g.undo, ARRAY[s.element], ARRAY[g.request -> 'of'],
-                                    ARRAY[made]);
+        why := _sas.submit_children(ARRAY[ROW(s.run_id, s.step_no, s.element)::_sas.parent], g.undo,
+                                    ARRAY[g.request -> 'of'], ARRAY[made]);
     END IF;
     IF why IS NULL THEN
         PERFORM _sas.close_phase(g);
@@ -330,6 +330,6 @@ BEGIN
     PERFORM _sas.make_ready(array_fill(parent_id, ARRAY[n]), array_fill(parent_no, ARRAY[n]),
                             planned.elements, array_fill(of_undo, ARRAY[n]), entered => true)
     FROM cardinality(planned.elements) n WHERE n > 0;
-    PERFORM _sas.fail_children(parent_id, parent_no, ARRAY[u.element], u.problem)
+    PERFORM _sas.fail_children(ARRAY[ROW(parent_id, parent_no, u.element)::_sas.parent], u.problem)
     FROM unnest(planned.failed, planned.problems) AS u (element, problem);
 END $$;

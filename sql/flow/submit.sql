@@ -4,22 +4,22 @@
 
 -- _sas.submit_runs(...): creates runs and what makes them begin, in the transaction of the caller. If a key
 -- is taken, the run that has it is returned.
---   parent_run_id, parent_step_no  the step whose child runs these are, one for each of parent_elements;
---                                  null: they have no parent
---   plans                          what their plan function has returned already
---   schedules, scheduled_ats       the schedule and the instant that each is submitted for
---   version                        null: the newest version that the caller may run
---   for_workflow                   the workflow of that name must be this one
---   included                       the definition of the parent includes this version: no right to submit
---                                  it is needed
+--   parents                   the steps, or elements, whose child runs these are; null: they have no parent.
+--                             If the workflow has concurrency keys, all are of one run
+--   deadlines                 of child runs; null, or one of them null: what deadline says
+--   plans                     what their plan function has returned already
+--   schedules, scheduled_ats  the schedule and the instant that each is submitted for
+--   version                   null: the newest version that the caller may run
+--   for_workflow              the workflow of that name must be this one
+--   included                  the definition of the parent includes this version: no right to submit it is
+--                             needed
 -- Caller: holds the lock of the parent run, if there is one. Writes: run, run_key, run_label,
 -- concurrency_slot, and what _sas.begin_submitted writes. Next: workers claim the ready steps; the
 -- scheduler begins runs that something keeps. src/store/submit.c does the same for plain runs.
 CREATE FUNCTION _sas.submit_runs(caller oid, workflow text, inputs jsonb[], keys text[], priority int,
                                  start_at timestamptz, start_before timestamptz,
                                  deadline interval, after_runs bigint[], reply_to text, labels jsonb,
-                                 parent_run_id bigint DEFAULT NULL, parent_step_no int DEFAULT NULL,
-                                 parent_elements int[] DEFAULT NULL,
+                                 parents _sas.parent[] DEFAULT NULL, deadlines timestamptz[] DEFAULT NULL,
                                  after_result text[] DEFAULT '{success,warning}', plans jsonb[] DEFAULT NULL,
                                  schedules text[] DEFAULT NULL, scheduled_ats timestamptz[] DEFAULT NULL,
                                  version int DEFAULT NULL, for_workflow int DEFAULT NULL,
@@ -30,17 +30,15 @@ AS $$
 #variable_conflict use_column
 DECLARE
     now timestamptz := sas.now();
-    v _sas.workflow_version := CASE WHEN included IS NULL THEN _sas.version_to_submit($1, $2, $19, $20)
+    v _sas.workflow_version := CASE WHEN included IS NULL THEN _sas.version_to_submit($1, $2, $18, $19)
         ELSE _sas.included_to_submit(caller, for_workflow, included) END;
-    is_child boolean := $12 IS NOT NULL;
+    is_child boolean := parents IS NOT NULL;
     ids bigint[];
     fresh boolean[];
     versions int[];
     made bigint[];
     held boolean := coalesce($6 > now, false) OR $9 IS NOT NULL
         OR (SELECT f.paused_at IS NOT NULL FROM _sas.workflow f WHERE f.workflow_id = v.workflow_id);
-    -- a child run has the queue of its step
-    queue int := coalesce(v.queue_id, CASE WHEN is_child THEN _sas.queue_of_step($12, $13) END);
 BEGIN
     PERFORM _sas.check_start(caller, start_at, start_before, after_runs, after_result)
     WHERE start_before IS NOT NULL OR after_runs IS NOT NULL
@@ -73,23 +71,24 @@ BEGIN
                 ELSE (SELECT count(*) FROM _sas.workflow_step w
                       WHERE w.version_id = pv.version_id AND NOT w.undo AND w.needs = 0
                         AND w.step_no IS DISTINCT FROM pv.finalize_no) END,
-           $5 + pv.priority, u.input, $10, $11, now, $6, $7, queue,
-           greatest(now, $6) + coalesce($8, pv.deadline, _sas.run_deadline()),
-           $12, $13, $14[u.n], pv.of_version IS NOT NULL, schedules[u.n], scheduled_ats[u.n]
+           $5 + pv.priority, u.input, $10, $11, now, $6, $7,
+           -- a child run has the queue of its step
+           coalesce(v.queue_id, CASE WHEN is_child THEN _sas.queue_of_step(p.run_id, p.step_no) END),
+           coalesce(deadlines[u.n], greatest(now, $6) + coalesce($8, pv.deadline, _sas.run_deadline())),
+           p.run_id, p.step_no, p.element, pv.of_version IS NOT NULL, schedules[u.n], scheduled_ats[u.n]
     FROM unnest(inputs) WITH ORDINALITY AS u (input, n)
     JOIN _sas.workflow_version pv ON pv.version_id = coalesce(versions[u.n], v.version_id)
+    CROSS JOIN LATERAL (SELECT (parents[u.n]).*) p
     WHERE fresh[u.n];
 
     SELECT array_agg(u.id) INTO made FROM unnest(ids, fresh) AS u (id, fresh) WHERE u.fresh;
     PERFORM _sas.note_labels(caller, made, labels) WHERE made IS NOT NULL AND labels <> '{}';
-    PERFORM _sas.begin_submitted(v, made, $12, caller, workflow, start_at, start_before, after_runs,
-                                 after_result, reply_to, held)
-    WHERE made IS NOT NULL;
+    PERFORM _sas.begin_submitted(v, made, (parents[1]).run_id, caller, workflow, start_at, start_before,
+                                 after_runs, after_result, reply_to, held) WHERE made IS NOT NULL;
     IF NOT is_child AND EXISTS (SELECT FROM _sas.middleware) THEN
         PERFORM _sas.plan_after($1, $2, made);
     END IF;
-    RETURN QUERY SELECT u.id, u.fresh FROM unnest(ids, fresh) WITH ORDINALITY AS u (id, fresh, n)
-    ORDER BY u.n;
+    RETURN QUERY SELECT u.i, u.f FROM unnest(ids, fresh) WITH ORDINALITY AS u (i, f, n) ORDER BY u.n;
 END $$;
 
 -- _sas.version_to_submit(caller, workflow, wanted): the version that new runs get, if the caller may submit

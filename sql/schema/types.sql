@@ -140,6 +140,13 @@ LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
     SELECT ROW($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)::_sas.call_reply
 $$;
 
+-- The step, or element, that a child run belongs to: parent_run_id and its neighbours in _sas.run.
+CREATE TYPE _sas.parent AS (
+    run_id bigint,
+    step_no int,
+    element int
+);
+
 -- What a reply to a poll means. asks: it answers a status request, not the call. verdict: started, asked (not
 -- finished yet), done, permanent, or that of the worker. next_at: the next status request.
 CREATE TYPE _sas.asked AS (

@@ -89,7 +89,7 @@ SELECT * FROM t.left_over();
 \echo children share the place of their parent
 SELECT run_id FROM sas.submit('pay', '{"account": "c"}');
 SELECT t.settle() \g /dev/null
-SELECT run_id FROM _sas.submit_runs(current_user::regrole::oid, 'pay', ARRAY['{"account": "c"}', '{"account": "c"}']::jsonb[], NULL, 0, NULL, NULL, NULL, NULL, NULL, '{}', 5, 1, ARRAY[1, 2]) \g /dev/null
+SELECT run_id FROM _sas.submit_runs(current_user::regrole::oid, 'pay', ARRAY['{"account": "c"}', '{"account": "c"}']::jsonb[], NULL, 0, NULL, NULL, NULL, NULL, NULL, '{}', ARRAY[ROW(5, 1, 1), ROW(5, 1, 2)]::_sas.parent[]) \g /dev/null
 SELECT run_id FROM sas.submit('pay', '{"account": "c"}');
 SELECT t.settle() \g /dev/null
 SELECT run_id, parent_run_id, input ->> 'account' AS account, state FROM sas.runs WHERE run_id > 4 ORDER BY 1;

@@ -143,8 +143,8 @@ SELECT * FROM t.left_over();
 \echo children have the queue of their step
 SELECT run_id FROM sas.submit('all');
 SELECT t.workflow('child', '{"x": {"agent": "payments", "call": {}}}') \g /dev/null
-SELECT FROM _sas.submit_runs(current_user::regrole::oid, 'child', ARRAY['{}']::jsonb[], NULL, 0, NULL, NULL, NULL, NULL, NULL, '{}', 2, (SELECT step_no FROM _sas.workflow_step w JOIN _sas.run r USING (version_id) WHERE run_id = 2 AND w.name = 'b'), ARRAY[0]) \g /dev/null
-SELECT FROM _sas.submit_runs(current_user::regrole::oid, 'child', ARRAY['{}']::jsonb[], NULL, 0, NULL, NULL, NULL, NULL, NULL, '{}', 2, (SELECT step_no FROM _sas.workflow_step w JOIN _sas.run r USING (version_id) WHERE run_id = 2 AND NOT w.undo AND w.name = 'd'), ARRAY[0]) \g /dev/null
+SELECT FROM _sas.submit_runs(current_user::regrole::oid, 'child', ARRAY['{}']::jsonb[], NULL, 0, NULL, NULL, NULL, NULL, NULL, '{}', ARRAY[ROW(2, (SELECT step_no FROM _sas.workflow_step w JOIN _sas.run r USING (version_id) WHERE run_id = 2 AND w.name = 'b'), 0)::_sas.parent]) \g /dev/null
+SELECT FROM _sas.submit_runs(current_user::regrole::oid, 'child', ARRAY['{}']::jsonb[], NULL, 0, NULL, NULL, NULL, NULL, NULL, '{}', ARRAY[ROW(2, (SELECT step_no FROM _sas.workflow_step w JOIN _sas.run r USING (version_id) WHERE run_id = 2 AND NOT w.undo AND w.name = 'd'), 0)::_sas.parent]) \g /dev/null
 SELECT workflow, queue FROM sas.runs WHERE run_id > 1 ORDER BY run_id;
 SELECT t.work();
 \echo verbs
