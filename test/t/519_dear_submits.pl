@@ -40,10 +40,12 @@ my %workflows = (
 	planned => { steps => { %large, a => { agent => '{{input.agent}}', agents => '*', call => {} } } });
 $as_eager->("SELECT sas.create_workflow('$_', " . $json->($workflows{$_}) . ')') foreach qw(cheap keyed child parent planned planner);
 
-# schedules that are due at one instant, after cheap ones, with which a tick takes many
+# schedules that are due at one instant, after cheap ones, with which a tick takes many; also where it takes long to
+# create them
 my $due = sub {
 	my ($name, $n, $workflow, $input, $in) = @_;
-	$as_eager->("SELECT count(sas.schedule('${name}_' || n, 'every 1 day', '$workflow', jsonb_build_object('n', n) || $input, start_at => date_trunc('second', now()) + interval '$in s')) FROM generate_series(1, $n) n");
+	my $now = $sql->(q{SELECT date_trunc('second', clock_timestamp())});
+	$sql->("SET sas.clock = '$now'; SET ROLE eager; SELECT count(sas.schedule('${name}_' || n, 'every 1 day', '$workflow', jsonb_build_object('n', n) || $input, start_at => '$now'::timestamptz + interval '$in s')) FROM generate_series(1, $n) n");
 };
 my $submitted = sub { return $sql->("SELECT count(*) FROM sas.schedules WHERE name ~ '^$_[0]_' AND last_scheduled_at > created_at") };
 $due->('keyed', 200, 'keyed', $value, 12);
