@@ -9,9 +9,46 @@
 CREATE FUNCTION _sas.undo_element(element int) RETURNS int
 LANGUAGE sql IMMUTABLE AS $$ SELECT -1 - element $$;
 
+-- _sas.alike_children(...): these steps, or elements, grouped by what their child runs have in common: owner,
+-- workflow and version, priority and labels. A key of concurrency belongs to the root of the parent; so the
+-- child runs of each parent are a group if the workflow has such keys.
+CREATE FUNCTION _sas.alike_children(run_ids bigint[], step_nos int[], elements int[], inputs jsonb[])
+RETURNS TABLE (owner oid, workflow_id int, included int, undo boolean, parents _sas.parent[],
+               parent_inputs jsonb[])
+LANGUAGE plpgsql STABLE AS $$
+#variable_conflict use_column
+BEGIN
+    RETURN QUERY
+    WITH step AS MATERIALIZED (
+        SELECT d.*, (_sas.child_workflow(d.run_id, d.step_no, d.undo)).workflow_id,
+               _sas.included_version(d.run_id, d.step_no, d.undo) AS included
+        FROM (SELECT u.run_id, u.step_no, coalesce(s.state = 'compensating', false) AS undo,
+                     array_agg(u.element ORDER BY u.element) AS elements,
+                     array_agg(u.input ORDER BY u.element) AS inputs
+              FROM unnest(run_ids, step_nos, elements, inputs) AS u (run_id, step_no, element, input)
+              LEFT JOIN LATERAL (SELECT x.state FROM _sas.step x WHERE x.run_id = u.run_id
+                                 AND x.step_no = u.step_no AND x.element = u.element OFFSET 0) s ON true
+              GROUP BY 1, 2, 3) d),
+    flow AS MATERIALIZED (
+        SELECT w.workflow_id, EXISTS (SELECT FROM _sas.workflow_version x WHERE x.workflow_id = w.workflow_id
+                                        AND x.concurrency IS NOT NULL) AS keyed
+        FROM (SELECT DISTINCT t.workflow_id FROM step t) w)
+    SELECT r.owner::oid, t.workflow_id, t.included, t.undo,
+           array_agg(ROW(t.run_id, t.step_no, e.element)::_sas.parent
+                     ORDER BY t.run_id, t.step_no, e.element),
+           array_agg(e.input ORDER BY t.run_id, t.step_no, e.element)
+    FROM step t
+    CROSS JOIN LATERAL unnest(t.elements, t.inputs) AS e (element, input)
+    JOIN _sas.run r ON r.run_id = t.run_id
+    LEFT JOIN flow f ON f.workflow_id = t.workflow_id
+    -- labels that are equal may be written differently
+    GROUP BY 1, 2, 3, 4, r.priority, r.labels::text, CASE WHEN f.keyed THEN r.run_id END
+    ORDER BY min(r.run_id), min(t.step_no);
+END $$;
+
 -- _sas.begin_children(...): submits a child run for each of these steps, or elements, as the owner of its
--- parent. For a step that is being undone, the child run undoes it. What is alike is submitted together, a
--- thousand at a time; a step whose child cannot be submitted fails.
+-- parent. For a step that is being undone, the child run undoes it. What is alike is submitted together; a
+-- step whose child cannot be submitted fails.
 -- Caller: the scheduler; holds the lock of the parents. Writes: run (the children), step. Next: a child
 -- that stops sends a message (_sas.note_ends), and _sas.children_ended ends the step.
 CREATE FUNCTION _sas.begin_children(run_ids bigint[], step_nos int[], elements int[], inputs jsonb[])
@@ -19,65 +56,46 @@ RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
     g record;
+    p record;
 BEGIN
-    FOR g IN
-        WITH element AS MATERIALIZED (
-            SELECT u.*, coalesce(s.state = 'compensating', false) AS undo
-            FROM unnest(run_ids, step_nos, elements, inputs) AS u (run_id, step_no, element, input)
-            LEFT JOIN LATERAL (SELECT x.state FROM _sas.step x WHERE x.run_id = u.run_id
-                               AND x.step_no = u.step_no AND x.element = u.element OFFSET 0) s ON true),
-        step AS MATERIALIZED (
-            SELECT d.*, (_sas.child_workflow(d.run_id, d.step_no, d.undo)).workflow_id,
-                   _sas.included_version(d.run_id, d.step_no, d.undo) AS included
-            FROM (SELECT DISTINCT e.run_id, e.step_no, e.undo FROM element e) d)
-        SELECT r.owner::oid, t.workflow_id, t.included, t.undo,
-               array_agg(ROW(t.run_id, t.step_no, e.element)::_sas.parent
-                         ORDER BY t.run_id, t.step_no, e.element) AS parents,
-               array_agg(e.input ORDER BY t.run_id, t.step_no, e.element) AS inputs
-        FROM step t
-        JOIN element e USING (run_id, step_no, undo)
-        JOIN _sas.run r ON r.run_id = t.run_id
-        -- a key of concurrency belongs to the root of the parent
-        CROSS JOIN LATERAL (SELECT CASE WHEN EXISTS (SELECT FROM _sas.workflow_version x
-                                                     WHERE x.workflow_id = t.workflow_id
-                                                       AND x.concurrency IS NOT NULL)
-                            THEN r.run_id END AS apart OFFSET 0) k
-        GROUP BY 1, 2, 3, 4, r.priority, r.labels, k.apart ORDER BY min(r.run_id), min(t.step_no)
-    LOOP
+    FOR g IN SELECT * FROM _sas.alike_children(run_ids, step_nos, elements, inputs) LOOP
         PERFORM _sas.check_turn();
         -- no function of a user runs in a scheduler, nor what takes long
-        IF _sas.calls_plans(g.owner, g.workflow_id, g.included)
-            OR EXISTS (SELECT FROM _sas.run r WHERE r.run_id = (g.parents[1]).run_id
-                       AND _sas.is_dear_plan(r, (g.parents[1]).step_no, g.undo)) THEN
-            PERFORM _sas.plan_children(p.run_id, p.step_no, g.undo, array_agg(p.element ORDER BY n),
-                                       array_agg(g.inputs[n] ORDER BY n))
-            FROM unnest(g.parents) WITH ORDINALITY AS p (run_id, step_no, element, n)
-            GROUP BY p.run_id, p.step_no;
-        ELSE
-            PERFORM _sas.submit_alike(g.parents, g.undo, g.inputs);
+        IF NOT _sas.calls_plans(g.owner, g.workflow_id, g.included)
+            AND NOT EXISTS (SELECT FROM _sas.run r WHERE r.run_id = (g.parents[1]).run_id
+                            AND _sas.is_dear_plan(r, (g.parents[1]).step_no, g.undo)) THEN
+            PERFORM _sas.submit_alike(g.parents, g.undo, g.parent_inputs);
+            CONTINUE;
         END IF;
+        FOR p IN SELECT u.run_id, u.step_no, array_agg(u.element ORDER BY u.n) AS elements,
+                     array_agg(g.parent_inputs[u.n] ORDER BY u.n) AS inputs
+                 FROM unnest(g.parents) WITH ORDINALITY AS u (run_id, step_no, element, n)
+                 GROUP BY 1, 2 ORDER BY 1, 2 LOOP
+            PERFORM _sas.check_turn();
+            PERFORM _sas.plan_children(p.run_id, p.step_no, g.undo, p.elements, p.inputs);
+        END LOOP;
     END LOOP;
 END $$;
 
--- _sas.submit_alike(parents, undo, inputs): submits child runs of one owner, workflow, priority and labels.
--- A single wrong input does not fail the others.
+-- _sas.submit_alike(parents, undo, inputs): submits child runs that are alike, a thousand at most together. A
+-- wrong input must not fail the others: those that cannot be submitted are halved until one is left.
 CREATE FUNCTION _sas.submit_alike(parents _sas.parent[], of_undo boolean, inputs jsonb[]) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
-    upto int;
+    n int := cardinality(parents);
     why text;
 BEGIN
-    FOR begun IN 1 .. cardinality(parents) BY 1000 LOOP
-        upto := least(begun + 999, cardinality(parents));
-        PERFORM _sas.check_turn();
-        CONTINUE WHEN upto > begun
-            AND _sas.submit_children(parents[begun : upto], of_undo, inputs[begun : upto]) IS NULL;
-        FOR n IN begun .. upto LOOP
-            PERFORM _sas.check_turn();
-            why := _sas.submit_children(parents[n : n], of_undo, inputs[n : n]);
-            PERFORM _sas.fail_children(parents[n : n], why) WHERE why IS NOT NULL;
-        END LOOP;
-    END LOOP;
+    PERFORM _sas.check_turn();
+    IF n <= 1000 THEN
+        why := _sas.submit_children(parents, of_undo, inputs);
+        IF why IS NULL OR n = 1 THEN
+            PERFORM _sas.fail_children(parents, why) WHERE why IS NOT NULL;
+            RETURN;
+        END IF;
+    END IF;
+    PERFORM _sas.submit_alike(parents[: n / 2], of_undo, inputs[: n / 2]);
+    PERFORM _sas.submit_alike(ARRAY(SELECT p FROM unnest(parents[n / 2 + 1 :]) p), of_undo,
+                              ARRAY(SELECT i FROM unnest(inputs[n / 2 + 1 :]) i));
 END $$;
 
 -- _sas.child_workflow(run_id, step_no, undo): the workflow of the child runs of this step, or of its undo.

@@ -65,6 +65,12 @@ BEGIN
     INSERT INTO _sas.run_dependency (run_id, after_run, results)
     SELECT u, e, $5 FROM unnest(run_ids) u CROSS JOIN unnest(after_runs) e;
     IF v.concurrency IS NOT NULL THEN
+        -- child runs of several parents that the workflow had no keys for when they were put together
+        IF EXISTS (SELECT FROM _sas.run r WHERE r.run_id = ANY (run_ids)
+                   AND r.parent_run_id <> note_start.parent_run_id) THEN
+            RAISE EXCEPTION 'child runs of several parents cannot share a place'
+                USING ERRCODE = 'object_not_in_prerequisite_state';
+        END IF;
         PERFORM _sas.note_places(v, run_ids, parent_run_id, waits);
     END IF;
 END $$;

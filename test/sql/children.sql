@@ -154,3 +154,44 @@ SELECT t.work();
 SELECT workflow, state, result FROM sas.runs WHERE root_run_id = :run_id ORDER BY run_id;
 SELECT * FROM t.left_over();
 SELECT t.clean(), sas.drop_workflow('tree'), sas.drop_workflow('branch'), sas.drop_workflow('leaf') \g /dev/null
+
+-- children of many parents are submitted together: each with what is its own
+SELECT t.clean() \g /dev/null
+SELECT t.workflow('leaf', '{"w": {"agent": "inventory", "call": {}}}') \g /dev/null
+SELECT t.workflow('above_leaf', '{"a": {"workflow": "leaf", "input": {"n": "{{input.n}}", "x": "{{input.x?}}", "y": "{{input.x?}}"}}, "m": {"workflow": "leaf", "each": "{{input.items?}}", "input": {"m": "{{item}}"}, "after": ["a"], "when": "exists($.input.items)"}}') \g /dev/null
+SELECT count(s) FROM generate_series(1, 6) n, sas.submit('above_leaf', jsonb_build_object('n', n), priority => n % 2, labels => CASE n % 3 WHEN 0 THEN '{"a": 1}' ELSE '{"a": 1.0}' END::jsonb) s;
+SELECT t.settle() \g /dev/null
+SELECT c.parent_run_id, c.input ->> 'n' AS n, c.priority, c.labels, c.deadline = p.deadline AS deadline FROM sas.runs c JOIN sas.runs p ON p.run_id = c.parent_run_id ORDER BY 1;
+SELECT t.work() \g /dev/null
+-- one that is too large fails, and no other
+SELECT t.clean() \g /dev/null
+SELECT count(s) FROM generate_series(1, 9) n, sas.submit('above_leaf', jsonb_build_object('n', n) || CASE n WHEN 5 THEN jsonb_build_object('x', repeat('x', 600000)) ELSE '{}' END) s;
+SELECT t.settle() \g /dev/null
+SELECT p.run_id, p.state, left(p.error ->> 'detail', 60) AS why, count(c.run_id) AS children FROM sas.runs p LEFT JOIN sas.runs c ON c.parent_run_id = p.run_id WHERE p.parent_run_id IS NULL GROUP BY 1, 2, 3 ORDER BY 1;
+SELECT t.work() \g /dev/null
+SELECT * FROM t.left_over();
+-- a key of concurrency that their workflow gets meanwhile holds for each of them
+SELECT t.clean() \g /dev/null
+SELECT t.workflow('keyed_leaf', '{"charge": {"agent": "payments", "call": {}}}') \g /dev/null
+SELECT t.workflow('has_key', '{"z": {"workflow": "leaf"}, "zz": {"workflow": "keyed_leaf", "input": {"account": "{{input.account}}"}}}', '{"concurrency": {"key": "k-{{input.account}}", "scope": "owner"}}') \g /dev/null
+SELECT t.workflow('has_none', '{"zz": {"workflow": "keyed_leaf", "input": {"account": "{{input.account}}"}}}') \g /dev/null
+CREATE FUNCTION t.meanwhile() RETURNS trigger LANGUAGE plpgsql AS $f$
+BEGIN
+    IF EXISTS (SELECT FROM _sas.workflow_version v JOIN _sas.workflow w USING (workflow_id) WHERE v.version_id = NEW.version_id AND w.name = 'leaf') THEN
+        PERFORM t.workflow('keyed_leaf', '{"charge": {"agent": "payments", "call": {}}}', '{"concurrency": {"key": "k-{{input.account}}", "scope": "owner"}}');
+    END IF;
+    RETURN NULL;
+END $f$;
+CREATE TRIGGER meanwhile AFTER INSERT ON _sas.run FOR EACH ROW EXECUTE FUNCTION t.meanwhile();
+SELECT run_id FROM sas.submit('has_key', '{"account": 1}') \g /dev/null
+SELECT worked FROM _sas.scheduler_tick(100) \g /dev/null
+SELECT run_id FROM sas.submit('has_none', '{"account": 1}') \g /dev/null
+SELECT run_id FROM sas.submit('has_none', '{"account": 1}') \g /dev/null
+SELECT t.settle() \g /dev/null
+SELECT c.state, p.workflow, count(*) FROM sas.runs c JOIN sas.runs p ON p.run_id = c.parent_run_id WHERE c.workflow = 'keyed_leaf' GROUP BY 1, 2 ORDER BY 2, 1;
+DROP TRIGGER meanwhile ON _sas.run;
+DROP FUNCTION t.meanwhile;
+SELECT t.work() \g /dev/null
+SELECT * FROM t.left_over();
+SELECT t.clean() \g /dev/null
+SELECT sas.drop_workflow(w) FROM unnest('{has_key,has_none,keyed_leaf,above_leaf,leaf}'::text[]) w \g /dev/null
