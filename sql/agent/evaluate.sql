@@ -85,6 +85,7 @@ BEGIN
                attempt => s.attempt + p.attempt - CASE WHEN h.asks AND p.verdict = 'done' THEN 1 ELSE 0 END,
                failure_count => CASE WHEN f.verdict IN ('started', 'asked') THEN 0 END,
                in_doubt => CASE WHEN f.verdict IN ('done', 'started') OR h.asks THEN false
+                                WHEN f.to_state = 'skipped' THEN s.in_doubt
                                 -- done, but not as expected: it has to be undone
                                 WHEN p.verdict = 'done' THEN true
                                 WHEN f.verdict = 'permanent'
@@ -107,9 +108,8 @@ BEGIN
                waiting_until => CASE WHEN f.verdict = 'hand_back' AND p.again_in > '0' THEN now + p.again_in
                                      WHEN f.asks_again THEN h.next_at END)),
            array_agg(f.verdict), bool_or(coalesce(w.queue_id, r.queue_id) > 0),
-           bool_or(w.shape ?| '{stands_in,fallback}'),
-           bool_or(p.verdict = 'done' AND f.verdict = 'permanent' AND w.kind = 'call'
-                   AND h.asks IS NOT TRUE)
+           bool_or(w.shape ?| '{stands_in,fallback}'), bool_or(
+               p.verdict = 'done' AND f.verdict = 'permanent' AND w.kind = 'call' AND h.asks IS NOT TRUE)
     INTO changes, verdicts, queued, falls, objected
     FROM unnest(replies) p
     -- OFFSET 0: without it the planner may use only the first column of the key, and walk all steps of the
@@ -134,7 +134,7 @@ BEGIN
         SELECT CASE WHEN o.objection IS NOT NULL THEN 'permanent' ELSE coalesce(h.verdict, p.verdict) END
                AS verdict, coalesce(o.objection, h.error) AS error OFFSET 0) v
     CROSS JOIN LATERAL (
-        SELECT v.verdict, v.error, t.to_state,
+        SELECT CASE t.to_state WHEN 'skipped' THEN 'asked' ELSE v.verdict END AS verdict, v.error, t.to_state,
                v.verdict IN ('started', 'asked') AND t.to_state IN ('suspended', 'compensating') AS asks_again
         FROM (SELECT _sas.state_after_reply(s.state, v.verdict, r.abandon_as, r.state = 'stopped',
                                             p.again_in) AS to_state) t OFFSET 0) f

@@ -123,6 +123,16 @@ SELECT t.answer('make', output => '{"status": 200, "body": {"state": "gone"}}');
 SELECT t.settle(), t.later('1 min'), t.settle(), t.brief(1);
 SELECT * FROM t.left_over();
 
+\echo and an undo without a poll whose answer is not what it expects
+SELECT t.clean() \g /dev/null
+SELECT t.workflow('picky', '{"make": {"agent": "payments", "call": {}, "undo": {"call": {}, "expect": "$.output.body.gone == true"}}, "use": {"agent": "shipping", "call": {}, "after": ["make"]}}') \g /dev/null
+SELECT run_id FROM sas.submit('picky') \g /dev/null
+SELECT t.settle(), t.claim(), t.answer('make'), t.settle(), t.claim(), t.answer('use', 'permanent 400'), t.settle(), t.claim() \g /dev/null
+SELECT changed FROM sas.halt(1);
+SELECT t.answer('make'), t.settle(), t.later('1 min'), t.settle(), t.brief(1);
+SELECT error ->> 'title' AS title FROM sas.steps WHERE step = 'make';
+SELECT * FROM t.left_over();
+
 \echo an undo that an operator has completed is forgotten: a later one of the step is called
 SELECT t.clean() \g /dev/null
 SELECT t.workflow('falls', '{
@@ -175,4 +185,4 @@ SELECT v.path, v.problem FROM sas.validate_workflow('{"steps": {"a": {"agent": "
 
 SELECT t.clean() \g /dev/null
 DROP FUNCTION t.machine_made, t.ask_undo;
-SELECT sas.drop_workflow(w) FROM unnest('{machine,machines,falls}'::text[]) w \g /dev/null
+SELECT sas.drop_workflow(w) FROM unnest('{machine,machines,falls,picky}'::text[]) w \g /dev/null
