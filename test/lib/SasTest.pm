@@ -43,7 +43,7 @@ use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
 
 our @EXPORT = qw(
-  new_node create_extension wait_for wait_until worker_pids kill_worker hold_supervisor free_port
+  new_node create_extension wait_for wait_until worker_pids kill_worker kill_server hold_supervisor free_port
   http_get http_post start_service start_shop
   define_orders submit_orders all_ended books_equal quiet_for allow_late);
 
@@ -173,6 +173,17 @@ sub kill_worker
 	kill($signal // 'KILL', $pid) or die "kill $pid: $!";
 	note("killed $actor worker $pid with " . ($signal // 'KILL'));
 	return $pid;
+}
+
+# kill_server(node, actor): kills a worker of this kind, which takes the server down, and waits until another is there.
+sub kill_server
+{
+	my ($node, $actor) = @_;
+	my $before = $node->safe_psql('postgres', 'SELECT clock_timestamp()');
+	kill_worker($node, $actor, 'KILL');
+	wait_for($node, "SELECT count(*) > 0 FROM sas.workers WHERE actor = '$actor' AND started_at > '$before'", 't')
+	  or die 'the server does not come back';
+	return;
 }
 
 # hold_supervisor(node): stops the supervisor until the returned function is called, because its scans would wake

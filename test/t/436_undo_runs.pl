@@ -50,9 +50,7 @@ $node->safe_psql('postgres', "SELECT count(*) FROM sas.submit_batch('buy', ARRAY
 foreach my $round (1 .. 6)
 {
 	if ($round % 3 == 0) { $node->stop('immediate'); $node->start }
-	else { kill_worker($node, $round % 3 == 1 ? 'scheduler' : 'agent') }
-	# all sessions end with a worker that is killed
-	wait_for($node, 'SELECT true') or die 'the server does not come back';
+	else { kill_server($node, $round % 3 == 1 ? 'scheduler' : 'agent') }
 }
 ok(wait_for($node, q{SELECT count(*) FROM sas.runs WHERE workflow = 'buy' AND state = 'stopped'}, $runs + 1), 'all runs reach their end');
 is($node->safe_psql('postgres', q{SELECT string_agg(DISTINCT result, ',') FROM sas.runs WHERE workflow = 'buy'}), 'compensated', 'undone');
