@@ -192,20 +192,20 @@ BEGIN
     END IF;
     SELECT * INTO r FROM _sas.run x WHERE x.run_id = one.run_id;
     -- priorities of the levels add up, and may exceed what one submit may ask for
-    PERFORM _sas.submit_runs(r.owner::oid, child.name, inputs, NULL,
-                             least(greatest(r.priority, -1000), 1000), NULL, NULL, NULL, NULL, NULL, r.labels,
-                             ARRAY(SELECT ROW(p.run_id, p.step_no, CASE WHEN of_undo
-                                              THEN _sas.undo_element(p.element)
-                                              ELSE p.element END)::_sas.parent
-                                   FROM unnest(parents)
-                                       WITH ORDINALITY AS p (run_id, step_no, element, n) ORDER BY p.n),
-                             CASE WHEN NOT of_undo
-                                  THEN ARRAY(SELECT greatest(x.deadline, sas.now() + interval '1 s')
-                                             FROM unnest(parents)
-                                                 WITH ORDINALITY AS p (run_id, step_no, element, n)
-                                             JOIN _sas.run x ON x.run_id = p.run_id ORDER BY p.n) END,
-                             plans => plans, for_workflow => child.workflow_id,
-                             included => _sas.included_version(one.run_id, one.step_no, of_undo));
+    PERFORM _sas.submit_runs(
+        caller => r.owner::oid, workflow => child.name, inputs => inputs, keys => NULL,
+        priority => least(greatest(r.priority, -1000), 1000), start_at => NULL, start_before => NULL,
+        deadline => NULL, after_runs => NULL, reply_to => NULL, labels => r.labels,
+        parents => ARRAY(SELECT ROW(p.run_id, p.step_no, CASE WHEN of_undo THEN _sas.undo_element(p.element)
+                                    ELSE p.element END)::_sas.parent
+                         FROM unnest(parents) WITH ORDINALITY AS p (run_id, step_no, element, n)
+                         ORDER BY p.n),
+        deadlines => CASE WHEN NOT of_undo
+            THEN ARRAY(SELECT greatest(x.deadline, sas.now() + interval '1 s')
+                       FROM unnest(parents) WITH ORDINALITY AS p (run_id, step_no, element, n)
+                       JOIN _sas.run x ON x.run_id = p.run_id ORDER BY p.n) END,
+        plans => plans, for_workflow => child.workflow_id,
+        included => _sas.included_version(one.run_id, one.step_no, of_undo));
     PERFORM _sas.move_steps(array_agg(_sas.make_step_change(
         run_id => p.run_id, step_no => p.step_no, element => p.element,
         from_state => coalesce(s.state, 'none'),
