@@ -259,6 +259,7 @@ DECLARE
     given int := 0;
     looks int := 1;
     tokens int := 0;
+    dear boolean := false;  -- some inputs are left for another claim
 BEGIN
     WHILE a.enabled AND given = 0 AND _sas.quarantined_for() IS NULL LOOP
         places := _sas.lock_places(a, quantity);
@@ -293,7 +294,7 @@ BEGIN
             IF r.left_out THEN
                 unfit := unfit || _sas.make_call_reply(r.run_id, r.step_no, r.element, r.request_id,
                                                        'hand_back');
-                looks := 11;
+                dear := true;
             ELSIF r.problem IS NULL THEN
                 given := given + 1;
                 RETURN QUERY SELECT r.request_id, r.run_id, r.name, r.undo, r.key, r.asked, r.checkpoint,
@@ -305,6 +306,6 @@ BEGIN
         END LOOP;
         PERFORM _sas.end_claim(p, u.verdict, u.output, u.error, '0', now)
         FROM unnest(unfit) u JOIN _sas.external_slot p ON p.request_id = u.request_id;
-        EXIT WHEN looks = 11;
+        EXIT WHEN dear;
     END LOOP;
 END $$;
