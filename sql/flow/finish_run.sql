@@ -80,8 +80,12 @@ BEGIN
         GROUP BY e.part, e.result),
     -- runs of one submit have the same deadline: each deadline is looked up once, not once for each run
     timer AS (
-        DELETE FROM _sas.message d USING (SELECT DISTINCT e.deadline FROM e) due
-        WHERE d.actor = 'v' AND d.due_at = due.deadline AND d.run_id = ANY ($1) AND d.kind = 'deadline')
+        DELETE FROM _sas.message d WHERE d.ctid = ANY (ARRAY(
+            SELECT m.ctid FROM (SELECT DISTINCT e.deadline FROM e) due
+            -- OFFSET: without a due_at the index would be read for all runs
+            CROSS JOIN LATERAL (SELECT t.ctid FROM _sas.message t
+                                WHERE t.actor = 'v' AND t.due_at = due.deadline AND t.run_id = ANY ($1)
+                                  AND t.kind = 'deadline' OFFSET 0) m)))
     SELECT array_agg(e.workflow_id) FILTER (WHERE e.told) AS flows,
            array_agg(e.result) FILTER (WHERE e.told) AS results,
            array_agg(e.wait) FILTER (WHERE e.told) AS waits,

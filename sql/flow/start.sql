@@ -131,10 +131,11 @@ CREATE FUNCTION _sas.release_waiting(run_ids bigint[], timed bigint[]) RETURNS v
 LANGUAGE plpgsql AS $$
 BEGIN
     IF timed IS NOT NULL THEN
-        DELETE FROM _sas.message d USING _sas.run r
+        DELETE FROM _sas.message d
+        USING _sas.run r CROSS JOIN LATERAL (VALUES (r.start_at, 'start'),
+                                                    (r.start_before, 'late')) AS t (due_at, kind)
         WHERE r.run_id = ANY (timed)
-          AND d.actor = 's' AND d.due_at = ANY (ARRAY[r.start_before, r.start_at]) AND d.run_id = r.run_id
-              AND d.kind IN ('late', 'start');
+          AND d.actor = 's' AND d.due_at = t.due_at AND d.run_id = r.run_id AND d.kind = t.kind;
     END IF;
     IF EXISTS (SELECT FROM _sas.phase g WHERE g.run_id = ANY (run_ids)) THEN
         DELETE FROM _sas.phase g WHERE g.run_id = ANY (run_ids);
