@@ -69,7 +69,7 @@ LANGUAGE sql IMMUTABLE AS $$ SELECT CASE WHEN seconds = trunc(seconds) THEN seco
 -- _sas.counted(): counters and histograms, with names instead of ids. Objects that were dropped and created
 -- again under the same name count together.
 CREATE FUNCTION _sas.counted() RETURNS TABLE (family text, suffix text, labels jsonb, value float8)
-LANGUAGE sql VOLATILE AS $$
+LANGUAGE sql STABLE AS $$
     WITH s AS MATERIALIZED (
         SELECT s.metric, s.n, s.sum, s.buckets, s.label,
                jsonb_strip_nulls(CASE s.metric
@@ -115,8 +115,17 @@ LANGUAGE sql VOLATILE AS $$
     UNION ALL SELECT 'sas_transitions', '_total', s.labels, s.n FROM s WHERE s.metric = 'transition'
     UNION ALL SELECT 'sas_alerts', '_total', s.labels, s.n FROM s WHERE s.metric = 'alert'
     UNION ALL SELECT 'sas_schedule_instants', '_total', s.labels, s.n FROM s WHERE s.metric = 'schedule'
-    UNION ALL SELECT 'sas_found_late', '_total', s.labels, s.n FROM s WHERE s.metric = 'found_late'
-    UNION ALL SELECT 'sas_lock_timeouts', '_total', s.labels, s.n FROM s WHERE s.metric = 'lock_timeout'
+    -- each actor has a row from the start: what is absent cannot be compared with zero
+    UNION ALL SELECT 'sas_found_late', '_total', l.labels, sum(l.n)
+        FROM (SELECT s.labels, s.n FROM s WHERE s.metric = 'found_late'
+              UNION ALL SELECT jsonb_build_object('actor', z.actor, 'kind', z.kind), 0
+              FROM (VALUES ('agent', 'step'), ('function', 'step'), ('function', 'items'),
+                           ('scheduler', 'held'), ('supervisor', 'held'), ('supervisor', 'lease'),
+                           ('supervisor', 'node')) AS z (actor, kind)) l GROUP BY l.labels
+    UNION ALL SELECT 'sas_lock_timeouts', '_total', l.labels, sum(l.n)
+        FROM (SELECT s.labels, s.n FROM s WHERE s.metric = 'lock_timeout'
+              UNION ALL SELECT jsonb_build_object('actor', z.actor), 0
+              FROM unnest('{agent,function,scheduler,supervisor}'::text[]) AS z (actor)) l GROUP BY l.labels
     UNION ALL SELECT 'sas_purged_runs', '_total', '{}', coalesce(sum(s.n), 0) FROM s WHERE s.metric = 'purged'
     UNION ALL SELECT 'sas_metrics_dropped', '_total', '{}', coalesce(sum(s.n), 0) FROM s
         WHERE s.metric = 'dropped'
@@ -126,7 +135,7 @@ $$;
 
 -- _sas.gauges_of_agents(): limits of agents, and the steps that wait for them.
 CREATE FUNCTION _sas.gauges_of_agents() RETURNS TABLE (family text, labels jsonb, value float8)
-LANGUAGE sql VOLATILE AS $$
+LANGUAGE sql STABLE AS $$
     WITH q AS MATERIALIZED (SELECT coalesce(_sas.lane_let_out(r.lane), r.lane) AS lane, count(*) AS n,
                             min(r.ready_at) AS oldest FROM _sas.ready r GROUP BY 1),
     a AS MATERIALIZED (
@@ -165,7 +174,7 @@ $$;
 
 -- _sas.gauges_of_runs(): open runs, and what their steps wait for.
 CREATE FUNCTION _sas.gauges_of_runs() RETURNS TABLE (family text, labels jsonb, value float8)
-LANGUAGE sql VOLATILE AS $$
+LANGUAGE sql STABLE AS $$
     WITH o AS MATERIALIZED (SELECT * FROM _sas.open_runs()),
     w AS (
         SELECT CASE WHEN q.lane = 0 THEN 'worker' WHEN _sas.lane_let_out(q.lane) > 0 THEN 'agent'
@@ -184,7 +193,7 @@ $$;
 
 -- _sas.gauges_of_schedules(): how many schedules there are, and whether one is late.
 CREATE FUNCTION _sas.gauges_of_schedules() RETURNS TABLE (family text, labels jsonb, value float8)
-LANGUAGE sql VOLATILE AS $$
+LANGUAGE sql STABLE AS $$
     SELECT 'sas_schedules_defined', jsonb_build_object('state', k),
         (SELECT count(*) FROM _sas.schedule s WHERE s.state = k)
     FROM unnest('{active,paused,finished,failed}'::text[]) k
@@ -199,7 +208,7 @@ $$;
 
 -- _sas.gauges_of_workers(): the workers, and whether something is late.
 CREATE FUNCTION _sas.gauges_of_workers() RETURNS TABLE (family text, labels jsonb, value float8)
-LANGUAGE sql VOLATILE AS $$
+LANGUAGE sql STABLE AS $$
     WITH w AS MATERIALIZED (SELECT x.* FROM _sas.all_workers() x WHERE x.database = current_database())
     SELECT 'sas_workers_running', jsonb_build_object('actor', k),
         (SELECT count(*) FROM w WHERE w.actor = k)::float8
@@ -227,7 +236,7 @@ $$;
 
 CREATE FUNCTION _sas.metrics_as(caller oid, families text[])
 RETURNS TABLE (name text, type text, labels jsonb, value float8, help text)
-LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
     -- few rows of many, by an index, however full the tables are
     SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_hashjoin = off
         SET enable_mergejoin = off SET jit = off
@@ -285,7 +294,7 @@ COMMENT ON FUNCTION sas.metrics IS
     '{sas_runs,sas_call_seconds}. Counters and histograms start from zero with the server.';
 
 CREATE FUNCTION _sas.metrics_text_as(caller oid, format text) RETURNS text
-LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     IF format IS NULL OR NOT format IN ('openmetrics', 'prometheus') THEN
         RAISE EXCEPTION 'unknown metrics format "%"', format

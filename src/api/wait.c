@@ -18,11 +18,13 @@
  *
  * Nothing is stored: after a crash or a cancel, call it again.  A lost
  * wake-up costs time, not the answer: the session checks again every
- * SAS_WAIT_CHECK_MS by itself.
+ * SAS_WAIT_CHECK_MS by itself.  On a standby nothing can wake it, because the
+ * change comes with the WAL: there it checks every SAS_WAIT_POLL_MS.
  */
 #include "postgres.h"
 
 #include "access/xact.h"
+#include "access/xlog.h"
 #include "executor/execdesc.h"
 #include "fmgr.h"
 #include "funcapi.h"
@@ -46,7 +48,7 @@
 PG_FUNCTION_INFO_V1(sas_api_wait);
 
 #define SAS_WAIT_CHECK_MS 10000	/* with wake-ups */
-#define SAS_WAIT_POLL_MS 100	/* without: all entries are taken */
+#define SAS_WAIT_POLL_MS 100	/* without: a standby, or all entries are taken */
 
 /* some three thousand years: fits int64 together with any reading of the clock */
 #define SAS_WAIT_MAX_US 1e17
@@ -165,7 +167,8 @@ static void
 wait_until_over(int64 run_id, int64 span_us, QueryDesc *query, MemoryContext scratch, SasWaitRow *row)
 {
 	int64		end_us = sas_base_clock_monotonic_us() + span_us;
-	long		nap_ms = sas_wake_wait_begin(run_id) ? SAS_WAIT_CHECK_MS : SAS_WAIT_POLL_MS;
+	bool		woken = sas_wake_wait_begin(run_id) && !RecoveryInProgress();
+	long		nap_ms = woken ? SAS_WAIT_CHECK_MS : SAS_WAIT_POLL_MS;
 	MemoryContext old = MemoryContextSwitchTo(scratch);
 
 	while (!wait_check_run(run_id, row))
