@@ -11,6 +11,8 @@ SasCitus - a Citus cluster whose nodes have the extension
     my ($coordinator, @workers) = citus_cluster(2);
     my $added = citus_node('third');
     add_citus_node($coordinator, $added);
+    kill_citus_node($added);    # the host fails
+    start_citus_node($added);
 
 =cut
 
@@ -23,7 +25,7 @@ use Exporter 'import';
 use SasTest;
 use Test::More;
 
-our @EXPORT = qw(citus_cluster citus_node add_citus_node);
+our @EXPORT = qw(citus_cluster citus_node add_citus_node kill_citus_node start_citus_node);
 
 chomp(my $libraries = qx(pg_config --pkglibdir));
 plan skip_all => 'no Citus: make check-citus CITUS=folder' unless -e "$libraries/citus.so";
@@ -35,11 +37,11 @@ sub citus_node
 	my $node = new_node(
 		$name,
 		_extension => 0,
+		_init => [ allows_streaming => 'logical' ],
 		shared_preload_libraries => 'citus,sas',
 		max_prepared_transactions => 100,
 		max_worker_processes => 32,
 		max_connections => 100,
-		wal_level => 'logical',
 		%settings);
 	# how the node reaches itself
 	$node->safe_psql('postgres', sprintf(q{ALTER SYSTEM SET citus.local_hostname = '%s'}, $node->host));
@@ -52,6 +54,27 @@ sub add_citus_node
 {
 	my ($coordinator, $node) = @_;
 	$coordinator->safe_psql('postgres', sprintf(q{SELECT citus_add_node('%s', %d)}, $node->host, $node->port));
+	return;
+}
+
+# As when its host fails: all its processes are killed at once.
+sub kill_citus_node
+{
+	my ($node) = @_;
+	my $pid = $node->{_pid};
+	kill('STOP', $pid);
+	my @children = split ' ', PostgreSQL::Test::Utils::slurp_file("/proc/$pid/task/$pid/children");
+	kill('KILL', @children, $pid);
+	wait_until(sub { !kill(0, $pid, @children) }) or die 'a killed server does not end';
+	$node->{_pid} = undef;
+	return;
+}
+
+sub start_citus_node
+{
+	my ($node) = @_;
+	$node->start;
+	wait_for($node, 'SELECT count(DISTINCT actor) FROM sas.workers', '4') or die 'no workers on ' . $node->name;
 	return;
 }
 

@@ -228,6 +228,6 @@ foreach my $block ($page =~ /^```sql citus\n(.*?)^```$/msg)
 }
 ok(wait_for($c, q{SELECT booked FROM shop.account WHERE tenant = 7}, '10'), 'and the order of the page is booked');
 
-like($down->log_content, qr/executing the command locally: UPDATE public.account_/, 'a function step updates the shard beside it in its own session');
-unlike($_->log_content, qr/terminated by signal 11/, 'no process of ' . $_->name . ' has crashed') foreach @all;
+like(PostgreSQL::Test::Utils::slurp_file($down->logfile), qr/executing the command locally: UPDATE public.account_/, 'a function step updates the shard beside it in its own session');
+unlike(PostgreSQL::Test::Utils::slurp_file($_->logfile), qr/terminated by signal 11/, 'no process of ' . $_->name . ' has crashed') foreach @all;
 done_testing();
