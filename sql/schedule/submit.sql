@@ -113,7 +113,9 @@ BEGIN
                array_agg(instants[x].scheduled_at ORDER BY x) AS ats
         INTO named
         FROM generate_subscripts(instants, 1) x
-        JOIN _sas.schedule s ON s.schedule_id = instants[x].schedule_id;
+        -- OFFSET: the planner takes them for a thousand, and would read all schedules
+        CROSS JOIN LATERAL (SELECT b.input, b.name FROM _sas.schedule b
+                            WHERE b.schedule_id = instants[x].schedule_id OFFSET 0) s;
         done := ARRAY(
             SELECT ROW(t.schedule_id, t.scheduled_at, t.missed,
                        CASE WHEN b.created THEN 'run' ELSE 'skipped' END, b.run_id, t.after_run,

@@ -25,7 +25,7 @@ my $sql = sub { return $node->safe_psql('postgres', $_[0]) };
 # Tables of what is defined, of nodes and roles, and of mutexes; rows of the others come with runs and items.
 my %defined = map { $_ => 1 } qw(
   agent agent_grant agent_health alert_hook boot composition deadline_sweep deferred_work external_slot former_secret home idle_version
-  level_grant lock_row middleware node planned privilege queue role_limit schedule secret subscription token_key transition watcher
+  level_grant lock_row middleware node planned privilege queue role_limit secret subscription token_key transition watcher
   worker_grant workflow workflow_edge workflow_grant workflow_hook workflow_step workflow_version);
 
 # -- what goes through every tick --------------------------------------------------------------------
