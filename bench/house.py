@@ -280,15 +280,19 @@ class House:
     # -- what is used up ----------------------------------------------------
 
     def processes(self):
-        """Seconds of CPU of each process of the cluster, by pid, with its title; the postmaster has those of the dead."""
+        return self.processes_of(self.postmaster)
+
+    @staticmethod
+    def processes_of(postmaster):
+        """Seconds of CPU of each process of a server, by pid, with its title; the postmaster has those of the dead."""
         found = {}
         for pid in (p for p in os.listdir("/proc") if p.isdigit()):
             try:
                 with open(f"/proc/{pid}/stat") as f:
                     fields = f.read().rsplit(")", 1)[1].split()
-                if int(pid) == self.postmaster:
+                if int(pid) == postmaster:
                     found[pid] = ("postmaster", sum(int(x) for x in fields[11:15]) / os.sysconf("SC_CLK_TCK"))
-                elif int(fields[1]) == self.postmaster:
+                elif int(fields[1]) == postmaster:
                     with open(f"/proc/{pid}/cmdline") as f:
                         found[pid] = (f.read().replace("\0", " ").strip(), sum(int(x) for x in fields[11:13]) / os.sysconf("SC_CLK_TCK"))
             except (FileNotFoundError, ProcessLookupError):

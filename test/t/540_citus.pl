@@ -77,6 +77,8 @@ BEGIN
     RETURN (SELECT run_id FROM sas.submit(flow, jsonb_build_object('tenant', tenant), key => key));
 END $$
 ;;
+CREATE FUNCTION public.echo(input jsonb) RETURNS jsonb LANGUAGE plpgsql AS $$ BEGIN RETURN input; END $$
+;;
 SELECT create_distributed_function('public.place(int, text, text)', 'tenant', colocate_with => 'account')
 ;;
 SELECT sas.set_secret('token', 'sesame-4711')
@@ -141,6 +143,19 @@ like(what($c, "SELECT refused FROM sas.pause(4095::bigint << 41)", 'ann'), qr/do
 what($c, "BEGIN; SELECT count(*) FROM sas.pause_runs('{$list}'); ROLLBACK", 'ann');
 is(what($c, q{SELECT count(*) FROM sas.cluster_runs WHERE state = 'paused'}), '0', 'a rollback takes the verb back on all nodes');
 
+# -- alerts: of a run that is paused on another node than the one that is asked ---------------------------
+
+my $pauses = '{"on_failure": "pause", "steps": {"a": {"function": "public.book", "expect": "output.n == 1"}}}';
+what($c, "SELECT sas.create_workflow('pauses', '$pauses')", 'ann');
+my $paused = what($c, "SELECT public.place($tenant, 'pauses', 'p')", 'ann');
+ok(wait_for($c, qq{SELECT count(*) FROM sas.cluster_alerts WHERE run_id = $paused AND node_id = $paused >> 41 AND closed_at IS NULL}, '1'), 'sas.cluster_alerts has the alert of another node');
+is(what($c, 'SELECT count(*) FROM sas.cluster_alerts', 'bob'), '0', 'and shows a role no alert of another');
+my $alert = what($c, "SELECT alert_id FROM sas.cluster_alerts WHERE run_id = $paused");
+is($alert >> 41, $paused >> 41, 'its id has the number of its node');
+is(what($_, "SELECT count(*) FROM sas.acknowledge_alerts('{$alert}')"), '1', 'it is acknowledged from ' . $_->name) foreach @all;
+is(what($c, "SELECT count(*) FROM sas.cluster_alerts WHERE alert_id = $alert AND acknowledged_at IS NOT NULL"), '1', 'on its node');
+what($c, "SELECT sas.cancel($paused)", 'ann');
+
 # -- signals and waits: by id, by key, by token -------------------------------------------------------
 
 my ($far) = grep { $_ != 1 } reverse @ids;
@@ -156,6 +171,15 @@ is(what($c, "SELECT sum(booked) FROM account WHERE tenant IN ($far[0][0], $far[1
 refused(what($from, "SELECT sas.signal(NULL, 'go')", 'ann'), '42704', 'null is no run');
 refused(what($from, 'SELECT * FROM sas.wait(NULL)', 'ann'), '22004', 'nor is it one to wait for');
 is(what($from, 'SELECT count(*) FROM sas.pause_runs(NULL)', 'ann') =~ /^\d+$|DETAIL/, 1, 'nor are there any to pause');
+my $asks = '{"steps": {"answer": {"wait": {"signal": "answer", "timeout": "1 day"}}, "ask": {"function": "public.echo", "input": {"token": "{{steps.answer.token}}"}}}}';
+what($c, "SELECT sas.create_workflow('asks', '$asks')", 'ann');
+my $asked = what($c, "SELECT public.place($far[0][0], 'asks', 'a')", 'ann');
+my $token_of = "SELECT output ->> 'token' FROM sas.cluster_steps WHERE run_id = $asked AND step = 'ask'";
+ok(wait_for($c, "SELECT ($token_of) IS NOT NULL"), 'a run has told its token');
+my $token = what($c, $token_of);
+is(what($from, "SELECT sas.signal_token('$token')", 'ann'), '', 'a signal finds the node by the token');
+is(what($from, "SELECT state, result FROM sas.wait($asked)", 'ann'), 'stopped|success', 'and ends the wait');
+refused(what($from, "SELECT sas.signal_token('$token')", 'ann'), '55000', 'once');
 
 # team has no LOGIN: it cannot get to another node
 my $said = what($c, "SET ROLE team; SELECT sas.signal($far[2][1], 'go')");

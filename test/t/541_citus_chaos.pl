@@ -60,6 +60,9 @@ BEGIN
 END $$
 SQL
 
+# an instant a second, through all that follows
+$c->safe_psql('postgres', q{SELECT sas.create_workflow('tick', '{"steps": {}}'); SELECT sas.schedule('tick', 'every 1 s', 'tick')});
+
 # -- the load ---------------------------------------------------------------------------------------
 
 # A client: an order a statement. One that is not known to be placed is tried again later, through another node.
@@ -130,11 +133,12 @@ start_citus_node($c);
 
 # -- definitions are on all nodes or on none, whenever a node is killed ----------------------------------
 
-foreach my $i (1 .. 4)
+# A commit of this session takes 100 ms on the coordinator, which is when the other nodes must wait for it.
+foreach my $i (0 .. 5)
 {
 	my $killed = $node{ $i % 3 };
 	my $session = SasSession->new($c);
-	$session->start_query(join ';', map { "SELECT sas.create_queue('q${i}_$_', 1)" } 1 .. 200);
+	$session->start_query(join ';', 'SET commit_delay = 100000; SET commit_siblings = 0', map { "SELECT sas.create_queue('q${i}_$_', 1)" } 1 .. 200);
 	wait_for($c, "SELECT count(*) > 2 FROM sas.queues WHERE name LIKE 'q${i}_%'");
 	kill_citus_node($killed);
 	$session->kill;
@@ -202,6 +206,7 @@ is($c->safe_psql('postgres', 'SELECT bool_and(answers) FROM sas.cluster_health')
 # -- the end ---------------------------------------------------------------------------------------------
 
 PostgreSQL::Test::Utils::append_to_file("$work/stop", '');
+$c->safe_psql('postgres', q{SELECT sas.unschedule('tick')});
 waitpid($_, 0) foreach @clients;
 $_->faults({}) foreach values %$shop;
 my @all = @node{ 0 .. 2 };
@@ -211,6 +216,8 @@ wait_until(
 		return $c->safe_psql('postgres', q{SELECT count(*) FROM sas.cluster_runs WHERE state <> 'stopped'}) eq '0';
 	}, 240);
 all_ended($node{$_}, "every run of node $_ ends") foreach 0 .. 2;
+is($c->safe_psql('postgres', q{SELECT count(*) > 30, count(*) = count(DISTINCT scheduled_at), count(DISTINCT node_id) FROM sas.cluster_runs WHERE schedule = 'tick'}),
+	't|t|1', 'no instant of the schedule has two runs in the cluster');
 my $orders = placed();
 note("figure: $orders orders, " . $c->safe_psql('postgres', q{SELECT string_agg(n || ' ' || result, ', ') FROM (SELECT count(*) AS n, result FROM sas.cluster_runs WHERE workflow = 'order' GROUP BY 2) x}));
 is($c->safe_psql('postgres', q{SELECT count(*), count(DISTINCT key), count(DISTINCT run_id) FROM sas.cluster_runs WHERE workflow = 'order'}),
