@@ -109,6 +109,7 @@ LANGUAGE sql STABLE AS $$
     JOIN unnest(nodes) opens ON opens.no = closes.entry
     JOIN unnest(refs) r ON r.node = opens.no AND r.root IS DISTINCT FROM 'input' AND r.problem IS NULL
         AND starts_with(r.pointer || '/', opens.path || '/input/')
+    ORDER BY 1, 2
 $$;
 
 -- _sas.included_names(definition): the workflows that a definition includes, with their places. is_run: the

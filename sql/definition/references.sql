@@ -156,4 +156,5 @@ LANGUAGE sql STABLE AS $$
     SELECT DISTINCT r.pointer, format('%s has no "%s"', r.what, r.member),
         format('A call returns status, headers and body: did you mean %s.body.%s?', r.part, r.member), '42P10'
     FROM read r WHERE r.member <> ALL ('{status,headers,body}')
+    ORDER BY 1, 2
 $$;
