@@ -107,6 +107,11 @@ LANGUAGE C VOLATILE STRICT ROWS 4 AS 'MODULE_PATHNAME', 'sas_api_function_owners
 CREATE FUNCTION _sas.wait_for_owners(waits boolean) RETURNS void
 LANGUAGE C VOLATILE STRICT AS 'MODULE_PATHNAME', 'sas_api_wait_for_owners';
 
+-- _sas.owners_in_wait(): the owners who let others go first in this function worker now
+-- (src/function/turns.h).
+CREATE FUNCTION _sas.owners_in_wait() RETURNS oid[]
+LANGUAGE C VOLATILE STRICT AS 'MODULE_PATHNAME', 'sas_api_owners_in_wait';
+
 -- _sas.busy_functions(): how many other workers of this database call functions now.
 CREATE FUNCTION _sas.busy_functions() RETURNS int
 LANGUAGE C VOLATILE STRICT AS 'MODULE_PATHNAME', 'sas_api_busy_functions';
@@ -133,20 +138,21 @@ BEGIN
     END IF;
 END $$;
 
--- _sas.unclaimable_owners(): the same for a worker that claims: the owners whose steps it must leave. It is
--- woken when one of them may be served. The list is read again after the worker has registered its wait,
--- because a function that ended before that did not wake it.
+-- _sas.unclaimable_owners(): the same for a worker that claims: the owners whose steps it must leave, with
+-- those who let others go first. It is woken when one of the former may be served. The list is read again
+-- after the worker has registered its wait, because a function that ended before that did not wake it.
 CREATE FUNCTION _sas.unclaimable_owners() RETURNS oid[]
 LANGUAGE plpgsql AS $$
 DECLARE
     full_owners oid[];
 BEGIN
     IF NOT _sas.may_be_full() THEN
-        RETURN '{}';
+        RETURN _sas.owners_in_wait();
     END IF;
     full_owners := ARRAY(SELECT _sas.full_owners_as(0));
     PERFORM _sas.wait_for_owners(full_owners <> '{}');
-    RETURN CASE WHEN full_owners = '{}' THEN full_owners ELSE ARRAY(SELECT _sas.full_owners_as(0)) END;
+    RETURN _sas.owners_in_wait()
+        || CASE WHEN full_owners = '{}' THEN full_owners ELSE ARRAY(SELECT _sas.full_owners_as(0)) END;
 END $$;
 
 -- _sas.open_more(owner, more): the owner opens this much more in this transaction: runs, children, bytes,

@@ -20,6 +20,7 @@
 
 #include "base/peers.h"
 #include "base/shared_table.h"
+#include "function/turns.h"
 #include "limits/limits.h"
 #include "store/rights.h"
 #include "transport/origin.h"
@@ -36,6 +37,7 @@ PG_FUNCTION_INFO_V1(sas_api_is_executed);
 PG_FUNCTION_INFO_V1(sas_api_busy_functions);
 PG_FUNCTION_INFO_V1(sas_api_function_owners);
 PG_FUNCTION_INFO_V1(sas_api_wait_for_owners);
+PG_FUNCTION_INFO_V1(sas_api_owners_in_wait);
 PG_FUNCTION_INFO_V1(sas_api_limits);
 PG_FUNCTION_INFO_V1(sas_api_path_breakers);
 PG_FUNCTION_INFO_V1(sas_api_half_open);
@@ -131,6 +133,19 @@ sas_api_function_owners(PG_FUNCTION_ARGS)
 		tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, &value, &isnull);
 	}
 	return (Datum) 0;
+}
+
+/* _sas.owners_in_wait() */
+Datum
+sas_api_owners_in_wait(PG_FUNCTION_ARGS)
+{
+	Oid			owners[1024];
+	Datum		values[lengthof(owners)];
+	int			n = sas_function_turns_owners(owners, lengthof(owners));
+
+	for (int i = 0; i < n; i++)
+		values[i] = ObjectIdGetDatum(owners[i]);
+	PG_RETURN_ARRAYTYPE_P(construct_array(values, n, OIDOID, sizeof(Oid), true, TYPALIGN_INT));
 }
 
 Datum

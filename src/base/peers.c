@@ -191,6 +191,19 @@ sas_base_peers_long_calls(SasPeerCall *calls, int max)
 	return peers_methods ? peers_methods->long_calls(calls, max) : 0;
 }
 
+bool
+sas_base_peers_only_free(void)
+{
+	return peers_methods ? peers_methods->only_free() : false;
+}
+
+void
+sas_base_peers_lack(bool lacks)
+{
+	if (peers_methods)
+		peers_methods->lack(lacks);
+}
+
 int
 sas_base_peers_stalled(void)
 {

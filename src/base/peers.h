@@ -125,6 +125,14 @@ extern void sas_base_peers_end_user_code(void);
 extern int	sas_base_peers_long_calls(SasPeerCall *calls, int max);
 
 /*
+ * Is each other function worker of this database in such a call, so that this one is all that is left?
+ */
+extern bool sas_base_peers_only_free(void);
+
+/* This worker has too much to do: the launcher starts another function worker, if there may be more; or no longer. */
+extern void sas_base_peers_lack(bool lacks);
+
+/*
  * How many workers of this database have been in one tick for ten seconds
  * without waiting for code of users.
  */
@@ -149,6 +157,8 @@ typedef struct SasPeersMethods
 	int			(*overdue) (SasPeerInvocation *invocations, int max, int64 *next_us);
 	void		(*user_code) (const char *what);	/* NULL: that code has returned */
 	int			(*long_calls) (SasPeerCall *calls, int max);
+	bool		(*only_free) (void);
+	void		(*lack) (bool lacks);
 	int			(*stalled) (void);
 } SasPeersMethods;
 

@@ -11,6 +11,8 @@
 #include "function/work.h"
 #include "miscadmin.h"
 
+/* one after the other may take this long in one transaction; the others come after those of other owners */
+#define CALL_GROUP_US 100000
 /* a function that does not listen when it is cancelled has this long after complete-by; then its worker is ended */
 #define CALL_CANCEL_GRACE_US 500000
 
@@ -103,6 +105,7 @@ bool
 sas_function_call_group(SasFunctionWork **group, int n)
 {
 	SasFunctionWork *first = group[0];
+	int64		until_us = 0;	/* 0: none is called yet */
 	bool		was_slow = false;
 	bool		may_call;
 
@@ -117,11 +120,15 @@ sas_function_call_group(SasFunctionWork **group, int n)
 
 		if (w->fate != SAS_FATE_OPEN)
 			continue;
-		/* not begun: for another worker, with a new window */
-		if (was_slow || !may_call || sas_base_stopping || (w->aborts.problem == NULL && left_us < w->window_ms * 500))
+		/* not begun: for another worker, or another transaction, with a new window */
+		if (was_slow || (until_us != 0 && sas_base_clock_monotonic_us() > until_us) || !may_call || sas_base_stopping || (w->aborts.problem == NULL && left_us < w->window_ms * 500))
 			w->fate = SAS_FATE_BACK;
 		else
+		{
+			if (until_us == 0)
+				until_us = sas_base_clock_monotonic_us() + CALL_GROUP_US;
 			was_slow = call_work(w, n > 1);
+		}
 	}
 	return was_slow;
 }

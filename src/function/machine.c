@@ -28,6 +28,8 @@
  *	- A function is cancelled a little before its time is over, so that its
  *	  failure still counts, and when its claim is revoked.  The supervisor ends
  *	  the worker of one that ignores the cancel.
+ *	- Owners take turns with the time of the worker (turns.h): a tick serves the
+ *	  others first, and those who had much when there are none.
  *	- An owner whose functions run on as many workers as they may gets its work
  *	  done when one of these is through.
  *
@@ -43,6 +45,7 @@
 #include "base/settings.h"
 #include "function/batch_size.h"
 #include "function/machine.h"
+#include "function/turns.h"
 #include "store/store.h"
 #include "utils/memutils.h"
 
@@ -56,6 +59,8 @@ static SasFunctionKind *const *machine_kinds;
 static int	machine_n_kinds;
 static SasFunctionWork **machine_group; /* of the transaction that is open or has aborted; all of one kind */
 static int	machine_n_group;
+static int64 machine_begun_us;	/* of the last one */
+static bool machine_has_run;	/* a group, in this pass */
 
 void
 sas_function_machine_open(void)
@@ -123,7 +128,7 @@ machine_choose(const SasFunctionKind *kind)
 		{
 			SasFunctionWork *w = kind->works[i];
 
-			if (w->not_before_us > now || machine_goes_alone(w) != (pass == 1))
+			if (w->not_before_us > now || machine_goes_alone(w) != (pass == 1) || sas_function_turns_waits(w->owner))
 				continue;
 			if (machine_n_group == 0 || w->owner == machine_group[0]->owner)
 				machine_group[machine_n_group++] = w;
@@ -191,6 +196,7 @@ machine_after_abort(void)
 	SasFunctionKind *kind = machine_group[0]->kind;
 	bool		overran = kind->overran != NULL && kind->overran() && machine_n_group > 1;
 
+	sas_function_turns_charge(machine_group[0]->owner, sas_base_clock_monotonic_us() - machine_begun_us, true);
 	for (int i = 0; i < machine_n_group; i++)
 	{
 		SasFunctionWork *w = machine_group[i];
@@ -310,7 +316,7 @@ static bool
 machine_run_group(SasFunctionKind *kind)
 {
 	List	   *next = NIL;
-	int64		begun;
+	Oid			owner;
 	int64		spent;
 	int			n;
 	bool		was_slow;
@@ -320,7 +326,8 @@ machine_run_group(SasFunctionKind *kind)
 
 	if (!machine_leave_rest())
 		return false;
-	begun = sas_base_clock_monotonic_us();
+	machine_has_run = true;
+	machine_begun_us = sas_base_clock_monotonic_us();
 	/* an error in this is not theirs: they are chosen again */
 	n = machine_n_group;
 	machine_n_group = 0;
@@ -332,21 +339,23 @@ machine_run_group(SasFunctionKind *kind)
 	was_slow = sas_function_call_group(machine_group, machine_n_group);
 	kept = kind->write(machine_group, n);
 	ready = kept && machine_group[0]->fate == SAS_FATE_NEXT;
+	owner = machine_group[0]->owner;
 	if (kept)
 	{
 		/* one commit for both */
-		along = !was_slow && kind->claims_along && kind->claims_along() && machine_is_last(kind);
+		along = !was_slow && !sas_function_turns_open() && kind->claims_along && kind->claims_along() && machine_is_last(kind);
 		if (along)
 			next = kind->claim();
-		spent = sas_base_clock_monotonic_us() - begun;
+		spent = sas_base_clock_monotonic_us() - machine_begun_us;
 		sas_store_commit();
 	}
 	else
 	{
-		spent = sas_base_clock_monotonic_us() - begun;
+		spent = sas_base_clock_monotonic_us() - machine_begun_us;
 		sas_store_rollback();
 	}
 	machine_settle(kept);
+	sas_function_turns_charge(owner, spent, was_slow || kind->hosts);
 	if (kind->written)
 		kind->written(spent, n, was_slow);
 	if (along)
@@ -395,6 +404,32 @@ machine_wake_in_ms(const SasFunctionKind *kind)
 	return wake_in_ms;
 }
 
+/* One turn of each kind. True: there may be more to do. */
+static bool
+machine_pass(void)
+{
+	bool		again = false;
+
+	machine_has_run = false;
+	for (int i = 0; i < machine_n_kinds && !sas_base_retire; i++)
+		again |= machine_turn(machine_kinds[i]);
+	return again;
+}
+
+/* Owners that let others go first have their turn when these have nothing. True: there may be more to do. */
+static bool
+machine_turns(void)
+{
+	if (sas_function_turns_begin())
+	{
+		(void) machine_pass();
+		sas_function_turns_end(machine_has_run);
+		if (machine_has_run)
+			return true;
+	}
+	return machine_pass();
+}
+
 SasTick
 sas_function_machine_tick(SasFunctionKind *const *kinds, int n)
 {
@@ -407,8 +442,7 @@ sas_function_machine_tick(SasFunctionKind *const *kinds, int n)
 		machine_after_abort();
 	if (sas_base_stopping && !machine_give_back(NULL))
 		return next;
-	for (int i = 0; i < n && !sas_base_retire; i++)
-		next.again |= machine_turn(kinds[i]);
+	next.again = machine_turns();
 	for (int i = 0; i < n; i++)
 	{
 		int64		in_ms = machine_wake_in_ms(kinds[i]);

@@ -17,6 +17,7 @@
 #include "base/peers.h"
 #include "catalog/pg_type.h"
 #include "fmgr.h"
+#include "function/turns.h"
 #include "function/work.h"
 #include "limits/shares.h"
 #include "parser/parse_func.h"
@@ -85,6 +86,8 @@ plans_claim(void)
 static bool
 plans_claimed(int n)
 {
+	if (n == 0 && sas_function_turns_open())
+		return false;
 	plans_looked = n == 0;
 	plans_seen = plans_wake_count;
 	return n > 0;

@@ -24,6 +24,7 @@
 #include "base/settings.h"
 #include "common/hashfn.h"
 #include "function/batch_size.h"
+#include "function/turns.h"
 #include "function/work.h"
 #include "lib/pairingheap.h"
 #include "store/items.h"
@@ -266,14 +267,31 @@ tasks_rests(const Task *task, double *in_ms)
 	return left_us > 0;
 }
 
-/* The first one, if its time has come: at most one is due, so that no other waits behind what it does. */
+static Task *
+tasks_first_due(void)
+{
+	Task	   *task = pairingheap_is_empty(tasks_heap) ? NULL : pairingheap_container(Task, node, pairingheap_first(tasks_heap));
+
+	return task != NULL && task->due_us <= sas_base_clock_monotonic_us() ? task : NULL;
+}
+
+/* One whose time has come, and whose owner does not let others go first: at most one, so that no other waits behind it. */
 static void
 tasks_add_due(void)
 {
-	Task	   *task = pairingheap_is_empty(tasks_heap) ? NULL : pairingheap_container(Task, node, pairingheap_first(tasks_heap));
+	List	   *passed = NIL;
+	Task	   *task;
+	ListCell   *lc;
 	double		in_ms;
 
-	if (task == NULL || task->due_us > sas_base_clock_monotonic_us())
+	while ((task = tasks_first_due()) != NULL && sas_function_turns_waits(task->work.owner))
+	{
+		pairingheap_remove(tasks_heap, &task->node);
+		passed = lappend(passed, task);
+	}
+	foreach(lc, passed)
+		pairingheap_add(tasks_heap, &((Task *) lfirst(lc))->node);
+	if (task == NULL)
 		return;
 	if (tasks_rests(task, &in_ms))
 	{

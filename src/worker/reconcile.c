@@ -307,27 +307,29 @@ reconcile_n_wanted(const SasDatabase *database, int actor)
 
 /*
  * One of the workers of that number, or one that may take the place of a
- * function worker whose call is long.
+ * function worker whose call is long, or one more where others lack it.
  */
 static bool
 reconcile_is_wanted(SasDatabase *database, int actor, int index)
 {
 	int			wanted = reconcile_n_wanted(database, actor);
 	int			free_ones = 0;
+	bool		lacks = false;
 
 	if (index < wanted || wanted == 0 || actor != SAS_FUNCTION || index >= sas_base_function_workers_max)
 		return index < wanted;
-	for (int i = 0; i <= index; i++)
+	for (int i = 0; i < sas_base_function_workers_max; i++)
 	{
 		const SasSlot *worker = sas_worker_databases_slot(database, actor, i)->registered;
 		/* a worker that has ended no longer occupies a place */
-		bool		long_call = worker != NULL && worker->state == SAS_SLOT_RUNNING && worker->long_call;
+		bool		running = worker != NULL && worker->state == SAS_SLOT_RUNNING;
 
-		if (i == index && long_call)
+		if (i == index && running && worker->long_call)
 			return true;
-		free_ones += i < index && !long_call;
+		free_ones += i < index && !(running && worker->long_call);
+		lacks |= running && worker->lacks;
 	}
-	return free_ones < wanted;
+	return free_ones < wanted + lacks;
 }
 
 /*

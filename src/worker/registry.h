@@ -54,6 +54,7 @@ typedef struct SasSlot
 	bool		has_worked;		/* a tick of it has ended well */
 	char		user_code[SAS_USER_CODE_LEN];	/* the code of users that the tick waits for; empty: none */
 	bool		long_call;		/* for more than a second */
+	bool		lacks;			/* it has more to do than it gets done beside the long calls */
 	bool		dismissed;
 	int64		interrupted;	/* the one for which it was interrupted last; 0: none */
 	int64		interrupted_until_us; /* when that should be over, then */

@@ -12,6 +12,7 @@
 #include "base/clock.h"
 #include "base/peers.h"
 #include "wake/wakeup.h"
+#include "worker/request.h"
 #include "worker/shmem.h"
 #include "worker/tick.h"
 
@@ -319,6 +320,37 @@ slot_peers_long_calls(SasPeerCall *calls, int max)
 	return n;
 }
 
+/* Without the lock: an old value is as good. */
+static bool
+slot_peers_only_free(void)
+{
+	bool		others = false;
+
+	if (sas_worker_my_slot == NULL)
+		return false;
+	for (int i = 0; i < sas_worker_shmem->capacity; i++)
+	{
+		const SasSlot *slot = &sas_worker_shmem->slots[i];
+
+		if (slot == sas_worker_my_slot || slot->actor != sas_worker_my_slot->actor || slot->state != SAS_SLOT_RUNNING ||
+			slot->dboid != MyDatabaseId)
+			continue;
+		if (!slot->long_call)
+			return false;
+		others = true;
+	}
+	return others;
+}
+
+static void
+slot_peers_lack(bool lacks)
+{
+	if (sas_worker_my_slot == NULL || sas_worker_my_slot->lacks == lacks)
+		return;
+	sas_worker_my_slot->lacks = lacks;
+	sas_worker_request_wake();
+}
+
 static int
 slot_peers_stalled(void)
 {
@@ -349,5 +381,7 @@ const SasPeersMethods sas_worker_peers = {
 	.overdue = slot_peers_overdue,
 	.user_code = sas_worker_tick_user_code,
 	.long_calls = slot_peers_long_calls,
+	.only_free = slot_peers_only_free,
+	.lack = slot_peers_lack,
 	.stalled = slot_peers_stalled,
 };
