@@ -103,6 +103,35 @@ LANGUAGE sql STABLE AS $$
     WHERE n.scope = 1 AND own.local IS NULL
 $$;
 
+-- _sas.check_predicate_roots(nodes): errors of predicates over what is not there. Nothing is found of it, so
+-- such a predicate would be false for ever, and no run would say why.
+CREATE FUNCTION _sas.check_predicate_roots(nodes _sas.flow_node[]) RETURNS SETOF _sas.problem
+LANGUAGE sql STABLE AS $$
+    WITH step AS (
+        SELECT n.path, n.body,
+               '{output}' || CASE WHEN n.body ? 'each' THEN '{item,index}' WHEN n.body ? 'repeat'
+                                  THEN '{last,index}' ELSE '{}' END::text[] AS answer
+        FROM unnest(nodes) n WHERE n.scope = 1 AND n.local IS NOT NULL),
+    predicate AS (
+        SELECT s.path || p.place AS pointer, p.value #>> '{}' AS path,
+               '{input,steps,run,key}' || p.roots AS roots
+        FROM step s
+        CROSS JOIN LATERAL (
+            SELECT '/when', s.body -> 'when', '{}'::text[]
+            UNION ALL SELECT '/repeat/while', s.body #> '{repeat,while}', '{last,output,index}'
+            UNION ALL SELECT b.place || e.place, b.body #> e.at,
+                s.answer || CASE WHEN b.body ? 'poll' THEN '{started}' ELSE '{}' END::text[]
+            FROM (VALUES ('', s.body), ('/undo', s.body -> 'undo'), ('/fallback', s.body -> 'fallback'),
+                         ('/fallback/undo', s.body #> '{fallback,undo}')) AS b (place, body),
+                 (VALUES ('/expect', '{expect}'::text[]), ('/poll/until', '{poll,until}')) AS e (place, at)
+            ) AS p (place, value, roots)
+        WHERE jsonb_typeof(p.value) = 'string')
+    SELECT p.pointer, format('"$.%s" cannot be referenced here', r.root),
+        'This predicate can refer to ' || array_to_string(p.roots, ', ') || '.', '42P10'
+    FROM predicate p CROSS JOIN LATERAL _sas.predicate_references(p.path) r
+    WHERE r.problem IS NULL AND r.root <> ALL (p.roots)
+$$;
+
 -- _sas.check_run_members(refs): errors of references to members that a run does not have.
 CREATE FUNCTION _sas.check_run_members(refs _sas.flow_reference[]) RETURNS SETOF _sas.problem
 LANGUAGE sql STABLE AS $$

@@ -135,7 +135,9 @@ BEGIN
                  w.shape #>> '{repeat,while}',
                  CASE WHEN f.total > 0
                       THEN _sas.context(r, w, 0)
-                           || jsonb_build_object('last', s.output, 'index', f.total) END) asked ON true LOOP
+                           -- between two iterations, the previous output is the output
+                           || jsonb_build_object('last', s.output, 'output', s.output, 'index', f.total)
+                      END) asked ON true LOOP
         IF t.goes_on IS NULL THEN
             PERFORM _sas.fail_steps(
                 ARRAY[t.run_id], ARRAY[t.step_no], ARRAY[0],

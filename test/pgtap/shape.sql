@@ -118,6 +118,16 @@ SELECT results_eq($$SELECT path, problem FROM sas.validate_workflow('{"colour": 
              ('/steps/a/input', '"item" cannot be referenced here'),
              ('/steps/a/input', 'step "n" does not exist'), ('/output', 'step "z" does not exist'),
              ('/steps/b/after', 'step "q" does not exist'), ('/steps/b', 'the steps form a cycle: b -> c -> b')$$, 'every problem is told, and each once');
+SELECT results_eq($$SELECT path, problem FROM sas.validate_workflow('{"steps": {
+        "a": {"function": "shop.f", "when": "$.inptu.n > 1", "expect": "$.item.n == 1", "fallback": {"function": "shop.f", "expect": "$.started == 1"}, "undo": {"function": "shop.f", "expect": "$.outptu == 1"}},
+        "b": {"function": "shop.f", "when": "$.output.n > 1", "each": "{{input.all}}", "expect": "$.item.n == $.index && $.output.n > 1 && $.last == 1"},
+        "c": {"function": "shop.f", "when": "$.last == 1", "repeat": {"while": "$.last.n > 1 && $.output.n > $.index || $.item == 1"}, "expect": "exists($.last.n) || $.key == \"a\""},
+        "d": {"function": "shop.f", "when": "exists($.input.all ? (@.n > $.nothing))", "expect": "$.output.n == $.run.id && 1 == 1"}}}')$$,
+    $$VALUES ('/steps/a/when', '"$.inptu" cannot be referenced here'), ('/steps/a/expect', '"$.item" cannot be referenced here'),
+             ('/steps/a/undo/expect', '"$.outptu" cannot be referenced here'), ('/steps/a/fallback/expect', '"$.started" cannot be referenced here'),
+             ('/steps/b/when', '"$.output" cannot be referenced here'), ('/steps/b/expect', '"$.last" cannot be referenced here'),
+             ('/steps/c/when', '"$.last" cannot be referenced here'), ('/steps/c/repeat/while', '"$.item" cannot be referenced here'),
+             ('/steps/d/when', '"$.nothing" cannot be referenced here')$$, 'a predicate over what is not there is told, since it would be false for ever');
 SELECT is((SELECT string_agg(path || ': ' || problem, '; ') FROM sas.validate_workflow('{"steps": {"a": {"function": "shop.f"}, "f": {"function": "shop.f", "undo": {"function": "shop.f", "input": "{{steps.a.output}}"}}}}')),
           '/steps/f/undo/input: step "a" is not before step "f"', 'an undo refers to what comes before');
 SELECT is((SELECT count(*) FROM sas.validate_workflow('{"steps": {"a": {"function": "shop.f"}, "b": {"function": "shop.f", "after": ["a"]}, "f": {"function": "shop.f", "after": ["b"], "undo": {"function": "shop.f", "input": "{{steps.a.output}}"}}}}')),

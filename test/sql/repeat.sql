@@ -56,4 +56,12 @@ SELECT t.later('10 s');
 SELECT t.settle(), t.claim();
 SELECT t.answer('a', output => '{"n": 1}');
 SELECT t.brief(4);
+-- between two turns, the output is that of the last one
+SELECT t.workflow('also', '{"a": {"function": "t.echo", "repeat": {"while": "$.output.n > 1"}}}') \g /dev/null
+SELECT run_id FROM sas.submit('also', '{"n": 2}');
+SELECT t.settle(), t.claim();
+SELECT t.answer('a', output => '{"n": 2}');
+SELECT t.settle(), t.claim();
+SELECT t.answer('a', output => '{"n": 1}');
+SELECT t.brief(5);
 SELECT * FROM t.left_over();
