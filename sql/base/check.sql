@@ -205,9 +205,10 @@ BEGIN
     END IF;
 END $$;
 
--- _sas.check_function(value, path, caller): the value must name a function(jsonb) returning jsonb that the
--- caller may call.
-CREATE FUNCTION _sas.check_function(value jsonb, path text, caller oid) RETURNS SETOF _sas.problem
+-- _sas.check_function(value, path, caller, void_too): the value must name a function(jsonb) that the caller
+-- may call. It must return jsonb, or, with void_too, void: nobody needs its result.
+CREATE FUNCTION _sas.check_function(value jsonb, path text, caller oid, void_too boolean DEFAULT false)
+RETURNS SETOF _sas.problem
 LANGUAGE plpgsql STABLE AS $$
 DECLARE
     found oid;
@@ -227,9 +228,12 @@ BEGIN
                         'Create it before the workflow: it takes one jsonb and returns jsonb.',
                         '42883')::_sas.problem;
     ELSIF EXISTS (SELECT FROM pg_proc p WHERE p.oid = found
-                  AND (p.prorettype <> 'jsonb'::regtype OR p.proretset OR p.prokind <> 'f')) THEN
+                  AND (p.proretset OR p.prokind <> 'f'
+                       OR p.prorettype <> 'jsonb'::regtype
+                          AND NOT (void_too AND p.prorettype = 'void'::regtype))) THEN
         RETURN NEXT ROW(path, format('function %s(jsonb) does not return jsonb', value #>> '{}'),
-                        'It must be a plain function that returns jsonb.', '42P13')::_sas.problem;
+                        CASE WHEN void_too THEN 'It must be a plain function that returns jsonb or void.'
+                        ELSE 'It must be a plain function that returns jsonb.' END, '42P13')::_sas.problem;
     ELSIF NOT has_function_privilege(caller, found, 'EXECUTE')
           OR NOT has_schema_privilege(caller, (SELECT p.pronamespace FROM pg_proc p WHERE p.oid = found),
                                       'USAGE') THEN

@@ -37,7 +37,7 @@ BEGIN
     UNION ALL SELECT * FROM _sas.check_starting(definition)
     UNION ALL SELECT * FROM _sas.check_hooks(definition -> 'hooks', asked);
     IF definition ? 'finalize' THEN
-        RETURN QUERY SELECT * FROM _sas.check_function(definition -> 'finalize', '/finalize', asked);
+        RETURN QUERY SELECT * FROM _sas.check_function(definition -> 'finalize', '/finalize', asked, true);
     END IF;
     RETURN QUERY SELECT * FROM _sas.check_plan(definition, asked);
     -- with a plan function they may all come from there

@@ -230,7 +230,7 @@ BEGIN
                     HINT = 'An admin can create it again, or drop it.';
         END IF;
         FOR p IN SELECT c.* FROM unnest(ARRAY[m.before, m.after]) AS function
-                 CROSS JOIN LATERAL _sas.check_function(function, '/workflow', m.owner) c
+                 CROSS JOIN LATERAL _sas.check_function(function, '/workflow', m.owner, true) c
                  WHERE function <> 'null' LOOP
             PERFORM _sas.raise(p);
         END LOOP;

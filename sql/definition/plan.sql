@@ -255,7 +255,7 @@ BEGIN
     IF FOUND THEN
         SELECT * INTO v FROM _sas.workflow_version x WHERE x.version_id = found_id;
         FOR p IN SELECT c.* FROM unnest(v.functions) fn
-            CROSS JOIN LATERAL _sas.check_function(to_jsonb(fn), '/plan', caller) c
+            CROSS JOIN LATERAL _sas.check_function(to_jsonb(fn), '/plan', caller, true) c
             UNION ALL SELECT * FROM _sas.check_uses(caller, v.uses) LOOP
             PERFORM _sas.raise(p);
         END LOOP;

@@ -29,10 +29,9 @@ END $$;
 CREATE FUNCTION _sas.check_body(body jsonb, path text, caller oid, agent text) RETURNS SETOF _sas.problem
 LANGUAGE plpgsql STABLE AS $$
 DECLARE
-    kinds text[];
+    kinds text[] := ARRAY(SELECT k FROM unnest('{call,function,task,wait,workflow,include}'::text[]) k
+                          WHERE body ? k);
 BEGIN
-    SELECT coalesce(array_agg(k), '{}') INTO kinds
-    FROM unnest('{call,function,task,wait,workflow,include}'::text[]) k WHERE body ? k;
     IF cardinality(kinds) <> 1 THEN
         RETURN NEXT ROW(path, CASE cardinality(kinds)
                         WHEN 0 THEN 'a step needs one of call, function, task, wait, workflow and include'
@@ -56,7 +55,8 @@ BEGIN
         END IF;
     ELSE
         IF kinds[1] = 'function' THEN
-            RETURN QUERY SELECT * FROM _sas.check_function(body -> 'function', path || '/function', caller);
+            RETURN QUERY SELECT * FROM _sas.check_function(body -> 'function', path || '/function', caller,
+                                                             path ~ '^/hooks/');
         ELSIF kinds[1] = 'wait' THEN
             RETURN QUERY SELECT * FROM _sas.check_wait(body -> 'wait', path || '/wait');
             IF body ? 'input' THEN
@@ -162,7 +162,7 @@ BEGIN
     UNION ALL SELECT * FROM _sas.check_weight(body -> 'weight', path || '/weight')
     UNION ALL SELECT * FROM _sas.check_agents(body, path);
     IF body ? 'finalize' THEN
-        RETURN QUERY SELECT * FROM _sas.check_function(body -> 'finalize', path || '/finalize', caller);
+        RETURN QUERY SELECT * FROM _sas.check_function(body -> 'finalize', path || '/finalize', caller, true);
     END IF;
     IF NOT body ? 'include' THEN
         RETURN QUERY SELECT * FROM _sas.check_undo(body -> 'undo', body ->> 'agent', path || '/undo', caller);

@@ -139,7 +139,7 @@ BEGIN
             HINT = 'Leave it out to share the input of the run.';
     END IF;
     FOR p IN SELECT c.* FROM _sas.workflow_version v CROSS JOIN unnest(v.functions) fn
-        CROSS JOIN LATERAL _sas.check_function(to_jsonb(fn), '/workflow', target.owner) c
+        CROSS JOIN LATERAL _sas.check_function(to_jsonb(fn), '/workflow', target.owner, true) c
              WHERE v.workflow_id = f.workflow_id
                AND v.version = _sas.runnable_version(target.owner, f) LOOP
         PERFORM _sas.raise(p);

@@ -297,7 +297,7 @@ DECLARE
 BEGIN
     IF cardinality(v.functions) > 0 THEN
         FOR p IN SELECT c.* FROM unnest(v.functions) fn
-            CROSS JOIN LATERAL _sas.check_function(to_jsonb(fn), '/workflow', caller) c LOOP
+            CROSS JOIN LATERAL _sas.check_function(to_jsonb(fn), '/workflow', caller, true) c LOOP
             PERFORM _sas.raise(p);
         END LOOP;
     END IF;

@@ -187,7 +187,7 @@ BEGIN
                         'Write exactly one of them.', '22023')::_sas.problem;
         RETURN;
     END IF;
-    RETURN QUERY SELECT * FROM _sas.check_function(value -> 'function', '/items/function', caller)
+    RETURN QUERY SELECT * FROM _sas.check_function(value -> 'function', '/items/function', caller, true)
         WHERE value ? 'function';
     RETURN QUERY SELECT * FROM _sas.check_target_table(value -> 'table', caller) WHERE value ? 'table';
     RETURN QUERY SELECT * FROM _sas.check_target_workflow(value -> 'workflow', caller)
@@ -226,7 +226,7 @@ BEGIN
     RETURN QUERY SELECT * FROM _sas.check_watch_agent(definition, kinds[1]);
     RETURN QUERY SELECT * FROM _sas.check_stream(definition -> 'stream') WHERE definition ? 'stream';
     RETURN QUERY SELECT * FROM _sas.check_watch_poll(definition -> 'poll') WHERE definition ? 'poll';
-    RETURN QUERY SELECT * FROM _sas.check_function(definition -> 'function', '/function', caller)
+    RETURN QUERY SELECT * FROM _sas.check_function(definition -> 'function', '/function', caller, true)
         WHERE definition ? 'function';
     RETURN QUERY SELECT * FROM _sas.check_templates(definition -> 'external', '/external',
                                                     '{watcher,key,input,cursor}')

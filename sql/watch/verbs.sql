@@ -39,9 +39,9 @@ BEGIN
                 HINT = 'See the setting sas.max_input_size.';
     END IF;
     -- functions, targets and agent are used as the owner of the task
-    FOR p IN SELECT * FROM _sas.check_function(to_jsonb(d.function), '/watcher', caller)
+    FOR p IN SELECT * FROM _sas.check_function(to_jsonb(d.function), '/watcher', caller, true)
         WHERE d.kind = 'function'
-             UNION ALL SELECT * FROM _sas.check_function(to_jsonb(d.target), '/items/function', caller)
+             UNION ALL SELECT * FROM _sas.check_function(to_jsonb(d.target), '/items/function', caller, true)
                  WHERE d.target_kind = 'function'
              UNION ALL SELECT * FROM _sas.check_target_table(to_jsonb(d.target), caller)
                  WHERE d.target_kind = 'table'

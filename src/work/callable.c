@@ -62,7 +62,7 @@ callable_look_up(const char *name, Oid role, Oid *function, int *sqlstate)
 		return psprintf("function %s does not exist", signature);
 	*function = DatumGetObjectId(found);
 	*sqlstate = ERRCODE_INVALID_FUNCTION_DEFINITION;
-	if (get_func_rettype(*function) != JSONBOID || get_func_retset(*function))
+	if ((get_func_rettype(*function) != JSONBOID && get_func_rettype(*function) != VOIDOID) || get_func_retset(*function))
 		return psprintf("function %s does not return jsonb", signature);
 	*sqlstate = ERRCODE_INSUFFICIENT_PRIVILEGE;
 	if (!DatumGetBool(DirectFunctionCall3(has_function_privilege_id_id, ObjectIdGetDatum(role), ObjectIdGetDatum(*function), execute)) ||
@@ -183,7 +183,8 @@ sas_work_call(Oid function, Jsonb *input, MemoryContext context)
 	fcinfo->args[0].value = JsonbPGetDatum(input);
 	fcinfo->args[0].isnull = input == NULL;
 	result = FunctionCallInvoke(fcinfo);
-	return callable_copy_result(result, fcinfo->isnull, context);
+	/* finalize, hooks and items need no result: then void counts as null */
+	return callable_copy_result(result, fcinfo->isnull || get_func_rettype(function) == VOIDOID, context);
 }
 
 Jsonb *
