@@ -4,9 +4,10 @@
 
     websockets.py --port N --control N [--cert FILE --key FILE]
 
-The path names a case, which is run by its first connection; later ones are left in peace. Cases of the groups 1 to 7
-and 10 of Autobahn's suite for clients have its numbers. A case is what is sent, the messages that are items, and
-what a client has to say. The way of the answer to the handshake is a case as well.
+The path names a case, which is run by its first connection; later ones are left in peace. Cases of the groups 1 to 7,
+9 and 10 of Autobahn's suite for clients have its numbers. A case is what is sent, the messages that are items, and
+what a client has to say. The way of the answer to the handshake is a case as well. The messages of group 9 have a
+sixteenth of their sizes, or are as many fewer, unless SAS_LONG is set; its items are told by length and MD5.
 
 Control: GET / {cases: {NAME: {items, said, problem}}, results: {NAME: {said, masked, ended, connections, headers}}};
 POST / {NAME: {...}} sets what the next connection of a name does: the attributes of a case, and connections: 0.
@@ -16,6 +17,7 @@ import asyncio
 import base64
 import hashlib
 import json
+import os
 import resource
 import struct
 
@@ -193,6 +195,28 @@ def beyond():
     case("interim", frame(1, b"first"), [b"first"], answer="HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\nHTTP/1.1 101 Go\r\nupgrade: WebSocket\r\nconnection: keep-alive, upgrade\r\nSec-WebSocket-Accept: {accept}\r\n\r\n")
 
 
+def limits():
+    shrink = 1 if os.environ.get("SAS_LONG") else 16
+
+    def large(name, kind, n, fragment=0, chop=0, times=1):
+        data, part = (b"*" if kind == 1 else b"\xfe") * n, fragment or max(n, 1)
+        text = data if kind == 1 else base64.b64encode(data)
+        cases[name] = {
+            # not kept: all of them together are large
+            "sent": lambda: b"".join(frame(0 if i else kind, data[i:i + part], i + part >= n) for i in range(0, max(n, 1), part)) * times + closing(1000),
+            "items": [[len(text), hashlib.md5(text).hexdigest()]] * times if n else [], "said": [[8, "1000"]], "problem": None, "chop": chop}
+
+    for kind in (1, 2):
+        for i, n in enumerate((64, 256, 1024, 4096, 8192, 16384), 1):
+            large(f"9.{kind}.{i}", kind, n * 1024 // shrink)
+        for i in range(9):
+            large(f"9.{kind + 2}.{i + 1}", kind, (4 << 20) // shrink, fragment=64 << 2 * i)
+        for i in range(6):
+            large(f"9.{kind + 4}.{i + 1}", kind, (1 << 20) // shrink, chop=64 << i)
+        for i, n in enumerate((0, 16, 64, 256, 1024, 4096), 1):
+            large(f"9.{kind + 6}.{i}", kind, n, times=1000 // shrink)
+
+
 def refused():
     head = "HTTP/1.1 101 Switching Protocols\r\n"
     accept = "Sec-WebSocket-Accept: {accept}\r\n"
@@ -216,7 +240,7 @@ def refused():
         cases[name] = {"sent": b"", "items": [], "said": None, "problem": problem, "answer": answer, "ends": "eof"}
 
 
-for make in (messages, pings, reserved, fragments, texts, closes, beyond, refused):
+for make in (messages, pings, reserved, fragments, texts, closes, beyond, limits, refused):
     make()
 
 
@@ -271,6 +295,7 @@ async def serve_one(reader, writer):
     accept = base64.b64encode(hashlib.sha1((headers.get("sec-websocket-key", "") + "258EAFA5-E914-47DA-95CA-C5AB0DC85B11").encode()).digest()).decode()
     answer = what.get("answer", "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Accept: {accept}\r\n\r\n").replace("{accept}", accept).encode()
     sent = what.get("sent", b"")
+    sent = sent() if callable(sent) else sent
     listening = asyncio.ensure_future(listen(reader, own))
     if what.get("held"):
         await result["go"].wait()

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: PostgreSQL
 #
-# WebSocket as RFC 6455 has it: the groups 1 to 7 and 10 of Autobahn's suite
+# WebSocket as RFC 6455 has it: the groups 1 to 7, 9 and 10 of Autobahn's suite
 # for clients, by their numbers, and what it does not ask (test/lib/websockets.py).
+# Group 9 (large and many messages) has its full sizes where SAS_LONG is set.
 # Each case is a watch: its messages become items, the service notes what the
 # worker says, and what is wrong is a failure of that watch alone.
 
@@ -22,12 +23,15 @@ my $service = SasService->new(program => 'websockets.py');
 my $told = sub { SasTest::http_get("http://127.0.0.1:$service->{control}/") };
 
 make_agent($node, 'ws', $service, request_timeout => '10 s', options => '{"max_response": "200 kB"}');
+make_agent($node, 'large', $service, request_timeout => '10 s', options => '{"max_response": "30 MB"}');
 make_table($node);
+make_watcher($node, 'large', { agent => 'large', stream => { format => 'ws', path => '/{{key}}' } });
 make_watcher($node, 'case', { agent => 'ws', stream => { format => 'ws', path => '/{{key}}' } });
 my $agent = (worker_pids($node, 'agent'))[0];
 my $cases = $told->()->{cases};
-cmp_ok(scalar(keys %$cases), '>', 170, 'there are cases');
-watch($node, 'case', sort keys %$cases);
+cmp_ok(scalar(keys %$cases), '>', 230, 'there are cases');
+watch($node, 'case', grep { !/^9/ } sort keys %$cases);
+watch($node, 'large', grep { /^9/ } sort keys %$cases);
 
 my @open;
 ok(wait_until(
@@ -44,7 +48,8 @@ my $expected = JSON::PP->new->ascii->encode({ map { $_ => $cases->{$_}{items} } 
 $expected =~ s/'/''/g;
 $node->safe_psql('postgres', "CREATE TABLE public.expected AS SELECT * FROM jsonb_each('$expected') e (name, items)");
 my $wrong = q{SELECT name FROM public.expected e
-	WHERE items <> coalesce((SELECT jsonb_agg(item ORDER BY nth) FROM public.item i WHERE i.key = e.name), '[]') ORDER BY 1};
+	WHERE items <> coalesce((SELECT jsonb_agg(CASE watcher WHEN 'large' THEN jsonb_build_array(length(t), md5(t)) ELSE item END ORDER BY nth)
+		FROM public.item i CROSS JOIN LATERAL coalesce(item ->> 'base64', item #>> '{}') t WHERE i.key = e.name), '[]') ORDER BY 1};
 wait_for($node, "SELECT count(*) FROM ($wrong) x", 0);
 my %wrong = map { $_ => 1 } split /\n/, $node->safe_psql('postgres', $wrong);
 my $errors = sub {
