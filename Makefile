@@ -5,7 +5,7 @@
 # make dev, test, ack     a private server that stays, one test against it (tools/dev)
 # make torture            a storm of faults: MINUTES=10 SEED=7 (1 minute, a new seed)
 # make fuzz               MINUTES=60 of the fuzz targets (test/fuzz), together
-# make lint               three static analysers on src/ (tools/check_lint)
+# make lint               three static analysers on src/, types of clients/ (tools/check_lint)
 # make check-memory       TESTS under valgrind's memcheck, or SANITIZER=address (tools/check_memory)
 # make coverage           lines of src/ and sql/ that no test reaches (tools/check_coverage)
 # make check-long, check-all, bench, format, clean

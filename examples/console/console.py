@@ -32,17 +32,19 @@ MANY = 10000       # what sas.find_runs returns at most: a verb for all runs of 
 # What each verb is called with: %(name)s come from the form, always as text. {new_key}: a box that is ticked.
 RUN = {"pause": "", "resume": "", "retry": ", nullif(%(step)s, ''), %(new_key)s = 'yes'", "cancel": ", %(reason)s", "compensate": ", %(reason)s",
        "halt": ", %(reason)s", "rerun": "", "set_priority": ", %(priority)s::int", "skip": ", %(step)s, %(output)s::jsonb",
-       "force_complete": ", %(step)s, %(output)s::jsonb", "set_input": ", %(step)s, %(input)s::jsonb"}
+       "force_complete": ", %(step)s, %(output)s::jsonb", "set_input": ", %(step)s, %(input)s::jsonb",
+       "set_version": ", nullif(%(version)s, '')::int", "set_start_at": ", %(start_at)s::timestamptz"}
 VERBS = {verb: f"SELECT run_id, step, changed, state, refused FROM sas.{verb}(%(run_id)s::bigint{more})" for verb, more in RUN.items()}
 VERBS |= {f"{verb}_{thing}": f"SELECT sas.{verb}_{thing}(%(name)s)" for verb, thing in (
-    ("reset", "agent"), ("pause", "agent"), ("resume", "agent"), ("pause", "queue"), ("resume", "queue"), ("trigger", "schedule"), ("resume", "schedule"))}
+    ("reset", "agent"), ("pause", "agent"), ("resume", "agent"), ("pause", "queue"), ("resume", "queue"),
+    ("pause", "workflow"), ("resume", "workflow"), ("trigger", "schedule"), ("resume", "schedule"))}
 VERBS |= {
     "pause_schedule": "SELECT sas.pause_schedule(%(name)s, %(reason)s)", "signal": "SELECT sas.signal(%(run_id)s::bigint, %(name)s, %(payload)s::jsonb)",
     "acknowledge": "SELECT * FROM sas.acknowledge(%(alert_id)s::bigint)",
 }
 VERBS |= {verb: f"SELECT sas.{verb}(%(name)s, ARRAY[%(key)s])" for verb in ("pause_watch", "resume_watch", "unwatch")}
 BULK = ("pause", "resume", "retry", "cancel", "compensate", "halt", "rerun")
-BACK = {"agent": "/agents", "queue": "/queues", "schedule": "/schedules", "watch": "/watches", "unwatch": "/watches", "acknowledge": "/alerts", "bulk": "/runs"}
+BACK = {"agent": "/agents", "queue": "/queues", "workflow": "/workflows", "schedule": "/schedules", "watch": "/watches", "unwatch": "/watches", "acknowledge": "/alerts", "bulk": "/runs"}
 
 
 class Session:
@@ -234,7 +236,7 @@ class Console:
             if verb == "bulk":
                 session.notice = await self.bulk(session, form)
             else:
-                asked = {name: "" for name in ("step", "new_key")} | form
+                asked = {name: "" for name in ("step", "new_key", "version")} | form
                 session.notice = self.told(verb, await session.query(VERBS[verb], asked, form["reason"]))
         except KeyError as e:
             raise web.HTTPBadRequest(text=f"{e.args[0]} is missing.") from None

@@ -131,7 +131,12 @@ BEGIN ATOMIC
                   '{scheduled,pending,running,paused,compensating}'),
                  (9, 'signal', 'Signal', '<label>name<input name="name" required="" maxlength="200"/></label>'
                   '<label>payload (JSON)<textarea name="payload" rows="2" cols="30">{}</textarea></label>',
-                  '{scheduled,pending,running,paused}')) AS v (n, verb, label, inputs, states)
+                  '{scheduled,pending,running,paused}'),
+                 (10, 'set_start_at', 'Set start', '<label>start at<input name="start_at" required="" '
+                  'maxlength="40" placeholder="2030-01-31 08:00"/></label>', '{scheduled}'),
+                 (11, 'set_version', 'Set version', '<label>version (empty: the current one)'
+                  '<input name="version" type="number" min="1"/></label>',
+                  '{scheduled,pending,running,paused,compensating}')) AS v (n, verb, label, inputs, states)
     WHERE $3 = ANY (v.states);
 END;
 

@@ -120,7 +120,10 @@ BEGIN ATOMIC
                         '#compensated *,#cancelled *,#last run}', array_agg(ARRAY[
             '<b>' || _sas.html_link(look, '/runs?workflow=' || _sas.url_text(n.workflow),
                                     _sas.html_escape(n.workflow)) || '</b>'
-            || CASE WHEN n.paused_at IS NOT NULL THEN ' ' || _sas.html_badge('paused') ELSE '' END,
+            || CASE WHEN n.paused_at IS NOT NULL THEN ' ' || _sas.html_badge('paused') ELSE '' END
+            || CASE WHEN n.version IS NULL THEN ''
+               ELSE _sas.console_act(look, v.verb || '_workflow', initcap(v.verb),
+                                     jsonb_build_object('name', n.workflow)) END,
             n.version::text, _sas.html_escape(n.owner), coalesce(n.open, 0)::text,
             coalesce(n.paused, 0)::text,
             n.success::text, n.warning::text,
@@ -134,7 +137,8 @@ BEGIN ATOMIC
           FROM name LEFT JOIN open o USING (workflow) LEFT JOIN ended e USING (workflow)
           ORDER BY e.last DESC NULLS LAST, workflow LIMIT 100)
          AS n (workflow, owner, version, paused_at, open, paused, last, success, warning, error, compensated,
-               cancelled, total);
+               cancelled, total)
+    CROSS JOIN LATERAL (SELECT CASE WHEN n.paused_at IS NULL THEN 'pause' ELSE 'resume' END AS verb) v;
 END;
 
 -- _sas.console_bulk(look, search, found): a verb for all runs that the search finds.

@@ -72,9 +72,11 @@ sub submit { my ($workflow, $more) = @_; return $node->safe_psql('postgres', "SE
 sub becomes { my ($run, $state, $name) = @_; return ok(wait_for($node, "SELECT concat_ws('/', state, result) FROM sas.runs WHERE run_id = $run", $state), $name) }
 
 # press(page, verb, fields): opens the form of a verb, fills it in and sends it
+my %pressed;
 sub press
 {
 	my ($page, $verb, %fields) = @_;
+	$pressed{$verb} = 1;
 	$browser->go("$site$page");
 	# the part of the page that holds the form may be closed
 	$browser->run('for (const d of document.querySelectorAll("section details:not(.act)")) d.open = true');
@@ -166,6 +168,10 @@ becomes($run, 'running', 'and resumed');
 press("/runs/$run", 'signal', name => 'go');
 becomes($run, 'stopped/success', 'a signal ends it');
 press("/runs/$run", 'rerun');
+press("/runs/$failed[0]", 'set_input');
+is($node->safe_psql('postgres', "SELECT input FROM sas.steps WHERE run_id = $failed[0]"), '{}', 'a step is given another input');
+press("/runs/$failed[0]", 'retry', beside => '[name=step]');
+ok(wait_for($node, "SELECT attempt > 1 AND run_state = 'paused' FROM sas.steps WHERE run_id = $failed[0]"), 'and is tried again with it');
 press("/runs/$failed[0]", 'skip');
 becomes($failed[0], 'stopped/warning', 'a step is skipped');
 press("/runs/$failed[1]", 'force_complete');
@@ -179,6 +185,10 @@ foreach ([ cancel => 'cancelled' ], [ compensate => 'compensated' ])
 	press("/runs/$one", $_->[0]);
 	becomes($one, "stopped/$_->[1]", "a run is $_->[1]");
 }
+my $later = submit('plain', q{, start_at => now() + interval '1 day'});
+press("/runs/$later", 'set_version', version => '1');
+press("/runs/$later", 'set_start_at', start_at => '2020-01-01 00:00');
+becomes($later, 'stopped/success', 'a run that was to begin tomorrow begins at once');
 press('/schedules', 'pause_schedule');
 press('/schedules', 'resume_schedule');
 press('/schedules', 'trigger_schedule');
@@ -205,7 +215,12 @@ press('/agents', 'resume_agent', beside => '[value=payments]');
 press('/agents', 'reset_agent', beside => '[value=payments]');
 press('/queues', 'pause_queue');
 press('/queues', 'resume_queue');
+press('/workflows', 'pause_workflow', beside => '[value=plain]');
+press('/workflows', 'resume_workflow', beside => '[value=plain]');
 press('/alerts', 'acknowledge');
+
+my ($verbs) = run_command([ '/usr/bin/python3', '-c', 'import sys; sys.path.insert(0, sys.argv[1]); import console; print(*sorted(console.VERBS | {"bulk": ""}))', "$FindBin::RealBin/../../examples/console" ]);
+is(join(' ', sort keys %pressed), $verbs, 'that was each verb');
 
 # -- a role that may not --------------------------------------------------------------------
 

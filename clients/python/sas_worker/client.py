@@ -27,9 +27,8 @@ Submitted = NamedTuple("Submitted", [("run_id", int), ("created", bool)])
 Run = NamedTuple("Run", [("state", str), ("result", str | None), ("output", Any), ("error", Any)])
 # what sas.submit_batch takes besides the workflow, the inputs and the keys
 BatchOptions = TypedDict("BatchOptions", {
-    "priority": int, "start_at": datetime | None, "start_before": datetime | None,
-    "deadline": timedelta | None, "after_runs": list[int] | None, "after_result": list[str] | None,
-    "reply_to": str | None, "labels": Mapping[str, Any], "version": int | None}, total=False)
+    "priority": int, "start_at": datetime | None, "start_before": datetime | None, "deadline": timedelta | None, "version": int | None,
+    "after_runs": list[int] | None, "after_result": list[str] | None, "reply_to": str | None, "labels": Mapping[str, Any]}, total=False)
 
 
 class Options(BatchOptions, total=False):

@@ -40,8 +40,7 @@ SAY = """
     SELECT CASE verb WHEN 'heartbeat' THEN sas.heartbeat(id, progress, value)
                      WHEN 'emit' THEN CASE WHEN sas.emit(value, id) THEN 'stored' ELSE 'lost' END
                      WHEN 'complete' THEN sas.complete(id, value)::text
-                     WHEN 'fail' THEN sas.fail(id, error)::text
-                     WHEN 'give up' THEN sas.fail(id, error, true)::text
+                     WHEN 'fail' THEN sas.fail(id, error)::text WHEN 'give up' THEN sas.fail(id, error, true)::text
                      ELSE sas.hand_back(id)::text END
     FROM bound, unnest(%s::uuid[], %s::text[], %s::jsonb[], %s::text[], %s::float8[])
          WITH ORDINALITY AS report (id, verb, value, error, progress, n) ORDER BY n"""
@@ -101,8 +100,8 @@ class Worker:
         self._left: Set[Task] = set()       # given up, though their handlers still run
         self._batch, self._pause = 1000, 0.1        # reports in a statement, 1 after an error; seconds between vain claims
         self._more, self._known = True, False       # there may be tasks to claim; the agent was found
-        self._claim_at = self._beat_at = 0.0
-        self._again_at = self._grace_end = NEVER     # when what failed for a moment is said again
+        # again_at: when what failed for a moment is said again
+        self._claim_at, self._beat_at, self._again_at, self._grace_end = 0.0, 0.0, NEVER, NEVER
         self._loop, self._handlers, self._wake = asyncio.new_event_loop(), asyncio.new_event_loop(), asyncio.Event()
 
     def run(self) -> None:
@@ -125,9 +124,9 @@ class Worker:
             for number in (signal.SIGTERM, signal.SIGINT):
                 self._loop.add_signal_handler(number, self._stop)
         # _work ends when all is said, and _watch when the time for that is over, whatever the server does
-        coroutines = [self._watch(), self._through(self.conninfo, self._work)]
-        coroutines += [] if self.listen_conninfo is None else [self._through(self.listen_conninfo, self._listen)]
-        jobs = [self._loop.create_task(coroutine) for coroutine in coroutines]
+        jobs = [self._loop.create_task(self._watch()), self._loop.create_task(self._through(self.conninfo, self._work))]
+        if self.listen_conninfo is not None:
+            jobs.append(self._loop.create_task(self._through(self.listen_conninfo, self._listen)))
         done, others = await asyncio.wait(jobs, return_when=asyncio.FIRST_COMPLETED)
         for job in others:
             job.cancel()
@@ -233,9 +232,7 @@ class Worker:
         try:
             return await (await asyncio.wait_for(conn.execute(sql, values), ANSWER)).fetchall()
         except psycopg.Error as error:
-            if conn.closed:
-                raise OSError(str(error)) from error
-            raise
+            raise OSError(str(error)) if conn.closed else error
 
     async def _through(self, conninfo: str, live: Callable[[psycopg.AsyncConnection[Any]], Any]) -> None:
         """As many connections as it takes, one after the other."""
@@ -244,7 +241,7 @@ class Worker:
             try:
                 async with await self._connect(conninfo) as conn:
                     pause = 0.1
-                    return await live(conn)     # type: ignore[no-any-return]
+                    return await live(conn)
             except NO_SERVER as error:
                 log.warning("%s has no server: %s", self.name, str(error).strip() or "no answer")
             await asyncio.sleep(pause * random.uniform(0.5, 1))
@@ -304,8 +301,7 @@ class Worker:
         self._more = self._more or len(rows) == free
         self._pause = 0.1 if rows else min(2 * self._pause, self.poll)
         self._claim_at = time.monotonic() + self._pause * random.uniform(0.75, 1)
-        if not self._held:
-            self._beat_at = sent + self.lease / 3
+        self._beat_at = self._beat_at if self._held else sent + self.lease / 3
         for *columns, _, left in rows:
             until = sent + (min(left, self.lease) if left > 0 else self.lease)
             task = Task(*columns[:7], self.stopping, self._send, until)     # type: ignore[call-arg]
@@ -328,9 +324,9 @@ class Worker:
         while waiting:
             part, waiting, sent = waiting[:self._batch], waiting[self._batch:], time.monotonic()
             try:
-                answers: List[Any] = [row[0] for row in await self._query(conn, SAY, [
-                    [r.task.request_id for r in part], [r.verb for r in part], [r.value for r in part],
-                    [r.error for r in part], [r.progress for r in part]])]
+                columns = [[getattr(r, name) for r in part] for name in ("verb", "value", "error", "progress")]
+                rows = await self._query(conn, SAY, [[r.task.request_id for r in part], *columns])
+                answers: List[Any] = [row[0] for row in rows]
                 self._batch = min(2 * self._batch, 1000)
             except psycopg.Error as error:
                 if len(part) > 1:
