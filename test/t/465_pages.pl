@@ -7,7 +7,7 @@
 # ```json is a definition, and is validated. A block with a word more
 # (```sql archive) needs another server than a fresh one; the test that it
 # names runs it. tools/check_docs finds SQL that is in no such block.
-# Long: only make check-long runs it.
+# Takes about 60 s.
 use strict;
 use warnings;
 use FindBin;
