@@ -355,7 +355,7 @@ RETURNS TABLE (run_id bigint, created boolean)
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
     -- the session of the caller may have any planner settings; these statements read few rows, by an index
     SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_hashjoin = off
-        SET enable_mergejoin = off
+        SET enable_mergejoin = off SET jit = off
 AS $$
 BEGIN
     PERFORM _sas.check_submit_rate(caller, coalesce(cardinality(inputs), 0));

@@ -79,7 +79,7 @@ CREATE FUNCTION _sas.watch_as(caller oid, watcher text, key text, input jsonb, c
                               OUT watch_id bigint, OUT created boolean)
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
     SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_hashjoin = off
-        SET enable_mergejoin = off
+        SET enable_mergejoin = off SET jit = off
 AS $$
 #variable_conflict use_column
 DECLARE
