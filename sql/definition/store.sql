@@ -31,6 +31,11 @@ BEGIN
         WHERE x.f IS NOT NULL);
 END $$;
 
+-- _sas.finalize_rule(rule): on_failure of the step finalize, for a rule of the run. All other steps have
+-- succeeded or were skipped: they are not undone because finalize fails.
+CREATE FUNCTION _sas.finalize_rule(rule text) RETURNS text
+LANGUAGE sql IMMUTABLE AS $$ SELECT CASE WHEN rule IN ('skip', 'fail') THEN rule ELSE 'pause' END $$;
+
 -- _sas.store_version(for_workflow, new_version, definition, caller, included): stores a checked definition
 -- as a version of a workflow. included: see _sas.scopes.
 --   writes  workflow_version, workflow_step, workflow_edge, token_key, workflow_hook; a version for each hook
@@ -79,7 +84,8 @@ BEGIN
                                         function, recovery, on_transient, on_permanent, pivot, priority,
                                         needs, reads, reads_own_output, position)
         SELECT id, visible + 1, false, 'finalize', 'finalize', false, 'function', 0,
-            definition ->> 'finalize', s.recovery, 'pause', 'pause', false, 0, 0, '{}', false, visible + 1
+            definition ->> 'finalize', s.recovery, _sas.finalize_rule(s.policy ->> 'transient'),
+            _sas.finalize_rule(s.policy ->> 'permanent'), false, 0, 0, '{}', false, visible + 1
         FROM unnest(c.scopes) s WHERE s.no = 1;
     END IF;
     INSERT INTO _sas.token_key (value) SELECT gen_random_uuid()

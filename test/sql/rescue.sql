@@ -55,6 +55,13 @@ SELECT t.claim('doomed');
 UPDATE t.worker SET alive = false WHERE name = 'doomed';
 SELECT t.work();
 SELECT t.brief(2);
+-- ER8 finalize follows skip and fail of the run; all steps have succeeded, so nothing is undone for it
+SELECT t.workflow('final_' || p, '{"a": {"agent": "inventory", "call": {}, "undo": {"call": {}}}}', jsonb_build_object('finalize', 't.echo', 'on_failure', p))
+FROM unnest('{skip,fail,pause,compensate}'::text[]) p \g /dev/null
+SELECT p, f.* FROM unnest('{skip,fail,pause,compensate}'::text[]) WITH ORDINALITY AS o (p, n), t.try('final_' || p, '{"finalize": "permanent"}') f ORDER BY n;
+SELECT t.workflow('final_mixed', '{}', '{"finalize": "t.echo", "on_failure": {"permanent": "skip"}, "recovery": {"max_failures": 1}}') \g /dev/null
+SELECT f.* FROM t.try('final_mixed', '{"finalize": "transient"}') f;
+SELECT f.* FROM t.try('final_mixed', '{"finalize": "permanent"}') f;
 
 -- auto_rescue off: what on_failure says is told, not done -----------------------------------
 SELECT t.clean() \g /dev/null
