@@ -95,6 +95,7 @@ store_submit_reset_cache(void)
 	{
 		CacheRegisterRelcacheCallback(store_submit_relation_changed, (Datum) 0);
 		CacheRegisterSyscacheCallback(PROCOID, store_submit_catalog_changed, (Datum) 0);
+		CacheRegisterSyscacheCallback(OPEROID, store_submit_catalog_changed, (Datum) 0);
 		CacheRegisterSyscacheCallback(NAMESPACEOID, store_submit_catalog_changed, (Datum) 0);
 		CacheRegisterSyscacheCallback(AUTHOID, store_submit_catalog_changed, (Datum) 0);
 		CacheRegisterSyscacheCallback(AUTHMEMROLEMEM, store_submit_catalog_changed, (Datum) 0);

@@ -23,7 +23,7 @@
 #include "utils/syscache.h"
 #include "work/callable.h"
 
-/* What callable_find() has found; all is forgotten when a function, schema, role, membership or database changes. */
+/* What callable_find() has found; all is forgotten when a function, operator, schema, role, membership or database changes. */
 typedef struct CachedCallable
 {
 	char		name[NAMEDATALEN * 2];
@@ -86,6 +86,7 @@ callable_find(const char *name, Oid role, Oid *function, int *sqlstate)
 	if (!listens)
 	{
 		CacheRegisterSyscacheCallback(PROCOID, callable_forget, (Datum) 0);
+		CacheRegisterSyscacheCallback(OPEROID, callable_forget, (Datum) 0);
 		CacheRegisterSyscacheCallback(NAMESPACEOID, callable_forget, (Datum) 0);
 		CacheRegisterSyscacheCallback(AUTHOID, callable_forget, (Datum) 0);
 		CacheRegisterSyscacheCallback(AUTHMEMROLEMEM, callable_forget, (Datum) 0);

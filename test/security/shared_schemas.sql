@@ -58,6 +58,12 @@ CREATE FUNCTION sh_own.other(text, text) RETURNS text LANGUAGE sql AS $$ SELECT 
 RESET ROLE;
 SELECT is(pg_temp.says('SELECT sas.submit(''sh_w'')'), 'ok', 'and have, under names of their own');
 SAVEPOINT opened;
+-- nothing but the operator is new: what was remembered of the function does not outlive it
+SET LOCAL ROLE sh_evil;
+CREATE OPERATOR sh_own.|| (LEFTARG = text, RIGHTARG = text, FUNCTION = sh_own.other);
+RESET ROLE;
+SELECT is(pg_temp.says('SELECT sas.submit(''sh_w'')'), '42501', 'no more, at once, when they make an operator of what they have');
+ROLLBACK TO opened;
 SET LOCAL ROLE sh_evil;
 CREATE FUNCTION sh_own.format(text, text) RETURNS text LANGUAGE sql AS $$ SELECT 'x' $$;
 RESET ROLE;
@@ -109,6 +115,69 @@ FROM unnest('{sh_his.t,sh_his.mine,sh_own.given,sh_own.gone,sh_own.t}'::text[]) 
 -- nor to one that was given away since
 ALTER TABLE sh_own.t OWNER TO sh_evil;
 SELECT is(pg_temp.says('SELECT sas.watch(''sh_watcher'', ''k'')'), '42501', 'and no task is started for one that was given away');
+
+ROLLBACK TO whole;
+
+-- what else an INSERT executes: left by a role that has lost its right on the table since, or reached through it
+SET LOCAL ROLE sh_evil;
+CREATE FUNCTION sh_his.fire() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN ALTER ROLE sh_evil CREATEROLE; RETURN NEW; END $$;
+CREATE FUNCTION sh_his.good(value anyelement) RETURNS boolean LANGUAGE plpgsql IMMUTABLE AS $$ BEGIN RETURN true; END $$;
+CREATE DOMAIN sh_his.d AS int;
+CREATE FUNCTION sh_his.same(jsonb, jsonb) RETURNS boolean LANGUAGE sql IMMUTABLE AS $$ SELECT true $$;
+CREATE OPERATOR sh_his.=== (LEFTARG = jsonb, RIGHTARG = jsonb, FUNCTION = sh_his.same);
+RESET ROLE;
+CREATE FUNCTION sh_own.fire() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RETURN NEW; END $$;
+CREATE DOMAIN sh_own.d AS int CHECK (sh_his.good(VALUE));
+CREATE DOMAIN sh_own.on_his AS sh_his.d;
+SELECT sas.create_agent('sh_agent', kind => 'external') \g /dev/null
+CREATE FUNCTION pg_temp.watcher(t text) RETURNS text LANGUAGE sql AS $$
+    SELECT pg_temp.says(format('SELECT sas.create_watcher(''sh_watcher'', ''{"agent": "sh_agent", "external": {}, "items": {"table": "%s"}}'')', t)) $$;
+-- made by itself, with a right that it has no more
+CREATE TABLE sh_own.trigger (item jsonb);
+GRANT TRIGGER ON sh_own.trigger TO sh_evil;
+SET LOCAL ROLE sh_evil;
+CREATE TRIGGER fire BEFORE INSERT ON sh_own.trigger FOR EACH ROW EXECUTE FUNCTION sh_his.fire();
+RESET ROLE;
+REVOKE TRIGGER ON sh_own.trigger FROM sh_evil;
+-- made when the table was still its own
+CREATE TABLE sh_own.check (item jsonb CHECK (sh_his.good(item)));
+CREATE TABLE sh_own.operator (item jsonb CHECK (item OPERATOR(sh_his.===) item));
+CREATE TABLE sh_own.default (item jsonb, b boolean DEFAULT sh_his.good(1));
+CREATE TABLE sh_own.generated (item jsonb, b boolean GENERATED ALWAYS AS (sh_his.good(item)) STORED);
+CREATE TABLE sh_own.index (item jsonb); CREATE INDEX ON sh_own.index (sh_his.good(item));
+CREATE TABLE sh_own.predicate (item jsonb); CREATE INDEX ON sh_own.predicate (item) WHERE sh_his.good(item);
+CREATE TABLE sh_own.exclude (item jsonb, EXCLUDE USING btree ((sh_his.good(item)) WITH =));
+CREATE TABLE sh_own.domain (item jsonb, n sh_his.d);
+CREATE TABLE sh_own.checked (item jsonb, n sh_own.d);
+CREATE TABLE sh_own.domains (item jsonb, n sh_own.on_his);
+CREATE TABLE sh_own.condition (item jsonb);
+CREATE TRIGGER fire BEFORE INSERT ON sh_own.condition FOR EACH ROW WHEN (sh_his.good(NEW.item)) EXECUTE FUNCTION sh_own.fire();
+CREATE TABLE sh_own.rule (item jsonb);
+CREATE RULE also AS ON INSERT TO sh_own.rule DO ALSO SELECT sh_his.good(NEW.item);
+-- leads to a table of it
+CREATE TABLE sh_own.parted (item jsonb) PARTITION BY LIST ((item ->> 'x'));
+CREATE TABLE sh_own.part PARTITION OF sh_own.parted DEFAULT; ALTER TABLE sh_own.part OWNER TO sh_evil;
+CREATE TABLE sh_own.split (item jsonb) PARTITION BY LIST (sh_his.good(item));
+CREATE VIEW sh_own.view AS SELECT item FROM sh_own.part;
+CREATE TABLE sh_own.instead (item jsonb);
+CREATE RULE instead AS ON INSERT TO sh_own.instead DO INSTEAD INSERT INTO sh_own.part VALUES (NEW.item);
+SELECT is(pg_temp.watcher('sh_own.' || t), '42501', format('nor to one with code of others: %s', t))
+FROM unnest('{trigger,check,operator,default,generated,index,predicate,exclude,domain,checked,domains,condition,rule,parted,split,view,instead}'::text[]) t;
+SELECT ok(NOT pg_temp.evil(), 'nothing of it has run');
+-- what superusers alone have made
+CREATE FUNCTION sh_own.good(value anyelement) RETURNS boolean LANGUAGE sql IMMUTABLE AS $$ SELECT true $$;
+CREATE DOMAIN sh_own.positive AS int CHECK (VALUE > 0);
+CREATE TABLE sh_own.all (item jsonb CHECK (sh_own.good(item)), id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, n sh_own.positive, at timestamptz DEFAULT now(),
+                         up bigint REFERENCES sh_own.all, tags text[], EXCLUDE USING btree (id WITH =));
+CREATE TRIGGER fire BEFORE INSERT ON sh_own.all FOR EACH ROW EXECUTE FUNCTION sh_own.fire();
+CREATE TABLE sh_own.months (item jsonb, at timestamptz DEFAULT now()) PARTITION BY RANGE (at);
+CREATE TABLE sh_own.month PARTITION OF sh_own.months DEFAULT;
+CREATE VIEW sh_own.seen AS SELECT item FROM sh_own.months;
+SELECT is(pg_temp.watcher('sh_own.' || t), 'ok', format('but to one in which all is a superuser''s: %s', t)) FROM unnest('{all,months,seen}'::text[]) t;
+-- a trigger that comes later
+SELECT is(pg_temp.watcher('sh_own.month'), 'ok', 'as a partition is');
+CREATE TRIGGER fire BEFORE INSERT ON sh_own.month FOR EACH ROW EXECUTE FUNCTION sh_his.fire();
+SELECT is(pg_temp.says('SELECT sas.watch(''sh_watcher'', ''k'')'), '42501', 'until code of others comes to it');
 
 SELECT * FROM finish();
 ROLLBACK;

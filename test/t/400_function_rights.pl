@@ -220,4 +220,22 @@ is($node->safe_psql('postgres', q{SELECT result, error ->> 'title' FROM sas.runs
 	'error|permission denied for function shop.mine(pg_catalog.jsonb)', 'the step fails');
 like($node->safe_psql('postgres', q{SELECT result, error ->> 'title' FROM sas.runs WHERE key = 'gone'}), qr/^error\|.*does not exist/, 'so does one whose function is gone');
 is($node->safe_psql('postgres', q{SELECT max(attempt) FROM sas.steps JOIN sas.runs r USING (run_id) WHERE r.key IN ('revoked', 'gone')}), '1', 'at once: no retry helps');
+
+# -- an operator that comes between -----------------------------------------------------
+
+# The worker has called the function before, and remembers it: only the operator is new.
+$node->safe_psql('postgres', q{
+	CREATE FUNCTION shop.joined(input jsonb) RETURNS jsonb LANGUAGE plpgsql AS $$ BEGIN RETURN to_jsonb((input ->> 'a') || 1); END $$;
+	SET ROLE other;
+	CREATE FUNCTION shop.other_join(text, int) RETURNS text LANGUAGE plpgsql AS $$ BEGIN RETURN 'called by ' || current_user; END $$;
+	RESET ROLE;
+	SELECT sas.create_workflow('joins', '{"steps": {"w": {"wait": {"signal": "go"}}, "s": {"function": "shop.joined", "after": ["w"]}}, "output": "{{steps.s.output}}", "on_failure": "fail"}');
+	SELECT sas.submit('joins', '{"a": "x"}', key => 'before'); SELECT sas.submit('joins', '{"a": "x"}', key => 'after');
+	SELECT sas.signal_key('joins', 'before', 'go')});
+ok(wait_for($node, q{SELECT result || output::text FROM sas.runs WHERE key = 'before'}, 'success"x1"'), 'a worker calls the function of a superuser');
+$node->safe_psql('postgres', q{SET ROLE other; CREATE OPERATOR shop.|| (LEFTARG = text, RIGHTARG = int, FUNCTION = shop.other_join)});
+$node->safe_psql('postgres', q{SELECT sas.signal_key('joins', 'after', 'go')});
+ok(wait_for($node, q{SELECT state FROM sas.runs WHERE key = 'after'}, 'stopped'), 'when others have made an operator that it would find');
+like($node->safe_psql('postgres', q{SELECT result, output, error ->> 'title' FROM sas.runs WHERE key = 'after'}),
+	qr/^error\|\|function shop.joined\(pg_catalog.jsonb\) finds what others than superusers have created/, 'it is called no more');
 done_testing();
