@@ -188,7 +188,7 @@ BEGIN
             run_id := _sas.follower(caller, v.workflow_id, p, open);
             follows := run_id IS NOT NULL;
         ELSE
-            replaced := replaced || _sas.replaceable(caller, v.workflow_id, open[:
+            replaced := replaced || _sas.replaceable(caller, open[:
                 CASE WHEN p.shared THEN cardinality(open) ELSE cardinality(open) - p.places + 1 END]);
         END IF;
     END LOOP;
@@ -199,16 +199,14 @@ BEGIN
     END IF;
 END $$;
 
--- _sas.replaceable(caller, workflow_id, run_ids): the runs among these that a submit of the workflow may
--- cancel: runs of the same workflow, and runs that the caller may cancel anyway. The submitted run waits
--- behind the others.
-CREATE FUNCTION _sas.replaceable(caller oid, for_workflow int, run_ids bigint[]) RETURNS bigint[]
+-- _sas.replaceable(caller, run_ids): the runs among these that a submit may cancel, because the caller may
+-- cancel them anyway. The submitted run waits behind the others.
+CREATE FUNCTION _sas.replaceable(caller oid, run_ids bigint[]) RETURNS bigint[]
 LANGUAGE sql STABLE AS $$
-    SELECT ARRAY(SELECT o FROM unnest($3) o
+    SELECT ARRAY(SELECT o FROM unnest($2) o
                  LEFT JOIN _sas.run r ON r.run_id = o
-                 LEFT JOIN _sas.workflow_version w USING (version_id)
                  -- a run without a row is one of this submit
-                 WHERE r.run_id IS NULL OR w.workflow_id = $2 OR pg_has_role($1, r.owner, 'MEMBER'))
+                 WHERE r.run_id IS NULL OR pg_has_role($1, r.owner, 'MEMBER'))
 $$;
 
 -- _sas.in_the_way(place): the open runs that leave no room under this key, holders first, then by run id.

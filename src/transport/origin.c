@@ -187,19 +187,35 @@ sas_transport_encode_segment(const char *in, size_t len)
 	return out;
 }
 
-/* how many bytes at p stand for a dot; 0: none */
-static size_t
-origin_dot_at(const char *p)
+/* The byte at p, also if it is escaped, once or several times, and how long that is. */
+static unsigned char
+origin_byte_at(const char *p, size_t *len)
 {
-	return *p == '.' ? 1 : strncasecmp(p, "%2e", 3) == 0 ? 3 : 0;
-}
+	const char *q = p + 1;
+	unsigned	byte = 0;
 
-static size_t
-origin_separator_at(const char *p)
-{
-	if (*p == '/' || *p == '\\')
-		return 1;
-	return strncasecmp(p, "%2f", 3) == 0 || strncasecmp(p, "%5c", 3) == 0 ? 3 : 0;
+	*len = 1;
+	if (*p != '%')
+		return (unsigned char) *p;
+	/* %25 is the % of another escape */
+	while (q[0] == '2' && q[1] == '5')
+		q += 2;
+	for (int i = 0; i < 2; i++)
+	{
+		char		c = origin_lower(q[i]);
+
+		if (c >= '0' && c <= '9')
+			byte = byte * 16 + (unsigned) (c - '0');
+		else if (c >= 'a' && c <= 'f')
+			byte = byte * 16 + (unsigned) (c - 'a' + 10);
+		else
+		{
+			*len = (size_t) (q - p);
+			return '%';
+		}
+	}
+	*len = (size_t) (q + 2 - p);
+	return (unsigned char) byte;
 }
 
 static bool
@@ -208,26 +224,44 @@ origin_at_end(const char *p)
 	return *p == '\0' || *p == '?' || *p == '#';
 }
 
+/*
+ * Is the segment at *p dots, as any server may read it?  Some take escapes back more than once, and
+ * leave out control characters and what follows a semicolon.  Moves *p to the next one; NULL: it
+ * was the last.
+ */
+static bool
+origin_is_dots(const char **p)
+{
+	int			dots = 0;
+	bool		others = false;
+	bool		counts = true;
+
+	while (!origin_at_end(*p))
+	{
+		size_t		len;
+		unsigned char c = origin_byte_at(*p, &len);
+
+		*p += len;
+		if (c == '/' || c == '\\' || c == '?' || c == '#')
+			return !others && (dots == 1 || dots == 2);
+		if (c == ';')
+			counts = false;
+		else if (counts && c == '.')
+			dots++;
+		else if (counts && c > ' ' && c != 0x7f)
+			others = true;
+	}
+	*p = NULL;
+	return !others && (dots == 1 || dots == 2);
+}
+
 bool
 sas_transport_path_has_dot_segment(const char *path)
 {
 	const char *p = path;
 
-	for (;;)
-	{
-		int			dots = 0;
-
-		while (dots < 3 && origin_dot_at(p) > 0)
-		{
-			p += origin_dot_at(p);
-			dots++;
-		}
-		if ((dots == 1 || dots == 2) && (origin_at_end(p) || origin_separator_at(p) > 0))
+	while (p != NULL)
+		if (origin_is_dots(&p))
 			return true;
-		while (!origin_at_end(p) && origin_separator_at(p) == 0)
-			p++;
-		if (origin_at_end(p))
-			return false;
-		p += origin_separator_at(p);
-	}
+	return false;
 }

@@ -101,12 +101,14 @@ work_request_compose_url(SasSent *sent, SasStoredAgent *agent, Jsonb *request)
 {
 	StringInfoData url;
 	char	   *path = sas_work_json_string(request, "path");
+	const char *place;
 	JsonbValue	query;
 	char		separator;
 
 	initStringInfo(&url);
 	if (path == NULL)
 		path = "";
+	place = path;
 	if (pg_strncasecmp(path, "http://", 7) == 0 || pg_strncasecmp(path, "https://", 8) == 0)
 	{
 		char		origin[SAS_ORIGIN_LEN];
@@ -116,6 +118,7 @@ work_request_compose_url(SasSent *sent, SasStoredAgent *agent, Jsonb *request)
 			return "the path would leave the origin of the agent";
 		if (!work_request_is_below(path, agent->base_url))
 			return "the path would leave the path of the agent's base_url";
+		place = work_request_after_origin(path);
 		appendStringInfoString(&url, path);
 	}
 	else if (*path == '\0' || *path == '/' || *path == '?')
@@ -124,6 +127,9 @@ work_request_compose_url(SasSent *sent, SasStoredAgent *agent, Jsonb *request)
 		return "the path would leave the origin of the agent";
 	if (sas_transport_path_has_dot_segment(path))
 		return "the path has a dot segment";
+	/* a definition cannot have it, either: servers may take it for a host */
+	if (strncmp(place, "//", 2) == 0)
+		return "the path begins with two slashes";
 
 	separator = strchr(url.data, '?') != NULL ? '&' : '?';
 	if (agent->query != NULL && JB_ROOT_IS_OBJECT(agent->query))

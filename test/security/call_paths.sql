@@ -1,0 +1,57 @@
+-- SPDX-License-Identifier: PostgreSQL
+--
+-- Paths of calls: a grant of paths, and the path of base_url, hold for every server that the service may be. Some
+-- leave out parameters of a segment, control characters or a second layer of escapes before they look for dots.
+\set QUIET on
+\pset format unaligned
+\pset tuples_only on
+\pset pager off
+-- no worker sees it
+BEGIN;
+SELECT no_plan();
+
+CREATE ROLE cp_ann;
+SELECT sas.grant_usage('cp_ann', 'user'), sas.create_agent('cp_shop', 'http://127.0.0.1:1/api'), sas.grant_agent('cp_shop', 'cp_ann', '{GET}', '{/orders}') \g /dev/null
+-- ok, or the SQLSTATE
+CREATE FUNCTION pg_temp.says(statement text) RETURNS text LANGUAGE plpgsql AS $$
+BEGIN
+    EXECUTE statement;
+    RETURN 'ok';
+EXCEPTION WHEN OTHERS THEN
+    RETURN SQLSTATE;
+END $$;
+CREATE TABLE pg_temp.bad (path text);
+INSERT INTO pg_temp.bad VALUES ('/orders/../admin'), ('/orders/%2e%2e/admin'), ('/orders/..%2fadmin'), ('/orders/..;/admin'), ('/orders/..;x=1/admin'), ('/orders/.;/..;/admin'),
+    ('/orders/%2E%2e%3b/admin'), ('/orders/..%3Bx/admin'), ('/orders/%252e%252e/admin'), ('/orders/.%25252e/admin'), ('/orders/..%252fadmin'), ('/orders/..%255cadmin'),
+    ('/orders/..%00/admin'), ('/orders/..%09/admin'), ('/orders/%0a../admin'), ('/orders/.%0d./admin'), ('/orders/..%20/admin'), ('/orders/..%7f/admin'), ('/orders/..'), ('/orders/..;'), ('/orders/..;?x'),
+    ('/orders/..%3fx'), ('/orders/..%23x');
+CREATE TABLE pg_temp.good (path text);
+INSERT INTO pg_temp.good VALUES ('/orders'), ('/orders/...'), ('/orders/..a'), ('/orders/a..'), ('/orders/;..'), ('/orders/a;..'), ('/orders/%25'), ('/orders/100%25'), ('/orders/a%20b'), ('/orders/1.2;v=3'), ('/orders?x=/../'), ('/orders/%2525');
+
+GRANT SELECT ON pg_temp.bad, pg_temp.good TO cp_ann;
+
+-- as the text of a definition
+SET LOCAL ROLE cp_ann;
+SELECT is(pg_temp.says(format($$SELECT sas.create_workflow('cp_w', '{"steps": {"a": {"agent": "cp_shop", "call": {"path": %s}}}}')$$, to_jsonb(path))), '22023', 'no definition has the path ' || path) FROM pg_temp.bad;
+SELECT is(pg_temp.says(format($$SELECT sas.create_workflow('cp_w', '{"steps": {"a": {"agent": "cp_shop", "call": {"path": %s}}}}')$$, to_jsonb(path))), 'ok', 'but it may have the path ' || path) FROM pg_temp.good;
+
+-- as a value: nothing is sent
+SELECT sas.create_workflow('cp_v', '{"steps": {"a": {"agent": "cp_shop", "call": {"path": "{{input.path}}"}}}, "on_failure": "fail"}') \g /dev/null
+SELECT sas.stub('cp_shop', '200') \g /dev/null
+SELECT is((SELECT result FROM sas.run_inline('cp_v', jsonb_build_object('path', path))), 'error', 'nor has a run: ' || path) FROM pg_temp.bad;
+SELECT is((SELECT result FROM sas.run_inline('cp_v', jsonb_build_object('path', 'http://127.0.0.1:1/api' || path))), 'error', 'nor as a whole address: ' || path) FROM pg_temp.bad;
+SELECT is((SELECT result FROM sas.run_inline('cp_v', jsonb_build_object('path', path))), 'error', 'nor one that begins with two slashes: ' || path) FROM unnest('{//orders,//evil/orders,http://127.0.0.1:1/api//orders}'::text[]) path;
+SELECT is((SELECT count(*) FROM sas.stubbed_calls()), 0::bigint, 'no call was made');
+SELECT is((SELECT result FROM sas.run_inline('cp_v', jsonb_build_object('path', path))), 'success', 'but a run may have the path ' || path) FROM pg_temp.good;
+-- as one segment
+SELECT sas.create_workflow('cp_s', '{"steps": {"a": {"agent": "cp_shop", "call": {"path": "/orders/{{input.x}}/lines"}}}, "on_failure": "fail"}') \g /dev/null
+SELECT is((SELECT result FROM sas.run_inline('cp_s', jsonb_build_object('x', x))), 'error', 'nor does a value become a dot segment: ' || x) FROM unnest('{..;,..;a=b,%2e%2e,%252e.,../x,..}'::text[]) x;
+SELECT is((SELECT result FROM sas.run_inline('cp_s', jsonb_build_object('x', E'..\t'))), 'error', 'nor one with a control character');
+SELECT is((SELECT result FROM sas.run_inline('cp_s', jsonb_build_object('x', x))), 'success', 'but it may be ' || x) FROM unnest('{a;b,100%,...,a/b,a..}'::text[]) x;
+RESET ROLE;
+
+-- and in a grant
+SELECT is(pg_temp.says(format('SELECT sas.grant_agent(''cp_shop'', ''cp_ann'', paths => ARRAY[%L])', path)), '22023', 'no grant has the path ' || path) FROM pg_temp.bad WHERE path !~ '[?]';
+
+SELECT * FROM finish();
+ROLLBACK;

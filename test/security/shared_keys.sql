@@ -1,0 +1,51 @@
+-- SPDX-License-Identifier: PostgreSQL
+--
+-- Concurrency keys of scope all: roles that may submit the same workflow of an admin share its keys. They wait for each
+-- other. No submit cancels, changes or shows the run of another role.
+\set QUIET on
+\pset format unaligned
+\pset tuples_only on
+\pset pager off
+-- no worker sees it
+BEGIN;
+SELECT no_plan();
+
+CREATE ROLE sl_ann; CREATE ROLE sl_bob; CREATE ROLE sl_adm; CREATE ROLE sl_of_ann IN ROLE sl_ann;
+SELECT sas.grant_usage(r::regrole, CASE r WHEN 'sl_adm' THEN 'admin' ELSE 'user' END) FROM unnest('{sl_ann,sl_bob,sl_adm,sl_of_ann}'::text[]) r \g /dev/null
+SELECT sas.create_workflow('sl_' || o, jsonb_build_object('steps', '{"w": {"wait": {"signal": "go"}}}'::jsonb, 'concurrency', jsonb_build_object('key', 'k' || o, 'scope', 'all', 'overlap', o)))
+FROM unnest('{replace,once_more,return}'::text[]) o \g /dev/null
+CREATE FUNCTION pg_temp.submits(who text, o text, input jsonb DEFAULT '{}', OUT run_id bigint, OUT created boolean) LANGUAGE plpgsql AS $$
+BEGIN
+    EXECUTE format('SET LOCAL ROLE %I', who);
+    SELECT s.run_id, s.created INTO run_id, created FROM sas.submit('sl_' || o, input) s;
+    RESET ROLE;
+END $$;
+-- what is to be cancelled
+CREATE FUNCTION pg_temp.replaced() RETURNS bigint[] LANGUAGE sql AS $$ SELECT coalesce(array_agg(m.run_id ORDER BY m.run_id), '{}') FROM _sas.message m WHERE m.kind = 'replace' $$;
+
+SELECT run_id AS ann FROM pg_temp.submits('sl_ann', 'replace') \gset
+SELECT run_id AS bob FROM pg_temp.submits('sl_bob', 'replace') \gset
+SELECT is(pg_temp.replaced(), '{}', 'a user''s run does not replace that of another user');
+SELECT run_id AS adm FROM pg_temp.submits('sl_adm', 'replace') \gset
+SELECT is(pg_temp.replaced(), '{}', 'nor does an admin''s');
+SELECT run_id AS boss FROM sas.submit('sl_replace') \gset
+SELECT is(pg_temp.replaced(), ARRAY[:ann, :bob, :adm]::bigint[], 'a superuser''s does, since a superuser may cancel them');
+DELETE FROM _sas.message m WHERE m.kind = 'replace';
+SELECT run_id AS bob2 FROM pg_temp.submits('sl_bob', 'replace') \gset
+SELECT is(pg_temp.replaced(), ARRAY[:bob]::bigint[], 'a user''s run replaces its own, and not those of a superuser and others that are in the way as well');
+DELETE FROM _sas.message m WHERE m.kind = 'replace';
+SELECT run_id AS member FROM pg_temp.submits('sl_of_ann', 'replace') \gset
+SELECT is(pg_temp.replaced(), ARRAY[:ann]::bigint[], 'and those of roles that it is a member of');
+
+SELECT run_id AS ann FROM pg_temp.submits('sl_ann', 'once_more', '{"n": 1}') \gset
+SELECT run_id AS ann2 FROM pg_temp.submits('sl_ann', 'once_more', '{"n": 2}') \gset
+SELECT ok(created AND run_id <> :ann2, 'a user''s run is one of its own, though another user''s waits already') FROM pg_temp.submits('sl_bob', 'once_more', '{"n": 3}');
+SELECT is((SELECT array_agg(r.input ->> 'n' ORDER BY r.run_id) FROM sas.runs r WHERE r.run_id IN (:ann, :ann2)), '{1,2}', 'and gives no other run an input');
+
+SELECT run_id AS ann FROM pg_temp.submits('sl_ann', 'return', '{"n": 1}') \gset
+SELECT is(s::text, format('(%s,f)', :ann), 'where the workflow says so, a submit tells that another run is open') FROM pg_temp.submits('sl_bob', 'return') s;
+SET LOCAL ROLE sl_bob;
+SELECT is((SELECT count(*) FROM sas.runs r WHERE r.run_id = :ann), 0::bigint, 'and no more of it');
+
+SELECT * FROM finish();
+ROLLBACK;
