@@ -51,8 +51,9 @@ BEGIN
         WITH fronts AS MATERIALIZED (SELECT f.run_id, f.rule_no FROM _sas.fronts(several, at_most) f)
         SELECT u FROM unnest(first) u
         WHERE u <> ALL (several)
-           OR NOT EXISTS (SELECT FROM _sas.concurrency_slot p WHERE p.run_id = u
-                          AND NOT EXISTS (SELECT FROM fronts f WHERE f.run_id = u AND f.rule_no = p.rule_no))
+           OR (SELECT true FROM _sas.concurrency_slot p WHERE p.run_id = u
+               AND NOT EXISTS (SELECT FROM fronts f WHERE f.run_id = u AND f.rule_no = p.rule_no)
+               LIMIT 1) IS NULL
         ORDER BY u);
 END $$;
 

@@ -56,9 +56,10 @@ BEGIN
     WITH gone AS (
         DELETE FROM _sas.queue_slot p
         WHERE p.run_id = ANY (run_ids)
+          -- not EXISTS: PostgreSQL 18 may read all of the queue for it
           AND (p.queue_id < 0
-               OR NOT EXISTS (SELECT FROM _sas.ready q WHERE q.run_id = p.run_id AND q.step_no = p.step_no
-                              AND q.element = p.element AND _sas.lane_let_out(q.lane) IS NOT NULL))
+               OR (SELECT true FROM _sas.ready q WHERE q.run_id = p.run_id AND q.step_no = p.step_no
+                   AND q.element = p.element AND _sas.lane_let_out(q.lane) IS NOT NULL LIMIT 1) IS NULL)
           AND NOT EXISTS (SELECT FROM _sas.step s WHERE s.run_id = p.run_id AND s.step_no = p.step_no
                           AND s.element = p.element AND s.request_id IS NOT NULL)
         RETURNING p.queue_id, p.key),

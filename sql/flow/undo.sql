@@ -219,11 +219,11 @@ BEGIN
                run_id => d.run_id, from_state => d.state, to_state => 'stopped',
                result => CASE WHEN d.abandon_as = 'cancel' THEN 'cancelled'
                               -- an operator has left a step as it is
-                              WHEN EXISTS (SELECT FROM _sas.step s
-                                           WHERE s.run_id = d.run_id AND s.state = 'skipped'
-                                             AND s.error ->> 'type' = 'urn:sas:left-standing') THEN 'error'
-                              WHEN EXISTS (SELECT FROM _sas.step s
-                                           WHERE s.run_id = d.run_id AND s.state = 'compensated')
+                              WHEN (SELECT true FROM _sas.step s
+                                    WHERE s.run_id = d.run_id AND s.state = 'skipped'
+                                      AND s.error ->> 'type' = 'urn:sas:left-standing' LIMIT 1) THEN 'error'
+                              WHEN (SELECT true FROM _sas.step s
+                                    WHERE s.run_id = d.run_id AND s.state = 'compensated' LIMIT 1)
                                   THEN 'compensated'
                               ELSE 'error' END))
             FROM doomed d WHERE NOT EXISTS (SELECT FROM next n WHERE n.run_id = d.run_id))

@@ -82,9 +82,9 @@ BEGIN
                -- a step with attempts was begun before; but if its undo is a run or a wait, these are not
                -- attempts of the undo
                AND (w.kind IN ('workflow', 'wait')
-                    OR NOT EXISTS (SELECT FROM _sas.step s WHERE s.run_id = u.run_id
-                                   AND s.step_no = u.step_no AND s.element = u.element
-                                   AND s.attempt > 0)) AS enters
+                    OR (SELECT true FROM _sas.step s WHERE s.run_id = u.run_id
+                        AND s.step_no = u.step_no AND s.element = u.element
+                        AND s.attempt > 0 LIMIT 1) IS NULL) AS enters
         FROM unnest(run_ids, step_nos, elements, undos, alones) AS u (run_id, step_no, element, undo, alone)
         JOIN _sas.run r ON r.run_id = u.run_id
         CROSS JOIN LATERAL (SELECT s.kind, s.lane, s.priority, s.queue_id, s.enters, s.elements_enter

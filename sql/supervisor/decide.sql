@@ -257,8 +257,8 @@ DECLARE
     -- meanwhile
     held boolean := NOT paused AND (
         EXISTS (SELECT FROM unnest(made) m WHERE m.run_id = c.run_id AND m.what = 'hold')
-        OR EXISTS (SELECT FROM _sas.run r WHERE r.run_id = c.run_id AND r.state = 'running'
-                   AND r.paused_state = 'held'));
+        OR (SELECT true FROM _sas.run r WHERE r.run_id = c.run_id AND r.state = 'running'
+            AND r.paused_state = 'held') IS NOT NULL);
     borne boolean := policy <> 'skip' AND policy IS NOT NULL AND c.abandon_as IS NULL AND NOT c.undo
         AND NOT paused AND c.element > 0 AND _sas.tolerates(c, made);
     suggested text := '';

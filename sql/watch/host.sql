@@ -264,8 +264,9 @@ BEGIN
     FROM (SELECT f.watch_id FROM _sas.watch_flow f WHERE f.watch_id = ANY (ids)
           ORDER BY f.watch_id FOR NO KEY UPDATE SKIP LOCKED) l;
     -- a statement of its own, because it must see what was committed before
-    RETURN (SELECT array_agg(CASE WHEN NOT EXISTS (SELECT FROM _sas.watch_held h WHERE h.watch_id = u.id
-                                                   AND h.node_id = for_node AND h.epoch = u.epoch) THEN 'gone'
+    RETURN (SELECT array_agg(CASE WHEN (SELECT true FROM _sas.watch_held h
+                                        WHERE h.watch_id = u.id AND h.node_id = for_node
+                                          AND h.epoch = u.epoch LIMIT 1) IS NULL THEN 'gone'
                                   WHEN u.id = ANY (locked) THEN 'mine' ELSE 'locked' END ORDER BY u.n)
             FROM unnest(ids, epochs) WITH ORDINALITY AS u (id, epoch, n));
 END $$;
