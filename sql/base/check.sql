@@ -267,6 +267,8 @@ BEGIN
                 WHEN lower(h.key) IN ('host', 'content-length', 'transfer-encoding', 'connection',
                                       'idempotency-key', 'traceparent')
                     THEN 'this header is set by sas'
+                WHEN lower(h.key) IN ('accept-encoding', 'te', 'a-im')
+                    THEN 'an answer must not be encoded: secrets in it could not be masked'
                 ELSE 'the value of a header must not contain control characters' END,
            'See RFC 9110, section 5, for what a header may look like.', '22023'
     FROM jsonb_each(value) h
@@ -274,6 +276,7 @@ BEGIN
        OR h.key !~ '^[!#$%&''*+.^_`|~0-9A-Za-z-]+$'
        OR lower(h.key) IN ('host', 'content-length', 'transfer-encoding', 'connection', 'idempotency-key',
                            'traceparent')
+       OR lower(h.key) IN ('accept-encoding', 'te', 'a-im') AND h.value #>> '{}' <> 'identity'
        OR (h.value #>> '{}') ~ E'[\\x01-\\x08\\x0a-\\x1f\\x7f]';
 END $$;
 

@@ -79,5 +79,21 @@ UPDATE _sas.agent SET by_superuser = false WHERE name = 'se_their';
 SELECT unalike(coalesce(pg_temp.sends('se_their'), ''), '%hunter%', 'a worker does not fill it in for an agent of an admin');
 SELECT alike(pg_temp.sends('se_their'), 'f%', 'and makes no call for it');
 
+
+-- an answer that repeats a secret is masked; no call has it compressed, so that it would not be found
+SELECT is(pg_temp.says('sk_adm', format($$SELECT sas.create_workflow('se_w', '%s')$$, replace(definition, 'CALL', call))), '22023 At ' || place || '/headers/' || name || '.',
+          format('no call asks for an encoded answer: %s in %s', call, place))
+FROM (VALUES ('{"steps": {"a": {"agent": "se_plain", "call": CALL}}}', '/steps/a/call'),
+             ('{"steps": {"a": {"agent": "se_plain", "call": {}, "undo": {"call": CALL}}}}', '/steps/a/undo/call'),
+             ('{"steps": {"a": {"agent": "se_plain", "call": {}, "poll": {"until": "$.output.status == 200", "call": CALL}}}}', '/steps/a/poll/call'),
+             ('{"steps": {"a": {"agent": "se_plain", "call": {}, "fallback": {"call": CALL}}}}', '/steps/a/fallback/call'),
+             ('{"steps": {}, "hooks": [{"on": "success", "agent": "se_plain", "call": CALL}]}', '/hooks/0/call')) d (definition, place),
+     (VALUES ('Accept-Encoding', 'gzip'), ('accept-encoding', '{{input.x}}'), ('TE', 'gzip'), ('A-IM', 'gzip'), ('Accept-Encoding', 'identity, gzip;q=0.5')) h (name, value),
+     LATERAL (SELECT jsonb_build_object('headers', jsonb_build_object(name, value))::text) c (call);
+SELECT is(pg_temp.says('sk_adm', $$SELECT sas.create_watcher('se_watch', '{"agent": "se_plain", "poll": {"call": {"headers": {"Accept-Encoding": "br"}}, "every": "1 s"}, "items": {"table": "pg_temp.x"}}')$$),
+          '22023 At /poll/call/headers/Accept-Encoding.', 'nor does a watcher');
+SELECT is(pg_temp.says('sk_adm', $$SELECT sas.create_agent('se_gzip', 'https://127.0.0.1:2', headers => '{"Accept-Encoding": "gzip"}')$$), '22023 At /headers/Accept-Encoding.', 'nor does an agent');
+SELECT is(pg_temp.says('sk_adm', $$SELECT sas.create_agent('se_gzip', 'https://127.0.0.1:2', headers => '{"Accept-Encoding": "identity"}')$$), 'done', 'it may ask for a plain one');
+
 SELECT * FROM finish();
 ROLLBACK;
