@@ -306,7 +306,8 @@ $$;
 
 -- _sas.signal_run(caller, r, name, payload): sends the signal to a run and the runs below it. If the run
 -- itself cannot take it, an error is raised unless a run below takes it. A payload is data for the steps
--- that follow; therefore only a superuser can give one to a superuser's run.
+-- that follow; therefore only a superuser can give one to a superuser's run. What another role than the
+-- owner does to a run is an act for sas.history; the row of a signal is gone when a step has taken it.
 CREATE FUNCTION _sas.signal_run(caller oid, r _sas.run, name text, payload jsonb) RETURNS void
 LANGUAGE plpgsql AS $$
 #variable_conflict use_column
@@ -317,6 +318,8 @@ BEGIN
             USING ERRCODE = 'insufficient_privilege', DETAIL = 'At /payload.',
                 HINT = 'Send the signal without a payload, or as that role.';
     END IF;
+    PERFORM _sas.record(caller, ARRAY[r.run_id], 'signal', NULL, jsonb_build_object('name', $3))
+    WHERE caller <> r.owner;
     IF NOT EXISTS (SELECT FROM _sas.run x WHERE x.parent_run_id = r.run_id AND x.state <> 'stopped') THEN
         PERFORM _sas.send_signal(caller, r, $3, $4, NULL, NULL);
         RETURN;
@@ -399,4 +402,7 @@ BEGIN
             HINT = 'Pass the value of {{steps.NAME.token}}.';
     END IF;
     PERFORM _sas.send_signal(caller, r, waits.shape #>> '{wait,signal}', $3, waits.step_no, 0);
+    PERFORM _sas.record(caller, ARRAY[r.run_id], 'signal', _sas.shown_name(waits.name),
+                        jsonb_build_object('name', waits.shape #>> '{wait,signal}'))
+    WHERE caller <> r.owner;
 END $$;

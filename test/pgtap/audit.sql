@@ -97,6 +97,17 @@ SELECT is(pg_temp.leaves($$SELECT sas.drop_queue('au_line')$$), 'drop_queue {"fr
 SELECT is(pg_temp.leaves($$SELECT sas.drop_secret('au_key')$$), 'drop_secret {"secret": "au_key"}', 'a dropped secret');
 SELECT is(pg_temp.leaves($$SELECT sas.create_agent('au_gone', kind => 'external'), sas.drop_agent('au_gone')$$) LIKE '%; drop_agent {"from": {%"agent": "au_gone"}', true, 'a dropped agent');
 
+-- signals: of the owner they are its data; of others they are acts
+SELECT sas.create_workflow('au_wait', '{"steps": {"w": {"wait": {"signal": "go"}}, "t": {"function": "public.au_around", "input": "{{steps.w.token}}"}}}') \g /dev/null
+CREATE TEMP TABLE waits AS SELECT run_id FROM sas.submit('au_wait', key => 'au_key');
+GRANT SELECT ON waits TO au_adm;
+SELECT is(pg_temp.leaves(format('SELECT sas.signal(%s, %L)', run_id, 'go')), 'signal {"name": "go"}', 'a signal to a run of another role') FROM waits;
+SELECT is(pg_temp.leaves($$SELECT sas.signal_key('au_wait', 'au_key', 'go')$$), 'signal {"name": "go"}', 'by its key, too');
+SELECT is(pg_temp.leaves(format('SELECT sas.signal_token(%L)', (SELECT _sas.token(r.run_id, r.trace, 'w') FROM _sas.run r JOIN waits USING (run_id)))),
+          'signal w {"name": "go"}', 'and by a token: it names the step');
+SELECT is(pg_temp.leaves(format('SELECT sas.signal(%s, %L)', run_id, 'go'), current_user), 'nothing', 'a signal of the owner is its data') FROM waits;
+SELECT is((SELECT array_agg(DISTINCT h.role) FROM sas.history h JOIN waits USING (run_id)), '{au_adm}', 'with who sent it');
+
 -- who, and from where
 SELECT is((SELECT array_agg(DISTINCT (h.role, h.session_role = session_user, h.client IS NULL, h.application)::text) FROM sas.history h WHERE h.detail ->> 'agent' = 'au_pay'), '{"(au_adm,t,t,\"audit test\")"}', 'role, login, client and application');
 SELECT is((SELECT count(*)::int FROM sas.history h WHERE h::text ~ 'canary'), 0, 'no value of a secret, a header, an input or a request is there');
@@ -108,7 +119,8 @@ RESET ROLE;
 
 -- Each verb that writes is tried above, or stands here with why not.
 CREATE TEMP TABLE apart AS SELECT x.name, x.why FROM (VALUES
-    ('submit submit_batch signal signal_key signal_token watch read_replies run_inline continue_inline', 'data of its owner: seen as runs, replies and tasks'),
+    ('signal signal_key signal_token', 'acts of others, as signal: above'),
+    ('submit submit_batch watch read_replies run_inline continue_inline', 'data of its owner: seen as runs, replies and tasks'),
     ('claim complete fail heartbeat emit hand_back register_node claim_watchers heartbeat_node append_items fail_watch release_watches leave_node', 'the work of workers: seen as attempts and nodes'),
     ('set_clock move_clock release_clock stub unstub stub_signal stubbed_calls', 'a test, in its own transaction'),
     ('worker_restart', 'changes no row: seen in the server log'),
