@@ -331,7 +331,7 @@ BEGIN
     FROM unnest(run_ids, step_nos, elements) AS u (run_id, step_no, element)
     CROSS JOIN LATERAL _sas.last_child(u.run_id, u.step_no, u.element) c
     WHERE c.state = 'stopped' AND c.result IN ('success', 'warning')
-      AND EXISTS (SELECT FROM _sas.to_undo(c.run_id, c.version_id, 'compensate'));
+      AND _sas.leaves_something(c.run_id, c.version_id);
     IF FOUND THEN
         PERFORM _sas.wake('{}', true, false, '{}');
     END IF;
@@ -343,8 +343,7 @@ BEGIN
     LEFT JOIN LATERAL _sas.last_child(u.run_id, u.step_no, u.element) c ON true
     WHERE c.run_id IS NULL
        OR c.state = 'stopped' AND (c.result NOT IN ('success', 'warning')
-                                   OR NOT EXISTS (SELECT FROM _sas.to_undo(c.run_id, c.version_id,
-                                                                           'compensate')));
+                                   OR NOT _sas.leaves_something(c.run_id, c.version_id));
     PERFORM _sas.move_steps(undone);
     PERFORM _sas.undone_substitute(undone);
     PERFORM _sas.close_steps(array_agg(d.run_id)) FROM unnest(undone) d HAVING count(*) > 0;

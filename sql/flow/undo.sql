@@ -49,6 +49,24 @@ BEGIN
     ORDER BY 3;
 END $$;
 
+-- _sas.leaves_something(run_id, version_id): has a run, or a run below it, done what can be undone? A child
+-- run is undone by its own undos, of which it may have none.
+CREATE FUNCTION _sas.leaves_something(run_id bigint, version_id int) RETURNS boolean
+LANGUAGE plpgsql STABLE AS $$
+BEGIN
+    IF EXISTS (SELECT FROM _sas.to_undo($1, $2, 'compensate') u
+               JOIN _sas.workflow_step w ON w.version_id = $2 AND w.step_no = u.step_no AND w.undo
+               WHERE NOT coalesce(w.shape ? 'reverses', false)) THEN
+        RETURN true;
+    END IF;
+    RETURN EXISTS (SELECT FROM _sas.run c
+                   WHERE c.parent_run_id = $1 AND c.parent_element >= 0 AND c.state = 'stopped'
+                     AND c.result IN ('success', 'warning')
+                     AND (SELECT true FROM _sas.workflow_step w WHERE w.version_id = c.version_id
+                          AND w.undo LIMIT 1)
+                     AND _sas.leaves_something(c.run_id, c.version_id));
+END $$;
+
 -- _sas.line_up(run_ids): stores the list of what has to be undone, for abandoned runs with many steps in
 -- which no step is open. Without the list, each undo would scan all steps of the run. The list stays
 -- complete, because nothing else happens in the run.
@@ -185,6 +203,23 @@ BEGIN
     PERFORM _sas.hand_to_scheduler(run_ids);
 END $$;
 
+-- _sas.has_undone(run_id, version_id): was a step undone? A child run that has nothing to undo keeps its
+-- result, though its step counts as undone.
+CREATE FUNCTION _sas.has_undone(run_id bigint, version_id int) RETURNS boolean
+LANGUAGE plpgsql STABLE AS $$
+BEGIN
+    RETURN EXISTS (
+        SELECT FROM _sas.step s
+        LEFT JOIN _sas.workflow_step w ON w.version_id = $2 AND w.step_no = s.step_no AND w.undo
+        WHERE s.run_id = $1 AND s.state = 'compensated'
+          AND CASE WHEN w.shape ? 'reverses'
+              THEN (SELECT true FROM _sas.run c
+                    WHERE c.parent_run_id = s.run_id AND c.parent_step_no = s.step_no
+                      AND c.parent_element = s.element AND c.result IN ('success', 'warning')
+                    LIMIT 1) IS NULL
+              ELSE true END);
+END $$;
+
 -- _sas.undo_next(run_ids): begins the next undo of abandoned runs in which no step is open, in reverse
 -- order of completion. A run that has nothing left to undo stops.
 --
@@ -222,9 +257,7 @@ BEGIN
                               WHEN (SELECT true FROM _sas.step s
                                     WHERE s.run_id = d.run_id AND s.state = 'skipped'
                                       AND s.error ->> 'type' = 'urn:sas:left-standing' LIMIT 1) THEN 'error'
-                              WHEN (SELECT true FROM _sas.step s
-                                    WHERE s.run_id = d.run_id AND s.state = 'compensated' LIMIT 1)
-                                  THEN 'compensated'
+                              WHEN _sas.has_undone(d.run_id, d.version_id) THEN 'compensated'
                               ELSE 'error' END))
             FROM doomed d WHERE NOT EXISTS (SELECT FROM next n WHERE n.run_id = d.run_id))
     INTO changes, stops;

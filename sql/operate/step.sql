@@ -3,9 +3,27 @@
 -- Verbs of operators for steps. A step is named as in sas.steps; "pack" of a map means those of its
 -- elements to which the verb can be applied, "pack[3]" means one element.
 
+-- _sas.failed_below(run_ids): these runs, and the runs below them that an operator has to decide on after a
+-- failure; none below a run that is paused for another reason. root: the given run that this one is, or is
+-- below.
+CREATE FUNCTION _sas.failed_below(run_ids bigint[]) RETURNS TABLE (root bigint, run_id bigint)
+LANGUAGE sql STABLE AS $$
+    WITH RECURSIVE below AS (
+        SELECT u AS root, u AS run_id FROM unnest($1) u WHERE u IS NOT NULL
+        UNION
+        SELECT b.root, c.run_id FROM below b
+        JOIN _sas.run r ON r.run_id = b.run_id
+        JOIN _sas.run c ON c.parent_run_id = b.run_id AND c.state <> 'stopped'
+        WHERE r.state <> 'paused' OR EXISTS (SELECT FROM _sas.step s WHERE s.run_id = r.run_id
+                                             AND s.state = 'failed'))
+    SELECT b.root, b.run_id FROM below b LEFT JOIN _sas.run r ON r.run_id = b.run_id
+    WHERE b.run_id = b.root OR r.state = 'paused' OR r.paused_state = 'held'
+$$;
+
 -- _sas.retry_runs_as(...): the body of sas.retry_runs. Failed steps get another window, and their failures
 -- are counted from zero; steps in a cool-off get their window now; steps that were skipped for a failure, or
--- by an operator, run. step null: all failed steps. new_key: under another Idempotency-Key. The key of a call
+-- by an operator, run. step null: all failed steps, also those of the runs below; of these only what is
+-- retried is reported, in place of the run above. new_key: under another Idempotency-Key. The key of a call
 -- in doubt, or of a poll whose call has begun something, is given up only for a step that is named: by that
 -- the operator states that the call was not carried out, or that what it began is gone. A poll then makes its
 -- call again.
@@ -15,11 +33,16 @@ LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enab
     SET jit = off AS $$
 #variable_conflict use_column
 DECLARE
-    named _sas.named[] := _sas.operate(caller, run_ids);
+    roots bigint[];
+    members bigint[];
+    named _sas.named[];
     targets _sas.target[];
     p record;
     doubtful _sas.target[];
 BEGIN
+    SELECT array_agg(f.root), array_agg(f.run_id) INTO roots, members FROM _sas.failed_below($2) f
+    WHERE $3 IS NULL;
+    named := _sas.operate(caller, $2 || members);
     targets := _sas.targets(named, $3);
     IF $3 ~ E'\\[' THEN
         RAISE EXCEPTION 'a single element of a map cannot be retried'
@@ -60,8 +83,23 @@ BEGIN
                                         'if you know that this is gone, or retry it under its key' END,
                                    d.label, d.run_id)
                      FROM unnest(doubtful) d WHERE d.run_id = t.run_id LIMIT 1), t.refused)
-    FROM _sas.report_steps('retry', named, $3, p.fit, p.unfit) t;
+    FROM _sas.report_steps('retry', _sas.named_with(named, $2, roots, members,
+                                                    ARRAY(SELECT DISTINCT x.run_id
+                                                          FROM unnest(p.fit || doubtful) x)),
+                           $3, p.fit, p.unfit) t;
 END $$;
+
+-- _sas.named_with(named, run_ids, roots, members, found): of runs and those below them (roots, members), the
+-- ones that a verb reports: where it has found something, and the given ones that have found nothing below.
+CREATE FUNCTION _sas.named_with(named _sas.named[], run_ids bigint[], roots bigint[], members bigint[],
+                                found bigint[]) RETURNS _sas.named[]
+LANGUAGE sql IMMUTABLE AS $$
+    SELECT array_agg(n ORDER BY n.run_id) FROM unnest(named) n
+    WHERE n.run_id = ANY (found)
+       OR n.run_id = ANY (run_ids)
+          AND NOT EXISTS (SELECT FROM unnest(roots, members) AS m (root, run_id)
+                          WHERE m.root = n.run_id AND m.run_id = ANY (found))
+$$;
 
 -- _sas.give_new_keys(targets): gives these steps, or their undos, new keys for further attempts. What the
 -- call of a poll has begun is forgotten. A call that has succeeded, and whose middleware comes next, keeps

@@ -89,7 +89,7 @@ LANGUAGE plpgsql STABLE AS $$
 BEGIN
     -- plpgsql keeps the plan
     RETURN EXISTS (SELECT FROM _sas.run r
-                   CROSS JOIN LATERAL _sas.to_undo(r.run_id, r.version_id, 'compensate') WHERE r.run_id = $1);
+                   WHERE r.run_id = $1 AND _sas.leaves_something(r.run_id, r.version_id));
 END $$;
 
 -- _sas.compensate_runs_as(...): the body of sas.compensate_runs. Open runs are undone as if a rule had

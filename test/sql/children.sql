@@ -119,6 +119,49 @@ SELECT t.work();
 SELECT workflow, state, result FROM sas.runs WHERE root_run_id = :run_id ORDER BY run_id;
 SELECT sas.signal(:run_id, 'go'); SELECT t.work();
 SELECT * FROM t.left_over();
+\echo it counts as nothing that was undone: such a parent that fails ends as one that has done nothing else
+SELECT t.clean() \g /dev/null
+SELECT t.workflow('above', '{"k": {"workflow": "kid1"}}') \g /dev/null
+SELECT t.workflow('bare', '{"k": {"workflow": "kid1"}, "m": {"workflow": "above"}, "n": {"workflow": "kid1", "each": "{{input.l}}"}, "z": {"agent": "payments", "call": {}, "after": ["k", "m", "n"]}}') \g /dev/null
+SELECT run_id FROM sas.submit('bare', '{"l": [1, 2]}') \gset
+SELECT t.work('{"z": "permanent 400"}');
+SELECT workflow, state, result FROM sas.runs WHERE root_run_id = :run_id ORDER BY run_id;
+SELECT changed, replace(refused, :'run_id', 'N') AS refused FROM sas.compensate(:run_id);
+\echo where one child of several is undone, the others keep theirs
+SELECT t.workflow('both', '{"k": {"workflow": "above"}, "l": {"workflow": "kid2"}, "z": {"agent": "payments", "call": {}, "after": ["k", "l"]}}') \g /dev/null
+SELECT run_id FROM sas.submit('both') \gset
+SELECT t.work('{"z": "permanent 400"}');
+SELECT workflow, state, result FROM sas.runs WHERE root_run_id = :run_id ORDER BY run_id;
+SELECT * FROM t.left_over();
+SELECT t.clean(), sas.drop_workflow('both'), sas.drop_workflow('bare'), sas.drop_workflow('above') \g /dev/null
+\echo a retry reaches what has failed in the runs below
+SELECT t.workflow('fails', '{"a": {"agent": "inventory", "call": {}, "on_failure": "pause"}, "b": {"agent": "inventory", "call": {}}}') \g /dev/null
+SELECT t.workflow('above', '{"k": {"workflow": "fails"}}') \g /dev/null
+SELECT t.workflow('top', '{"m": {"workflow": "above"}, "z": {"agent": "payments", "call": {}, "on_failure": "pause"}}') \g /dev/null
+SELECT run_id FROM sas.submit('top') \gset
+SELECT t.settle() \g /dev/null
+SELECT run_id AS deep FROM sas.runs WHERE root_run_id = :run_id AND workflow = 'fails' \gset
+SELECT t.claim(), t.answer('a', 'permanent 400', for_run => :deep), t.answer('b', for_run => :deep) \g /dev/null
+SELECT t.settle() \g /dev/null
+SELECT workflow, state FROM sas.runs WHERE root_run_id = :run_id ORDER BY run_id;
+SELECT run_id = :deep AS below, step, changed, state, refused FROM sas.retry_runs(ARRAY[:run_id, :deep]);
+SELECT run_id = :run_id AS itself, step, changed, replace(refused, :'run_id', 'N') AS refused FROM sas.retry(:run_id);
+SELECT t.work('{"a": "permanent 400", "z": "permanent 400"}') \g /dev/null
+SELECT act, step, run_id = :deep AS below, count(*) FROM sas.history WHERE act = 'retry' GROUP BY 1, 2, 3;
+\echo with what has failed in the run itself
+SELECT workflow, state FROM sas.runs WHERE root_run_id = :run_id ORDER BY run_id;
+SELECT run_id = :deep AS below, step, changed, state, refused FROM sas.retry(:run_id);
+SELECT t.work() \g /dev/null
+SELECT workflow, state, result FROM sas.runs WHERE root_run_id = :run_id ORDER BY run_id;
+\echo none below a run that is paused for something else
+SELECT run_id FROM sas.submit('top') \gset
+SELECT t.settle() \g /dev/null
+SELECT t.work('{"a": "permanent 400"}') \g /dev/null
+SELECT changed FROM sas.pause(:run_id);
+SELECT changed, replace(refused, :'run_id', 'N') AS refused FROM sas.retry(:run_id);
+SELECT changed FROM sas.cancel(:run_id);
+SELECT t.work() \g /dev/null
+SELECT t.clean(), sas.drop_workflow('top'), sas.drop_workflow('above'), sas.drop_workflow('fails') \g /dev/null
 SELECT t.clean(), sas.drop_workflow('par'), sas.drop_workflow('kid1'), sas.drop_workflow('kid2') \g /dev/null
 \echo a pause reaches the runs below, and resume all that are paused
 SELECT t.workflow('leaf', '{"a": {"agent": "inventory", "call": {}, "undo": {"call": {}}}}') \g /dev/null
