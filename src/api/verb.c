@@ -21,6 +21,10 @@
  * that asks a standby about its task must not be answered that it has lost
  * it.
  *
+ * The text of a statement that sets a secret may contain it. From the call on,
+ * pg_stat_activity and errors in the log show another text in its place. What
+ * PostgreSQL logs before the call, and log_duration after it, is not ours.
+ *
  * The caller does not choose how the internal function compares texts,
  * either: it gets the database's collation, whatever an argument's collation
  * is.
@@ -45,6 +49,8 @@
 #include "fmgr.h"
 #include "miscadmin.h"
 #include "nodes/execnodes.h"
+#include "tcop/tcopprot.h"
+#include "utils/backend_status.h"
 #include "utils/builtins.h"
 #include "utils/lsyscache.h"
 #include "utils/syscache.h"
@@ -64,6 +70,7 @@ typedef struct SasVerb
 	FmgrInfo	inner;
 	int			nargs;			/* of the verb: inner has one more */
 	bool		writes;
+	bool		secret;			/* an argument is the value of a secret */
 	SasReach	reach;
 	char		name[NAMEDATALEN];
 } SasVerb;
@@ -126,6 +133,7 @@ verb_prepare(FmgrInfo *flinfo)
 	ReleaseSysCache(tuple);
 	fmgr_info_cxt(inner, &verb->inner, flinfo->fn_mcxt);
 	verb->writes = func_volatile(inner) == PROVOLATILE_VOLATILE;
+	verb->secret = strcmp(verb->name, "set_secret") == 0;
 	flinfo->fn_extra = verb;
 	return verb;
 }
@@ -154,6 +162,18 @@ verb_call_at_once(FunctionCallInfo call)
 	result = sas_api_verb_invoke(call);
 	rsinfo->allowedModes = modes;
 	return result;
+}
+
+/* For a worker its own text is right: it says what it does. */
+static void
+verb_hide_statement(void)
+{
+	static const char shown[] = "SELECT sas.set_secret(/* hidden */)";
+
+	if (MyBackendType != B_BACKEND)
+		return;
+	pgstat_report_activity(STATE_RUNNING, shown);
+	debug_query_string = shown;
 }
 
 /* Here and, where it holds for more, on the other nodes. */
@@ -198,6 +218,8 @@ sas_api_verb(PG_FUNCTION_ARGS)
 	if (PG_NARGS() != verb->nargs)
 		elog(ERROR, "function %u called with %d arguments", fcinfo->flinfo->fn_oid, PG_NARGS());
 
+	if (verb->secret)
+		verb_hide_statement();
 	sas_worker_lifecycle_restored();
 	if (verb->writes && XactReadOnly)
 		ereport(ERROR,

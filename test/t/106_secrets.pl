@@ -7,6 +7,7 @@ use warnings;
 use FindBin;
 use lib "$FindBin::RealBin/../lib";
 use SasTest;
+use SasSession;
 use SasService;
 use Test::More;
 
@@ -103,6 +104,17 @@ $service->wait_for_requests('held', 1);
 my $activity = $node->safe_psql('postgres', q{SELECT string_agg(a::text, E'\n') FROM pg_stat_activity a});
 $service->release;
 run_of($node, $held);
+
+# the session that sets a secret stays: others do not read the value in its last statement, nor the log in an error
+my $setter = SasSession->new($node);
+$setter->query(q{SET application_name = 'setter'; BEGIN; SELECT sas.set_secret('spoken', 'spoken-hunter2')});
+$activity .= my $last = $node->safe_psql('postgres', q{SELECT query FROM pg_stat_activity WHERE application_name = 'setter'});
+like($last, qr/^SELECT sas.set_secret\(/, 'the statement that sets a secret is shown without its value') or diag($last);
+$setter->query(q{ROLLBACK; SET log_min_error_statement = 'error'});
+$setter->query(q{SELECT sas.set_secret('Spoken', 'spoken-hunter2')});
+like(PostgreSQL::Test::Utils::slurp_file($node->logfile), qr/"Spoken" is not a valid name.*STATEMENT:  SELECT sas.set_secret\(/s, 'and logged without it, if it fails');
+$setter->query('SELECT 42 AS another');
+like($node->safe_psql('postgres', q{SELECT query FROM pg_stat_activity WHERE application_name = 'setter'}), qr/another/, 'other statements are shown as they are');
 
 # a template that fails names no value
 my ($status, $out, $err) = $node->psql('postgres', q{SELECT sas.alter_agent('remote', headers => '{"A": "{{secret.nobody}} {{secret.plain}}"}')});
