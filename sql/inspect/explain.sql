@@ -193,7 +193,7 @@ BEGIN ATOMIC
         WHEN 'rate' THEN format('the rate limit of agent "%s" (%s) lets none through just now', what, (
             SELECT a.rate_limit FROM sas.agents a WHERE a.name = what))
         WHEN 'agent_disabled' THEN format(
-            'agent "%s" is disabled; sas.alter_agent(%L, enabled => true) releases its calls', what, what)
+            'agent "%s" is disabled; sas.resume_agent(%L) releases its calls', what, what)
         WHEN 'secret' THEN format('agent "%s" refers to a secret that is not set; see sas.set_secret', what)
         WHEN 'agent' THEN CASE
             WHEN EXISTS (SELECT FROM sas.agents a WHERE a.name = what AND a.kind = 'external')
