@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: PostgreSQL
 #
 # Calls of an agent with the option "sign" bear a signature, made anew for each
-# attempt, over the bytes that are sent.
+# attempt, over the bytes that are sent. A service that checks signatures and
+# times takes them, and takes no other message (test/lib/webhook_service.py).
 use strict;
 use warnings;
 use FindBin;
@@ -77,6 +78,43 @@ is(header_of($request, 'x-hub-signature-256'), 'sha256=' . hmac_sha256_hex('some
 ($request) = $service->requests('timed');
 is(header_of($request, 'x-signature'), hmac_sha256_base64(header_of($request, 'x-time') . '.some text', 'se cret') . '=',
 	'with a header for the time, the time is signed, too, here in base64');
+
+# -- a service that checks ----------------------------------------------------------------
+
+my $port = SasTest::free_port();
+my $log = PostgreSQL::Test::Utils::tempdir() . '/webhook_service.log';
+SasTest::start_program($log, 'python3', "$FindBin::RealBin/../lib/webhook_service.py", '--port', $port);
+ok(wait_until(sub { -s $log && PostgreSQL::Test::Utils::slurp_file($log) =~ /^listening on/m }), 'a service that takes signed messages only');
+my $url = "http://127.0.0.1:$port";
+sub verdicts { my ($path) = @_; return join(', ', map { $_->{verdict} } grep { $_->{path} eq $path } @{ http_get("$url/books") }) }
+# sends a message again, as whoever has heard it could
+sub replay
+{
+	my ($message, %other) = @_;
+	my %headers = map { $_ => $message->{headers}{$_} } grep { /^webhook-|^content-type$/ } keys %{ $message->{headers} };
+	return HTTP::Tiny->new->post($url . $message->{path}, { headers => { %headers, %{ $other{headers} // {} } }, content => $other{body} // $message->{body} });
+}
+
+http_post("$url/control", { secrets => [$old] });
+make_agent($node, 'strict', $url, options => '{"sign": {"scheme": "standard-webhooks", "secret": "{{secret.hook}}"}}');
+make_agent($node, 'stranger', $url, options => '{"sign": {"scheme": "standard-webhooks", "secret": "{{secret.bare}}"}}');
+make_agent($node, 'unsigned', $url);
+is(run_call($node, 'strict', { path => '/pay', body => { amount => 7, of => '"it"' } })->{result}, 'success', 'takes what is signed');
+is(run_call($node, 'strict', { path => '/form', form => { a => 'b c' } })->{result}, 'success', 'a form, too');
+$run = run_call($node, $_, { path => "/$_", body => {} }) and is("$run->{result} $run->{error}{status}", 'error 401', "nothing of an agent that is $_") foreach qw(stranger unsigned);
+is(run_call($node, 'strict', { path => '/busy', body => { amount => 8 } })->{result}, 'success', 'a second attempt is no replay of the first');
+is(verdicts('/busy'), 'good, good', 'both were good');
+my ($message) = grep { $_->{path} eq '/pay' } @{ http_get("$url/books") };
+is(replay($message)->{status}, 409, 'it refuses a message that comes again');
+is(replay($message, body => '{"amount": 700}')->{status}, 401, 'or with another body');
+is(replay($message, headers => { 'webhook-timestamp' => $message->{headers}{'webhook-timestamp'} + 60 })->{status}, 401, 'or with another time');
+http_post("$url/control", { ahead => 400 });
+is(replay($message)->{status}, 400, 'later it is too old');
+$run = run_call($node, 'strict', { path => '/late', body => {} });
+is("$run->{result} $run->{error}{status} " . verdicts('/late'), 'error 400 an old timestamp', 'where the clocks differ the run fails, and says why');
+http_post("$url/control", { ahead => 0, secrets => [$new] });
+make_agent($node, 'between', $url, options => '{"sign": {"scheme": "standard-webhooks", "secret": ["{{secret.hook}}", "{{secret.bare}}"]}}');
+is(run_call($node, 'between', { path => '/changed', body => {} })->{result}, 'success', 'an agent with both secrets is taken before and after the service has changed its own');
 
 # -- a secret that cannot sign ------------------------------------------------------------
 
