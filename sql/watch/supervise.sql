@@ -58,6 +58,39 @@ BEGIN
     RETURN n;
 END $$;
 
+-- _sas.check_watch_rights(): hosts of tasks whose owner may no longer ask of the agent what the watcher asks
+-- read their requests again, and find that they are refused. sas.revoke_agent announces that; this is for
+-- memberships and levels that were taken away. Tasks whose row another transaction has locked are left out.
+-- Returns how many these are.
+CREATE FUNCTION _sas.check_watch_rights() RETURNS int
+LANGUAGE plpgsql AS $$
+DECLARE
+    refused bigint[];
+    ids bigint[];
+BEGIN
+    WITH pair AS MATERIALIZED (
+        SELECT DISTINCT w.watcher_id, w.owner
+        FROM _sas.watch_held h JOIN _sas.watch w USING (watch_id) WHERE h.lane > 0),
+    gone AS MATERIALIZED (
+        SELECT p.* FROM pair p JOIN _sas.watcher d USING (watcher_id)
+        WHERE CASE WHEN _sas.agent_right(p.owner::oid, d.lane) <> 'a'
+              THEN EXISTS (SELECT FROM _sas.check_watch_use(p.owner::oid, d.lane, d.kind, d.request)) END)
+    SELECT array_agg(h.watch_id) INTO refused
+    FROM gone g JOIN _sas.watch w USING (watcher_id, owner) JOIN _sas.watch_held h USING (watch_id);
+    IF refused IS NULL THEN
+        RETURN 0;
+    END IF;
+    WITH free AS (
+        SELECT h.watch_id FROM _sas.watch_held h WHERE h.watch_id = ANY (refused) ORDER BY h.watch_id
+        FOR UPDATE SKIP LOCKED),
+    marked AS (
+        UPDATE _sas.watch_held h SET change = h.change - 1 FROM free f WHERE h.watch_id = f.watch_id
+        RETURNING h.watch_id)
+    SELECT coalesce(array_agg(m.watch_id), '{}') INTO ids FROM marked m;
+    PERFORM _sas.notify_hosts(ids);
+    RETURN cardinality(refused) - cardinality(ids);
+END $$;
+
 -- _sas.session_lives(pid, backend_start): does this session still exist?
 CREATE FUNCTION _sas.session_lives(pid int, backend_start timestamptz) RETURNS boolean
 LANGUAGE sql VOLATILE AS $$

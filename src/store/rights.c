@@ -13,6 +13,7 @@
 #include "catalog/pg_proc.h"
 #include "catalog/pg_type.h"
 #include "fmgr.h"
+#include "store/plan.h"
 #include "store/rights.h"
 #include "utils/builtins.h"
 #include "utils/hsearch.h"
@@ -98,4 +99,35 @@ sas_store_agent_right(Oid role, int agent_id)
 		found->right = wanted.right;
 	}
 	return wanted.right;
+}
+
+/* Memberships, roles and levels may have changed since the hosts of infinite tasks asked. */
+static bool rights_of_watches_due = true;
+
+static void
+rights_of_watches_changed(Datum arg, int cache, uint32 hash)
+{
+	rights_of_watches_due = true;
+}
+
+void
+sas_store_check_watch_rights(void)
+{
+	static SasPlan plan = {"SELECT coalesce(_sas.part('check the rights of infinite tasks', '_sas.check_watch_rights()'), 1)", 0};
+	static bool listens = false;
+
+	if (!listens)
+	{
+		CacheRegisterSyscacheCallback(PROCOID, rights_of_watches_changed, (Datum) 0);
+		CacheRegisterSyscacheCallback(AUTHOID, rights_of_watches_changed, (Datum) 0);
+		CacheRegisterSyscacheCallback(AUTHMEMROLEMEM, rights_of_watches_changed, (Datum) 0);
+		listens = true;
+	}
+	if (!rights_of_watches_due)
+		return;
+	rights_of_watches_due = false;
+	sas_store_plan_run(&plan, NULL, NULL);
+	/* what was locked is checked again at the next tick */
+	if (sas_store_cell_int(0, 1) > 0)
+		rights_of_watches_due = true;
 }

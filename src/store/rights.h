@@ -13,4 +13,10 @@
  */
 extern char sas_store_agent_right(Oid role, int agent_id);
 
+/*
+ * If a role, a membership or a level has changed: infinite tasks whose owner
+ * has lost its right on their agent end.  In a transaction of the supervisor.
+ */
+extern void sas_store_check_watch_rights(void);
+
 #endif							/* SAS_STORE_RIGHTS_H */

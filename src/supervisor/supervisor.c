@@ -22,6 +22,7 @@
 #include "base/clock.h"
 #include "base/peers.h"
 #include "base/settings.h"
+#include "store/rights.h"
 #include "store/store.h"
 #include "supervisor/supervisor.h"
 #include "wake/wakeup.h"
@@ -251,6 +252,7 @@ supervisor_tick_watches(const int64 *live, int n_live, int64 newest, int64 *next
 		return -1;
 	if (n_overdue > 0)
 		sas_store_give_up_invocations(overdue, n_overdue);
+	sas_store_check_watch_rights();
 	worked = sas_store_supervise_watches(live, n_live, newest, next_ms);
 	sas_store_commit();
 	for (int i = 0; i < n_overdue; i++)
