@@ -37,6 +37,32 @@ schedule_api_is_numbered_zone(const char *name)
 	return false;
 }
 
+/* <+03>-03: how PostgreSQL names an offset, for SET timezone = 3. */
+static bool
+schedule_api_is_offset(const char *name)
+{
+	size_t		length = strspn(name, "<+-0123456789:>");
+	const char *end = strchr(name, '>');
+
+	return name[0] == '<' && name[length] == '\0' && end != NULL && strchr(end + 1, '>') == NULL && strchr(name + 1, '<') == NULL;
+}
+
+/*
+ * The session's zone. Drivers also set rules of POSIX, such as GMT-03:00; one
+ * without summer time gets the name of its offset.
+ */
+static const char *
+schedule_api_session_zone(void)
+{
+	const char *name = pg_get_timezone_name(session_timezone);
+	long		east;
+
+	if (strpbrk(name, "0123456789") == NULL || schedule_api_is_numbered_zone(name) ||
+		!pg_get_timezone_offset(session_timezone, &east))
+		return name;
+	return pg_get_timezone_name(pg_tzset_offset(-east));
+}
+
 /* NULL: that of the session. pg_tzset() also takes rules of POSIX, in which a typing error goes unnoticed; they have digits. */
 static pg_tz *
 schedule_api_zone(const char *name)
@@ -44,8 +70,9 @@ schedule_api_zone(const char *name)
 	pg_tz	   *tz;
 
 	if (name == NULL)
-		name = pg_get_timezone_name(session_timezone);
-	tz = strlen(name) <= TZ_STRLEN_MAX && (strpbrk(name, "0123456789") == NULL || schedule_api_is_numbered_zone(name)) ? pg_tzset(name) : NULL;
+		name = schedule_api_session_zone();
+	tz = strlen(name) <= TZ_STRLEN_MAX &&
+		(strpbrk(name, "0123456789") == NULL || schedule_api_is_numbered_zone(name) || schedule_api_is_offset(name)) ? pg_tzset(name) : NULL;
 	if (tz == NULL || !pg_tz_acceptable(tz))
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
