@@ -42,15 +42,24 @@ BEGIN
     END IF;
     SELECT array_agg(a.agent_id) INTO lanes FROM _sas.agent a WHERE a.name = ANY (agents)
         AND a.dropped_at IS NULL;
-    SELECT a.name INTO wrong FROM _sas.agent a WHERE a.agent_id = ANY (lanes)
+    PERFORM _sas.check_lanes(caller, lanes, '/agents');
+    RETURN lanes;
+END $$;
+
+-- _sas.check_lanes(caller, lanes, place): raises an error if the caller may not work for one of these agents.
+CREATE FUNCTION _sas.check_lanes(caller oid, lanes int[], place text) RETURNS void
+LANGUAGE plpgsql STABLE AS $$
+DECLARE
+    wrong text;
+BEGIN
+    SELECT a.name INTO wrong FROM _sas.agent a WHERE a.agent_id = ANY (lanes) AND a.dropped_at IS NULL
         AND NOT _sas.may_work(caller, a.agent_id) LIMIT 1;
     IF FOUND THEN
         RAISE EXCEPTION 'permission denied for agent "%"', wrong
-            USING ERRCODE = 'insufficient_privilege', DETAIL = 'At /agents.',
+            USING ERRCODE = 'insufficient_privilege', DETAIL = _sas.at(place),
             HINT = format('An admin can grant it: SELECT sas.grant_usage(%L, ''worker'', %L).',
                           pg_get_userbyid(caller), wrong);
     END IF;
-    RETURN lanes;
 END $$;
 
 -- _sas.register_node_as(...): the body of sas.register_node. A node that is registered under that name
@@ -162,6 +171,7 @@ BEGIN
             USING ERRCODE = 'invalid_parameter_value', DETAIL = 'At /quantity.',
             HINT = 'Claim only what the program can start at once.';
     END IF;
+    PERFORM _sas.check_lanes(caller, n.lanes, '/node_id');
     IF n.ended_at IS NOT NULL OR _sas.quarantined_for() IS NOT NULL THEN
         RETURN;
     END IF;
@@ -231,6 +241,8 @@ DECLARE
     r record;
     left_out bigint[];
 BEGIN
+    -- a role may have lost its right since it registered the node, whose tasks then go to another one
+    PERFORM _sas.check_lanes(caller, n.lanes, '/node_id');
     IF n.ended_at IS NULL THEN
         UPDATE _sas.node x SET lease_until = sas.now() + x.lease, modified_at = sas.now()
         WHERE x.node_id = $2 AND x.ended_at IS NULL;
@@ -260,8 +272,8 @@ BEGIN
     UPDATE _sas.watch_held h SET change = -1 WHERE h.watch_id = ANY (left_out) AND h.node_id = $2;
 END $$;
 
--- _sas.host_of(caller, id, in_epoch): the node that hosts the task in this epoch, if it lives and the
--- caller may work for its agent; null: there is none.
+-- _sas.host_of(caller, id, in_epoch): the node that hosts the task in this epoch, if it lives; null: there is
+-- none. Raises an error if it is not the caller's, or the caller may not work for its agent.
 CREATE FUNCTION _sas.host_of(caller oid, id bigint, in_epoch bigint) RETURNS bigint
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -272,6 +284,7 @@ BEGIN
         THEN
         RETURN NULL;
     END IF;
+    PERFORM _sas.check_lanes(caller, ARRAY[h.lane], '/watch_id');
     RETURN CASE WHEN (_sas.my_node(caller, h.node_id)).ended_at IS NULL THEN h.node_id END;
 END $$;
 

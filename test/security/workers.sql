@@ -1,0 +1,46 @@
+-- SPDX-License-Identifier: PostgreSQL
+--
+-- Outside programs whose role loses the right to work for an agent: a node that it registered before gives it nothing
+-- of this agent any more.
+\set QUIET on
+\pset format unaligned
+\pset tuples_only on
+\pset pager off
+-- no worker sees it
+BEGIN;
+SELECT no_plan();
+
+CREATE ROLE sw_group; CREATE ROLE sw_prog IN ROLE sw_group; CREATE ROLE sw_ann;
+SELECT sas.create_agent('sw_mail', kind => 'external'), sas.create_agent('sw_print', kind => 'external') \g /dev/null
+SELECT sas.grant_usage('sw_group', 'worker', 'sw_mail'), sas.grant_usage('sw_prog', 'worker', 'sw_print'), sas.grant_usage('sw_ann', 'user'), sas.grant_agent('sw_mail', 'sw_ann') \g /dev/null
+CREATE TABLE public.sw_item (item jsonb); GRANT INSERT ON public.sw_item TO sw_ann;
+-- what it gets, or the SQLSTATE
+CREATE FUNCTION pg_temp.says(who text, statement text) RETURNS text LANGUAGE plpgsql AS $$
+DECLARE
+    said text;
+BEGIN
+    EXECUTE format('SET LOCAL ROLE %I', who);
+    BEGIN
+        EXECUTE statement INTO said;
+    EXCEPTION WHEN OTHERS THEN
+        said := SQLSTATE;
+    END;
+    RESET ROLE;
+    RETURN said;
+END $$;
+
+SELECT pg_temp.says('sw_ann', $$SELECT sas.create_watcher('sw_watcher', '{"agent": "sw_mail", "external": {}, "items": {"table": "public.sw_item"}}')$$) \g /dev/null
+SELECT pg_temp.says('sw_ann', $$SELECT sas.watch('sw_watcher', k, '{"payload": "ann"}') FROM unnest('{a,b}'::text[]) k$$) \g /dev/null
+SELECT pg_temp.says('sw_ann', $$SELECT sas.watch('sw_watcher', 'b', '{"payload": "ann"}')$$) \g /dev/null
+SELECT pg_temp.says('sw_prog', $$SELECT sas.register_node('sw_node', 10, '{sw_mail,sw_print}', lease => '1 h', by_connection => false)$$) AS node \gset
+SELECT is(pg_temp.says('sw_prog', format('SELECT input::text FROM sas.claim_watchers(%s, 1)', :node)), '{"payload": "ann"}', 'a program that works for an agent claims a task with its input');
+REVOKE sw_group FROM sw_prog;
+SELECT is(pg_temp.says('sw_prog', format('SELECT input::text FROM sas.claim_watchers(%s, 1)', :node)), '42501', 'when its role may not any more, it claims none');
+SELECT is(pg_temp.says('sw_prog', format('SELECT news FROM sas.heartbeat_node(%s)', :node)), '42501', 'its node is not kept alive');
+SELECT is(pg_temp.says('sw_prog', format('SELECT sas.append_items(h.watch_id, h.epoch, ''[1]'') FROM (VALUES (%s, %s)) h (watch_id, epoch)', watch_id, epoch)), '42501', 'nor are items taken from it') FROM _sas.watch_held WHERE node_id = :node;
+SELECT is(pg_temp.says('sw_prog', $$SELECT sas.register_node('sw_other', 10, '{sw_mail}')$$), '42501', 'nor does it register another one');
+SELECT is(pg_temp.says('sw_prog', format('SELECT sas.leave_node(%s)', :node)), 'true', 'it may leave');
+SELECT isnt(pg_temp.says('sw_prog', $$SELECT sas.register_node('sw_node', 10, '{sw_print}')$$), '42501', 'and work for the agent that it still may work for');
+
+SELECT * FROM finish();
+ROLLBACK;
