@@ -64,8 +64,10 @@ BEGIN
                                    ELSE _sas.still_open(s.open_run_ids) END AS open OFFSET 0) o),
     replaced AS (
         INSERT INTO _sas.message (actor, due_at, run_id, kind)
-        SELECT 's', sas.now(), r, 'replace' FROM asked a CROSS JOIN LATERAL unnest(a.open) r
-        WHERE a.rule = 'replace')
+        SELECT 's', sas.now(), o, 'replace' FROM asked a CROSS JOIN LATERAL unnest(a.open) o
+        -- not again, where to undo what they have done takes long
+        WHERE a.rule = 'replace'
+          AND EXISTS (SELECT FROM _sas.run r WHERE r.run_id = o AND r.abandon_as IS NULL))
     SELECT array_agg(ROW((a.i).schedule_id, (a.i).scheduled_at, (a.i).missed,
                          CASE WHEN a.rule = 'skip' AND a.open <> '{}'
                                    OR a.rule = 'once_more' AND cardinality(a.open) > 1 THEN 'skipped' END,
