@@ -252,6 +252,6 @@ foreach my $block ($page =~ /^```sql citus\n(.*?)^```$/msg)
 }
 ok(wait_for($c, q{SELECT booked FROM shop.account WHERE tenant = 7}, '10'), 'and the order of the page is booked');
 
-like(PostgreSQL::Test::Utils::slurp_file($down->logfile), qr/executing the command locally: UPDATE public.account_/, 'a function step updates the shard beside it in its own session');
+like(PostgreSQL::Test::Utils::slurp_file($down->logfile), qr/sas function\[\d+\] NOTICE:  executing the command locally: UPDATE public.account_/, 'a function step updates the shard beside it in its own session');
 unlike(PostgreSQL::Test::Utils::slurp_file($_->logfile), qr/terminated by signal 11/, 'no process of ' . $_->name . ' has crashed') foreach @all;
 done_testing();
