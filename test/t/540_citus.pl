@@ -109,6 +109,17 @@ is($c->safe_psql('postgres', 'SELECT count(*) FROM _sas.definitions()'), '18', '
 what($c, q{BEGIN; SELECT sas.create_workflow('gone', '{"steps": {}}'); SELECT sas.create_queue('gone', 1); SELECT sas.pause_workflow('books'); ROLLBACK});
 is(what($_, q{SELECT count(*) FROM _sas.definitions() WHERE name = 'gone' OR (facts ->> 'paused')::boolean}), '0', 'a rollback leaves none on ' . $_->name) foreach @all;
 
+$c->safe_psql('postgres', $_) foreach split /\n/, <<'SQL';
+SELECT sas.create_middleware('later', 'call', before => 'public.echo(jsonb)', workflow => 'waits'); SELECT sas.create_middleware('first', 'call', before => 'public.echo(jsonb)', workflow => 'waits', goes_before => '{later}')
+SELECT sas.create_watcher('lines', '{"agent": "packer", "external": {}, "items": {"function": "public.echo"}}')
+SELECT sas.create_workflow('aside', '{"steps": {"note": {"function": "public.echo"}}}')
+SELECT sas.subscribe('aside', 'parent')
+SELECT sas.set_alert_hook('public.echo(jsonb)')
+SELECT sas.create_queue('still', 1); SELECT sas.pause_queue('still'); SELECT sas.pause_workflow('aside')
+SQL
+alike('middleware, watchers, subscriptions, hooks and pauses as well');
+is($c->safe_psql('postgres', q{SELECT string_agg(kind, ' ' ORDER BY kind) FROM _sas.definitions() WHERE kind IN ('middleware', 'watcher', 'subscription', 'alert_hook')}), 'alert_hook middleware middleware subscription watcher', 'which are there');
+
 $c->safe_psql('postgres', q{SET citus.enable_ddl_propagation = off; CREATE FUNCTION public.here(input jsonb) RETURNS jsonb LANGUAGE sql AS 'SELECT input'});
 refused(what($c, q{SELECT sas.create_workflow('here', '{"steps": {"a": {"function": "public.here"}}}')}), '42883', 'what one node refuses is refused, with the place and a hint');
 is(what($_, q{SELECT count(*) FROM sas.workflows WHERE workflow = 'here'}), '0', 'and is on no node: ' . $_->name) foreach @all;
@@ -133,6 +144,15 @@ my ($tenant, $run) = @{ $run_of{ $ids[-1] }[0] };
 my $plan = what($c, "EXPLAIN (COSTS off) SELECT state FROM sas.cluster_runs WHERE key = 'k$tenant' AND labels \@> '{}'");
 like($plan, qr/Query on each node: .*key = 'k$tenant'::text/, 'conditions are checked on the nodes');
 is(what($w[0], "SELECT run_id FROM sas.cluster_runs WHERE key = 'k$tenant'"), $run, 'and what they pick is right');
+
+foreach my $condition ("key IN ('k1', 'k2', 'k40')", "state = 'running' AND key > 'k3'", "created_at <= now()", 'key IS NULL', "NOT key LIKE 'k1%'",
+	"labels @> '{}' OR random() < 2", "run_id = (SELECT max(run_id) FROM sas.runs)", "run_id = ANY (ARRAY[$run, 1])", "coalesce(key, '') = 'k7'", '(finished_at IS NULL) = true')
+{
+	my $all_rows = "WITH a AS MATERIALIZED (SELECT * FROM sas.cluster_runs) SELECT count(*) FROM a WHERE $condition";
+	is(what($w[0], "SELECT count(*) FROM sas.cluster_runs WHERE $condition"), what($w[0], $all_rows), "a condition picks the same on the nodes and here: $condition");
+}
+is(what($c, 'SELECT count(*) FROM (SELECT FROM sas.cluster_runs LIMIT 3) x'), '3', 'who reads some rows gets some');
+is(what($c, q{SET enable_material = off; SELECT count(*) FROM generate_series(1, 2) g CROSS JOIN LATERAL (SELECT FROM sas.cluster_runs r WHERE length(r.key) > g) x}), '71', 'and may read them again');
 
 my $list = join ',', map { $_->[1] } map { @{ $run_of{$_} } } @ids;
 is(what($w[1], "SELECT count(*), bool_and(changed) FROM sas.pause_runs('{$list}')", 'ann'), '40|t', 'one verb pauses runs of all nodes, asked of any');
@@ -182,6 +202,10 @@ is(what($from, "SELECT sas.signal_token('$token')", 'ann'), '', 'a signal finds 
 is(what($from, "SELECT state, result FROM sas.wait($asked)", 'ann'), 'stopped|success', 'and ends the wait');
 refused(what($from, "SELECT sas.signal_token('$token')", 'ann'), '55000', 'once');
 
+my ($here_too) = @{ $run_of{ $far == 2 ? 1 : 2 } };
+what($c, "SELECT public.place($_, 'waits', 'twice')", 'ann') foreach $here_too->[0], $far[0][0];
+refused(what($c, "SELECT sas.signal_key('waits', 'twice', 'go')", 'ann'), '21000', 'two nodes have a run with that key');
+
 # team has no LOGIN: it cannot get to another node
 my $said = what($c, "SET ROLE team; SELECT sas.signal($far[2][1], 'go')");
 refused($said, '08006', 'a role that may not log in does not get to another node');
@@ -222,6 +246,21 @@ push @w, $third;
 push @all, $third;
 ok(wait_for($third, 'SELECT count(DISTINCT actor) FROM sas.workers', '4'), 'a node that is added has the extension and its workers');
 is(what($third, 'SELECT count(*) FROM _sas.definitions()'), '0', 'but no definitions');
+# what cannot be made there is an error, and nothing is made
+sub synced_in_vain
+{
+	my ($sqlstate, $name, $statement, $undo) = @_;
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+	$c->safe_psql('postgres', "SET sas.this_node_only = on; SET citus.enable_ddl_propagation = off; $statement");
+	refused(what($c, 'SELECT * FROM sas.sync_nodes()'), $sqlstate, $name);
+	is(what($third, 'SELECT count(*) FROM _sas.definitions()'), '0', 'and nothing is made there');
+	$c->safe_psql('postgres', "SET sas.this_node_only = on; SET citus.enable_ddl_propagation = off; $undo");
+	return;
+}
+synced_in_vain('42883', 'a function that is not there is an error of sas.sync_nodes()',
+	q{SELECT sas.create_workflow('here', '{"steps": {"a": {"function": "public.here"}}}')}, q{SELECT sas.drop_workflow('here')});
+synced_in_vain('42704', 'and so is a role', q{CREATE ROLE new_here; SELECT sas.grant_usage('new_here', 'user')}, q{SELECT sas.revoke_usage('new_here', 'user'); DROP ROLE new_here});
+
 my $again = q{SELECT sas.create_workflow('books', '{"steps": {"book": {"function": "public.book"}}}')};
 refused(what($c, $again), '55000', 'a new version would be another one there');
 refused(what($c, $again, 'ann'), '42501', 'and its owner has no right there yet');
