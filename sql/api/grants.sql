@@ -270,6 +270,25 @@ BEGIN
     END IF;
 END $$;
 
+-- _sas.warn_of_code(role): warns if the role is no admin, and its functions are still called for others:
+-- middleware around their runs, which reads their inputs, and the hook of alerts.
+CREATE FUNCTION _sas.warn_of_code(role regrole) RETURNS void
+LANGUAGE plpgsql AS $$
+DECLARE
+    left_over text := (SELECT string_agg(DISTINCT x.what, ', ')
+                       FROM (SELECT format('middleware "%s"', m.name) AS what FROM _sas.middleware m
+                             WHERE m.created_by = $1
+                             UNION ALL SELECT 'the hook of alerts' FROM _sas.alert_hook h
+                                       WHERE h.owner = $1) x);
+BEGIN
+    IF left_over IS NOT NULL AND NOT _sas.has_level(role, 'admin') THEN
+        RAISE WARNING 'functions of role "%" are still called around the work of others',
+                pg_get_userbyid(role)
+            USING DETAIL = left_over || '.',
+                HINT = 'Drop what they belong to, or give it to another role with REASSIGN OWNED.';
+    END IF;
+END $$;
+
 -- _sas.revoke_usage_as(caller, role, level): the body of sas.revoke_usage.
 CREATE FUNCTION _sas.revoke_usage_as(caller oid, role regrole, level text) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -290,6 +309,7 @@ BEGIN
     IF had <> '{}' THEN
         PERFORM _sas.record(caller, ARRAY[NULL::bigint], 'revoke_usage', NULL,
                             jsonb_build_object('role', pg_get_userbyid(role), 'levels', to_jsonb(had)));
+        PERFORM _sas.warn_of_code(role) WHERE 'admin' = ANY (had);
     END IF;
 END $$;
 

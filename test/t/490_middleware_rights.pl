@@ -180,4 +180,15 @@ ok(wait_for($node, q{SELECT result FROM sas.runs WHERE key = 'super'}, 'success'
 is($sql->('SELECT count(*) FROM app.seen'), '0', 'which calls nothing of it');
 $sql->(q{SELECT sas.create_middleware('outer', 'function', 'app.plain(jsonb)'); SELECT sas.drop_middleware('outer')});
 is($sql->(q{SELECT count(*) FROM sas.alerts WHERE kind = 'stuck'}), '0', 'no work of the workers themselves was refused');
+
+# -- an admin that is one no more ---------------------------------------------------------------------------------
+
+middleware('deputy', 'stays', 'function', before => q{BEGIN RETURN NULL; END});
+my $told = sub { my ($by) = @_; my $err = ''; $node->psql('postgres', $by, stderr => \$err); return $err };
+is($told->(q{SELECT sas.revoke_usage('chief', 'admin')}), '', 'an admin that leaves nothing loses its level in silence');
+$sql->(q{SELECT sas.grant_usage('deputy', 'user')});
+is($told->(q{SELECT sas.revoke_usage('deputy', 'user')}), '', 'and so does a role that is still an admin');
+like($told->(q{SELECT sas.revoke_usage('deputy', 'admin')}), qr/WARNING:  functions of role "deputy" are still called around the work of others.*DETAIL:  middleware "stays"\./s,
+	'middleware of a former admin is named when its level is revoked');
+$sql->(q{SELECT sas.drop_middleware('stays')});
 done_testing();
