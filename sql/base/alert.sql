@@ -240,7 +240,7 @@ BEGIN
                WHEN coalesce(a.alert_id = ANY (seen), false) THEN NULL
                ELSE format('%s has acknowledged alert %s before', a.acknowledged_by, a.alert_id) END
     FROM (SELECT u.alert_id, min(u.n) AS n FROM unnest(alert_ids) WITH ORDINALITY AS u (alert_id, n)
-          WHERE u.alert_id IS NOT NULL GROUP BY 1) g
+          GROUP BY 1) g
     LEFT JOIN _sas.alert a ON a.alert_id = g.alert_id
     LEFT JOIN _sas.run r ON r.run_id = a.run_id
     LEFT JOIN _sas.workflow_step w ON w.version_id = r.version_id AND w.step_no = a.step_no AND NOT w.undo

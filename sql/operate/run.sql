@@ -48,7 +48,8 @@ $$;
 CREATE FUNCTION _sas.operate(caller oid, run_ids bigint[]) RETURNS _sas.named[]
 LANGUAGE plpgsql AS $$
 DECLARE
-    ids bigint[] := ARRAY(SELECT DISTINCT u FROM unnest(run_ids) u WHERE u IS NOT NULL ORDER BY u);
+    -- null, the result of a search that found nothing, is refused like a run that does not exist
+    ids bigint[] := ARRAY(SELECT DISTINCT u FROM unnest(run_ids) u ORDER BY u);
     owners oid[];
     held bigint[];
 BEGIN
@@ -70,7 +71,8 @@ BEGIN
             run_id => u, state => r.state, result => r.result, abandon_as => r.abandon_as,
             paused_by => r.paused_by,
             refused => CASE WHEN r.run_id IS NULL THEN
-                format('run %s does not exist, or is not yours; see sas.runs for your runs', u)
+                format('run %s does not exist, or is not yours; see sas.runs for your runs',
+                       coalesce(u::text, 'null'))
                 WHEN u = ANY (held) THEN _sas.held_refusal(u, r.xmax) END)
         FROM unnest(ids) u
         LEFT JOIN _sas.run r ON r.run_id = u AND r.owner::oid = ANY (owners)

@@ -95,7 +95,7 @@ CREATE FUNCTION _sas.named_with(named _sas.named[], run_ids bigint[], roots bigi
                                 found bigint[]) RETURNS _sas.named[]
 LANGUAGE sql IMMUTABLE AS $$
     SELECT array_agg(n ORDER BY n.run_id) FROM unnest(named) n
-    WHERE n.run_id = ANY (found)
+    WHERE n.run_id = ANY (found) OR n.run_id IS NULL
        OR n.run_id = ANY (run_ids)
           AND NOT EXISTS (SELECT FROM unnest(roots, members) AS m (root, run_id)
                           WHERE m.root = n.run_id AND m.run_id = ANY (found))

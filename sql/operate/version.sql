@@ -57,8 +57,7 @@ BEGIN
             USING ERRCODE = 'object_not_in_prerequisite_state', DETAIL = 'At /run_id.',
             HINT = 'See sas.steps for what holds it.';
     END IF;
-    RETURN QUERY SELECT said.run_id, said.step, said.changed, said.state, said.result, said.refused
-    WHERE said.run_id IS NOT NULL;
+    RETURN QUERY SELECT said.run_id, said.step, said.changed, said.state, said.result, said.refused;
 END $$;
 
 -- _sas.is_claimed(run_id): is a step of this run claimed, or does a reply to it wait for the run?

@@ -617,4 +617,18 @@ SELECT lives_ok(format('SELECT sas.create_agent(%L, %L)', 'u' || row_number() OV
 FROM unnest(ARRAY['http://host', 'https://host:8443/base/', 'http://[::1]:80', 'HTTP://Host/a/b']) u;
 SELECT ok(octet_length((sas.create_workflow('large', jsonb_build_object('steps', '{}'::jsonb, 'output', repeat('x', 1000000))))::text) > 0, 'a definition just below the cap is taken');
 
+-- null instead of an id: what a search that finds nothing gives. Each verb says so in a row, as of an id that there is not.
+CREATE FUNCTION pg_temp.rows_of(call text) RETURNS text LANGUAGE plpgsql AS $$
+DECLARE
+    said text;
+BEGIN
+    EXECUTE format('SELECT string_agg(concat_ws('' '', run_id, changed, substring(refused FROM ''run null does not exist|no such alert'')), ''; '') FROM sas.%s', call) INTO said;
+    RETURN said;
+END $$;
+SELECT is(pg_temp.rows_of(v || '(' || args || ')'), 'f ' || CASE WHEN v ~ '^ack' THEN 'no such alert' ELSE 'run null does not exist' END, v || ' of null is refused')
+FROM (VALUES ('pause', ''), ('resume', ''), ('retry', ''), ('retry', $$, 'a'$$), ('skip', $$, 'a'$$), ('force_complete', $$, 'a'$$), ('set_input', $$, 'a', '{}'$$), ('set_version', ''), ('cancel', ''),
+             ('halt', ''), ('compensate', ''), ('rerun', ''), ('set_priority', ', 1'), ('set_start_at', ', now()')) AS x (verb, more)
+CROSS JOIN LATERAL (VALUES (verb, 'NULL' || more), (verb || '_runs', 'ARRAY[NULL, NULL]::bigint[]' || more)) AS y (v, args)
+UNION ALL SELECT is(pg_temp.rows_of('acknowledge(NULL)'), 'f no such alert', 'an alert, too')
+UNION ALL SELECT is(pg_temp.rows_of('pause_runs(NULL)'), NULL, 'no array is no run');
 SELECT * FROM finish();
