@@ -34,6 +34,15 @@
 #define FREE_AT_END (128 * 1024)
 #define FREE_AT_END_REUSED (256 * 1024 * 1024)
 
+/*
+ * Options of libcurl 8.20, which looks names up in a pool of 20 threads: names that hang would hold
+ * up all others.  A name that hangs keeps its thread when its call has given up, so there may be
+ * more of them than calls.  Any older libcurl has a thread for each look-up, and refuses the options.
+ */
+#define MULTI_RESOLVE_THREADS_MAX ((CURLMoption) (CURLOPTTYPE_LONG + 20))
+#define MULTI_QUICK_EXIT ((CURLMoption) (CURLOPTTYPE_LONG + 21))
+#define LOOKUPS_PER_CALL 4
+
 /* A thread inherits the signal mask of the thread that starts it. */
 void
 sas_transport_block_signals(sigset_t *before)
@@ -104,6 +113,9 @@ transport_apply_size(SasTransport *t, int max_calls)
 {
 	t->max_calls = max_calls > 0 ? max_calls : 1;
 	curl_multi_setopt(t->multi, CURLMOPT_MAXCONNECTS, (long) t->max_calls);
+	curl_multi_setopt(t->multi, MULTI_RESOLVE_THREADS_MAX, (long) t->max_calls * LOOKUPS_PER_CALL);
+	/* a worker that ends does not wait for names */
+	curl_multi_setopt(t->multi, MULTI_QUICK_EXIT, 1L);
 	transport_free_list(&t->idle, t->max_calls);
 }
 

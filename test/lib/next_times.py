@@ -68,8 +68,9 @@ def number_field(r, low, high, busy):
     parts = []
     for _ in range(r.choice([1, 1, 1, 2, 3])):
         a = r.randint(low, high)
-        if r.random() < 0.25:
-            b = r.randint(a, high)
+        # not from a value to itself: some versions of croniter take that for all values
+        if a < high and r.random() < 0.25:
+            b = r.randint(a + 1, high)
             parts.append("%d-%d" % (a, b) + ("/%d" % r.randint(1, max(1, high // 2)) if r.random() < 0.4 else ""))
         else:
             parts.append(str(a))

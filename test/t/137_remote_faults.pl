@@ -88,7 +88,7 @@ my %costs = (
 my $deep = '[' x 1000;
 my %is = (
 	slow_but_in_time => 'well', two_answers => 'well', two_at_once => 'well', more_than_said => 'well', length_and_chunks => 'well',
-	version_2 => '"well"', no_reason => '"well"', version_0 => '"well"', open_end => 'well', some_hints => 'well', chunks => 'well', latin => 'well',
+	version_2 => qr/^"?well"?$/, no_reason => '"well"', version_0 => '"well"', open_end => 'well', some_hints => 'well', chunks => 'well', latin => 'well',
 	deep => qr/^\Q$deep\E/, deep_closed => qr/^\Q$deep\E/, nul_text => '{"base64": "YQBi"}', nul_json => '"\u0000"', surrogate => '"\ud800"',
 	large_number => '1e400000', numbers => qr/^\[1e131071,1e131071/, some_numbers => '[1000000, 0.00001, 12000]', half_json => '{"a": ',
 	long_key => qr/^\{"k{1000}/, bomb => qr/^\{"base64": ".{1,60000}"\}$/, not_utf8 => qr/\xff/);
@@ -131,7 +131,9 @@ foreach my $fault (sort keys %is)
 {
 	my ($result, undef, undef, $detail, $body) = @{ $run{$fault} };
 	# many of them close a connection that is kept
-	ok($result eq 'success' && !(grep { $_ ne $lost } split /; /, $detail) && (ref $is{$fault} ? $body =~ $is{$fault} : $body eq $is{$fault}), "$fault is an answer") or diag("$result $detail " . substr($body, 0, 200));
+	# libcurl 8.22 refuses a version that the connection has not: such an answer costs an attempt
+	my $refused = $fault eq 'version_2' ? $invalid : qr/^$lost$/;
+	ok($result eq 'success' && !(grep { $_ ne $lost && $_ !~ $refused } split /; /, $detail) && (ref $is{$fault} ? $body =~ $is{$fault} : $body eq $is{$fault}), "$fault is an answer") or diag("$result $detail " . substr($body, 0, 200));
 }
 foreach my $fault (sort keys %ends)
 {
@@ -181,15 +183,18 @@ all_ended($node, 'these end, too, when an operator says so');
 # -- names ----------------------------------------------------------------------------------------------------------------
 
 # a name that cannot be looked up holds up nobody else, and not the end of the worker
-my @slow = map { submit($node, 'meet', { fault => "well_$_", agent => 'slow_name' }) } 1 .. 8;
+my @slow = map { submit($node, 'meet', { fault => "well_$_", agent => 'slow_name' }) } 1 .. 24;
 is(run_of($node, submit($node, 'meet', { fault => 'well', agent => 'remote' }))->{result}, 'success', 'while names are not found, others are called');
+is(run_of($node, $_)->{result}, 'error', 'a call whose name hangs fails in its time') foreach $slow[-1];
+is(run_of($node, submit($node, 'meet', { fault => 'well', agent => 'named' }))->{result}, 'success', 'and other names are found meanwhile');
 kill_worker($node, 'agent', 'TERM');
 ok(wait_until(sub { my ($new) = worker_pids($node, 'agent'); $new && $new != $worker }), 'a worker that looks names up ends when it is told to');
 is(run_of($node, $_)->{result}, 'error', 'and these calls fail') foreach $slow[0];
 
 # the service has another address from now on
 my $moved = free_port();
-is(run_of($node, submit($node, 'meet', { fault => 'well', agent => 'named' }))->{result}, 'success', 'a service is found by its name');
+my $found = run_of($node, submit($node, 'meet', { fault => 'well', agent => 'named' }));
+is($found->{result}, 'success', 'a service is found by its name') or diag(explain($found));
 open(my $file, '>', "$ENV{SAS_NAMES}.new") or die;
 print $file "127.0.0.2\n";
 close $file;
