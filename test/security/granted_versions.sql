@@ -71,6 +71,12 @@ SELECT is(pg_temp.writes('se_bob', 'se_child', '{"steps": {"c": {"workflow": "se
 SELECT is(pg_temp.writes('se_bob', 'se_include', '{"steps": {"c": {"include": "se_w"}}}'), '1', 'and includes it');
 SELECT is((SELECT w.request ->> 'version' FROM _sas.workflow_step w JOIN _sas.workflow_version v USING (version_id) JOIN _sas.workflow f USING (workflow_id)
            WHERE f.name = 'se_include' AND w.name = 'c'), '1', 'the version that was granted is included');
+CREATE FUNCTION se.act(input jsonb) RETURNS jsonb LANGUAGE sql AS $$ SELECT input $$;
+SELECT is(pg_temp.writes('se_bob', 'se_undo', '{"steps": {"c": {"function": "se.act", "undo": {"include": "se_w"}, "fallback": {"include": "se_w"}}}}'), '1', 'and includes it as an undo, and as a fallback');
+CREATE FUNCTION pg_temp.pinned() RETURNS text LANGUAGE sql AS $$
+    SELECT string_agg(DISTINCT w.request ->> 'version', ' ') FROM _sas.workflow_step w JOIN _sas.workflow_version v USING (version_id) JOIN _sas.workflow f USING (workflow_id)
+    WHERE f.name = 'se_undo' AND v.version = f.version AND w.request ? 'version' $$;
+SELECT is(pg_temp.pinned(), '1', 'both in the version that was granted');
 SELECT is(pg_temp.writes('se_bob', 'se_target'), '1', 'bob has another workflow');
 SELECT is(pg_temp.as_role('se_bob', $$SELECT sas.subscribe('se_w', 'se_target')$$), 'ok', 'which eve''s subscribes to');
 CREATE FUNCTION pg_temp.composed() RETURNS text LANGUAGE sql AS $$
@@ -79,6 +85,8 @@ CREATE FUNCTION pg_temp.composed() RETURNS text LANGUAGE sql AS $$
 SELECT is(pg_temp.composed(), '1', 'in the version that was granted');
 SELECT is(pg_temp.writes('se_eve', 'se_w', '{"steps": {}, "output": {"mine": 4}}'), '4', 'eve writes a fourth');
 SELECT is(pg_temp.composed(), '1', 'that does not come in by the subscription');
+SELECT is(pg_temp.writes('se_bob', 'se_undo', '{"steps": {"c": {"function": "se.act", "undo": {"include": "se_w"}, "fallback": {"include": "se_w"}, "priority": 1}}}'), '2', 'bob writes his undo and fallback anew');
+SELECT is(pg_temp.pinned(), '1', 'nor does it come in there');
 SELECT is(pg_temp.as_role('se_eve', $$SELECT sas.grant_workflow('se_target', 'se_eve')$$), '42501', 'eve does not grant herself the target');
 SELECT is(pg_temp.writes('se_bob', 'se_target', '{"steps": {}, "output": {"second": true}}'), '2', 'bob writes a second version of the target');
 SELECT is(pg_temp.as_role('se_bob', $$SELECT se.steps_of(run_id) FROM sas.submit('se_target', version => 1)$$), 'se_w',
@@ -104,6 +112,8 @@ SELECT is(pg_temp.submits('se_bob', 'se_roots'), '1', 'which a user submits');
 SELECT is(pg_temp.submits(current_user::text, 'se_roots'), '1', 'and another superuser');
 SELECT is(pg_temp.writes('se_root', 'se_root_child', format('{"steps": {"c": {"%s": "se_adms"}}}', k)), '42501', 'a superuser has none of an admin''s under ' || k)
 FROM unnest('{workflow,include}'::text[]) k;
+SELECT is(pg_temp.writes('se_root', 'se_root_child', format('{"steps": {"c": {"function": "se.act", "%s": {"%s": "se_adms"}}}}', part, k)), '42501', format('nor in an %s under %s', part, k))
+FROM unnest('{undo,fallback}'::text[]) part, unnest('{workflow,include}'::text[]) k;
 SELECT is(pg_temp.as_role('se_root', $$SELECT sas.subscribe('se_adms', 'se_roots')$$), '42501', 'nor as a subscriber');
 
 SELECT * FROM finish();
