@@ -25,7 +25,8 @@ BEGIN
         CONTINUE WHEN (named[i]).refused IS NOT NULL OR (named[i]).state = 'stopped';
         SELECT * INTO r FROM _sas.run x WHERE x.run_id = (named[i]).run_id;
         v := _sas.version_for(r, version);
-        why := coalesce(_sas.shown_version(caller, r, v), _sas.unfit_version(r, v));
+        why := coalesce(_sas.chosen_version(caller, r, version), _sas.shown_version(caller, r, v),
+                        _sas.unfit_version(r, v));
         IF why IS NULL THEN
             ids := ids || r.run_id;
             versions := versions || v.version_id;
@@ -77,6 +78,17 @@ BEGIN
     WHERE v.version_id = r.version_id;
     RETURN _sas.version_to_submit(r.owner, f.name, wanted, f.workflow_id);
 END $$;
+
+-- _sas.chosen_version(caller, r, wanted): why the caller may not choose this version; null: it may. Only
+-- superusers choose what a superuser's run does: an older version may do what was corrected since.
+CREATE FUNCTION _sas.chosen_version(caller oid, r _sas.run, wanted int) RETURNS text
+LANGUAGE sql STABLE AS $$
+    SELECT format('role "%s" is a superuser, and you are not: its runs continue with the current version '
+                  'only', pg_get_userbyid(r.owner))
+    FROM _sas.workflow_version v JOIN _sas.workflow f USING (workflow_id)
+    WHERE v.version_id = r.version_id AND wanted <> f.version
+      AND _sas.is_superuser(r.owner::oid) AND NOT _sas.is_superuser(caller)
+$$;
 
 -- _sas.shown_version(caller, r, v): why only its owner may continue, or repeat, this run with that version;
 -- null: the caller is the owner, or the version masks everything that is masked now.

@@ -56,6 +56,14 @@ SELECT is(pg_temp.says('os_op', format($$SELECT sas.signal(%s, 'go')$$, :run)), 
 ROLLBACK TO whole;
 SELECT unalike(pg_temp.says('os_op', format('SELECT coalesce(refused, changed::text) FROM ' || verb, :run)), 'true', 'an operator says nothing that it is given: ' || verb)
 FROM unnest(ARRAY[$$sas.set_input(%s, 'a', '{"evil": true}')$$, $$sas.skip(%s, 'w', '{"evil": true}')$$, $$sas.force_complete(%s, 'w', '{"evil": true}')$$]) verb;
+-- nor by an older version, which may do what the superuser has corrected
+SELECT sas.create_workflow('os_w', '{"steps": {"w": {"wait": {"signal": "go"}}, "a": {"function": "os.act", "after": ["w"], "input": {"second": true}}}}') \g /dev/null
+SELECT run_id AS newer FROM sas.submit('os_w') \gset
+SELECT is(pg_temp.says(who, format('SELECT coalesce(refused, changed::text) FROM ' || verb, :newer)), 'role "' || current_user || '" is a superuser, and you are not: its runs continue with the current version only',
+          format('%s gives it no older version: %s', who, verb))
+FROM unnest('{os_op,os_adm}'::text[]) who, unnest('{"sas.set_version(%s, 1)","sas.set_version_runs(ARRAY[%s::bigint], 1)"}'::text[]) verb;
+SELECT is(pg_temp.says('os_op', format('SELECT coalesce(refused, changed::text) FROM sas.set_version(%s)', :run)), 'true', 'the current one they do');
+ROLLBACK TO whole;
 -- nor run it again with what a function plans now, nor reach the processes
 SELECT unalike(pg_temp.says('os_op', format('SELECT coalesce(refused, run_id::text) FROM sas.rerun(%s)', :planned)), '[0-9]%', 'nor does it run functions that plan');
 SELECT is(pg_temp.says(who, statement), '42501', format('%s cannot: %s', who, statement))
