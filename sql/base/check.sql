@@ -248,7 +248,7 @@ BEGIN
     END IF;
 END $$;
 
--- _sas.check_headers(value, path): checks the headers of a call.
+-- _sas.check_headers(value, path): checks the headers of a call. Many servers take _ in a name for -.
 CREATE FUNCTION _sas.check_headers(value jsonb, path text) RETURNS SETOF _sas.problem
 LANGUAGE plpgsql STABLE AS $$
 BEGIN
@@ -264,19 +264,20 @@ BEGIN
     SELECT _sas.pointer(path, h.key),
            CASE WHEN jsonb_typeof(h.value) <> 'string' THEN 'the value of a header must be a string'
                 WHEN h.key !~ '^[!#$%&''*+.^_`|~0-9A-Za-z-]+$' THEN 'invalid name of a header'
-                WHEN lower(h.key) IN ('host', 'content-length', 'transfer-encoding', 'connection',
-                                      'idempotency-key', 'traceparent')
+                WHEN n.name IN ('host', 'content-length', 'transfer-encoding', 'connection', 'expect',
+                                'idempotency-key', 'traceparent')
                     THEN 'this header is set by sas'
-                WHEN lower(h.key) IN ('accept-encoding', 'te', 'a-im')
+                WHEN n.name IN ('accept-encoding', 'te', 'a-im')
                     THEN 'an answer must not be encoded: secrets in it could not be masked'
                 ELSE 'the value of a header must not contain control characters' END,
            'See RFC 9110, section 5, for what a header may look like.', '22023'
     FROM jsonb_each(value) h
+    CROSS JOIN LATERAL (SELECT replace(lower(h.key), '_', '-') AS name) n
     WHERE jsonb_typeof(h.value) <> 'string'
        OR h.key !~ '^[!#$%&''*+.^_`|~0-9A-Za-z-]+$'
-       OR lower(h.key) IN ('host', 'content-length', 'transfer-encoding', 'connection', 'idempotency-key',
-                           'traceparent')
-       OR lower(h.key) IN ('accept-encoding', 'te', 'a-im') AND h.value #>> '{}' <> 'identity'
+       OR n.name IN ('host', 'content-length', 'transfer-encoding', 'connection', 'expect',
+                     'idempotency-key', 'traceparent')
+       OR n.name IN ('accept-encoding', 'te', 'a-im') AND h.value #>> '{}' <> 'identity'
        OR (h.value #>> '{}') ~ E'[\\x01-\\x08\\x0a-\\x1f\\x7f]';
 END $$;
 

@@ -88,7 +88,7 @@ FROM (VALUES ('{"steps": {"a": {"agent": "se_plain", "call": CALL}}}', '/steps/a
              ('{"steps": {"a": {"agent": "se_plain", "call": {}, "poll": {"until": "$.output.status == 200", "call": CALL}}}}', '/steps/a/poll/call'),
              ('{"steps": {"a": {"agent": "se_plain", "call": {}, "fallback": {"call": CALL}}}}', '/steps/a/fallback/call'),
              ('{"steps": {}, "hooks": [{"on": "success", "agent": "se_plain", "call": CALL}]}', '/hooks/0/call')) d (definition, place),
-     (VALUES ('Accept-Encoding', 'gzip'), ('accept-encoding', '{{input.x}}'), ('TE', 'gzip'), ('A-IM', 'gzip'), ('Accept-Encoding', 'identity, gzip;q=0.5')) h (name, value),
+     (VALUES ('Accept-Encoding', 'gzip'), ('accept-encoding', '{{input.x}}'), ('TE', 'gzip'), ('Accept_Encoding', 'gzip'), ('A-IM', 'gzip'), ('Accept-Encoding', 'identity, gzip;q=0.5')) h (name, value),
      LATERAL (SELECT jsonb_build_object('headers', jsonb_build_object(name, value))::text) c (call);
 SELECT is(pg_temp.says('sk_adm', $$SELECT sas.create_watcher('se_watch', '{"agent": "se_plain", "poll": {"call": {"headers": {"Accept-Encoding": "br"}}, "every": "1 s"}, "items": {"table": "pg_temp.x"}}')$$),
           '22023 At /poll/call/headers/Accept-Encoding.', 'nor does a watcher');
