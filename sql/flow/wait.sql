@@ -304,6 +304,19 @@ LANGUAGE sql AS $$
     SELECT count(*) FROM sent
 $$;
 
+-- _sas.check_giver(caller, r, payload): raises an error if the caller may not give this run the payload.
+CREATE FUNCTION _sas.check_giver(caller oid, r _sas.run, payload jsonb) RETURNS void
+LANGUAGE plpgsql STABLE AS $$
+BEGIN
+    IF payload <> '{}' AND NOT pg_has_role(caller, r.owner, 'MEMBER') AND NOT _sas.trusts(r.owner, caller)
+        THEN
+        RAISE EXCEPTION 'what run % is given, only a member of role "%" can say', r.run_id,
+                pg_get_userbyid(r.owner)
+            USING ERRCODE = 'insufficient_privilege', DETAIL = 'At /payload.',
+                HINT = 'Send the signal without a payload, or as that role.';
+    END IF;
+END $$;
+
 -- _sas.signal_run(caller, r, name, payload): sends the signal to a run and the runs below it. If the run
 -- itself cannot take it, an error is raised unless a run below takes it. A payload is data for the steps
 -- that follow; therefore only a superuser can give one to a superuser's run. What another role than the
@@ -312,12 +325,7 @@ CREATE FUNCTION _sas.signal_run(caller oid, r _sas.run, name text, payload jsonb
 LANGUAGE plpgsql AS $$
 #variable_conflict use_column
 BEGIN
-    IF $4 <> '{}' AND NOT pg_has_role(caller, r.owner, 'MEMBER') AND NOT _sas.trusts(r.owner, caller) THEN
-        RAISE EXCEPTION 'what run % is given, only a member of role "%" can say', r.run_id,
-                pg_get_userbyid(r.owner)
-            USING ERRCODE = 'insufficient_privilege', DETAIL = 'At /payload.',
-                HINT = 'Send the signal without a payload, or as that role.';
-    END IF;
+    PERFORM _sas.check_giver(caller, r, $4);
     PERFORM _sas.record(caller, ARRAY[r.run_id], 'signal', NULL, jsonb_build_object('name', $3))
     WHERE caller <> r.owner;
     IF NOT EXISTS (SELECT FROM _sas.run x WHERE x.parent_run_id = r.run_id AND x.state <> 'stopped') THEN
@@ -383,7 +391,8 @@ BEGIN
     PERFORM _sas.signal_run(caller, r, $4, $5);
 END $$;
 
--- _sas.signal_token_as(...): the token is the authorization: its holder may end that wait, once.
+-- _sas.signal_token_as(...): the token is the authorization: its holder may end that wait, once. Operators
+-- and admins can read it in the views; so it gives them no more than sas.signal does.
 CREATE FUNCTION _sas.signal_token_as(caller oid, token text, payload jsonb) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_column
@@ -401,6 +410,8 @@ BEGIN
             USING ERRCODE = 'invalid_parameter_value', DETAIL = 'At /token.',
             HINT = 'Pass the value of {{steps.NAME.token}}.';
     END IF;
+    PERFORM _sas.check_giver(caller, r, $3)
+    WHERE _sas.has_level(caller, 'operator') OR _sas.has_level(caller, 'admin');
     PERFORM _sas.send_signal(caller, r, waits.shape #>> '{wait,signal}', $3, waits.step_no, 0);
     PERFORM _sas.record(caller, ARRAY[r.run_id], 'signal', _sas.shown_name(waits.name),
                         jsonb_build_object('name', waits.shape #>> '{wait,signal}'))

@@ -8,7 +8,8 @@
 \pset pager off
 SELECT no_plan();
 
-CREATE ROLE os_op; CREATE ROLE os_adm;
+CREATE ROLE os_op; CREATE ROLE os_adm; CREATE ROLE os_user; CREATE ROLE os_both;
+SELECT sas.grant_usage('os_user', 'user'), sas.grant_usage('os_both', 'user'), sas.grant_usage('os_both', 'operator') \g /dev/null
 SELECT sas.grant_usage('os_op', 'operator'), sas.grant_usage('os_adm', 'admin') \g /dev/null
 CREATE SCHEMA os; GRANT USAGE ON SCHEMA os TO PUBLIC;
 CREATE FUNCTION os.act(input jsonb) RETURNS jsonb LANGUAGE sql AS $$ SELECT input $$;
@@ -29,12 +30,14 @@ BEGIN
     RETURN said;
 END $$;
 SELECT sas.create_workflow('os_w', '{"steps": {"w": {"wait": {"signal": "go"}}, "a": {"function": "os.act", "after": ["w"]}}}'),
+       sas.create_workflow('os_asks', '{"steps": {"ask": {"function": "os.act", "input": {"token": "{{steps.w.token}}"}}, "w": {"wait": {"signal": "go"}, "after": ["ask"]}}}'),
        sas.create_workflow('os_planned', '{"plan": "os.plan"}') \g /dev/null
 
 -- no worker sees it
 BEGIN;
 SELECT run_id AS run FROM sas.submit('os_w', key => 'os_key') \gset
 SELECT run_id AS planned FROM sas.submit('os_planned') \gset
+SELECT run_id AS asking FROM sas.submit('os_asks') \gset
 
 -- what they may
 SELECT is(pg_temp.says(who, format('SELECT coalesce(refused, changed::text) FROM ' || verb, :run)), 'true', format('%s on a superuser''s run: %s', who, verb))
@@ -52,6 +55,13 @@ SELECT is(pg_temp.says(who, format(statement, :run)), '42501', format('%s sends 
 FROM unnest('{os_op,os_adm}'::text[]) who,
      unnest(ARRAY[$$SELECT sas.signal(%s, 'go', '{"evil": true}')$$, $$SELECT sas.signal_key('os_w', 'os_key', 'go', '{"evil": true}')$$]) statement;
 SELECT is((SELECT count(*) FROM _sas.signal), 0::bigint, 'nothing of it is kept');
+-- nor by the token of the wait, which they can read in the input of the step that passes it on
+SELECT _sas.token(r.run_id, r.trace, 'w') AS token FROM _sas.run r WHERE r.run_id = :asking \gset
+SELECT is(pg_temp.says(who, format($$SELECT sas.signal_token(%L, '{"evil": true}')$$, :'token')), '42501', format('%s sends it no payload with a token, either', who)) FROM unnest('{os_adm,os_both}'::text[]) who;
+SELECT is(pg_temp.says('os_user', format($$SELECT sas.signal_token(%L, '{"approved": true}')$$, :'token')), 'ok', 'a user to whom the token was given does');
+ROLLBACK TO whole;
+SELECT is(pg_temp.says('os_adm', format($$SELECT sas.signal_token(%L)$$, :'token')), 'ok', 'without a payload an admin does');
+ROLLBACK TO whole;
 SELECT is(pg_temp.says('os_op', format($$SELECT sas.signal(%s, 'go')$$, :run)), 'ok', 'a signal without one they send');
 ROLLBACK TO whole;
 SELECT unalike(pg_temp.says('os_op', format('SELECT coalesce(refused, changed::text) FROM ' || verb, :run)), 'true', 'an operator says nothing that it is given: ' || verb)
