@@ -187,81 +187,85 @@ sas_transport_encode_segment(const char *in, size_t len)
 	return out;
 }
 
-/* The byte at p, also if it is escaped, once or several times, and how long that is. */
-static unsigned char
-origin_byte_at(const char *p, size_t *len)
+/* The value of a hexadecimal digit; -1: it is none. */
+static int
+origin_hex(char c)
 {
-	const char *q = p + 1;
-	unsigned	byte = 0;
-
-	*len = 1;
-	if (*p != '%')
-		return (unsigned char) *p;
-	/* %25 is the % of another escape */
-	while (q[0] == '2' && q[1] == '5')
-		q += 2;
-	for (int i = 0; i < 2; i++)
-	{
-		char		c = origin_lower(q[i]);
-
-		if (c >= '0' && c <= '9')
-			byte = byte * 16 + (unsigned) (c - '0');
-		else if (c >= 'a' && c <= 'f')
-			byte = byte * 16 + (unsigned) (c - 'a' + 10);
-		else
-		{
-			*len = (size_t) (q - p);
-			return '%';
-		}
-	}
-	*len = (size_t) (q + 2 - p);
-	return (unsigned char) byte;
-}
-
-static bool
-origin_at_end(const char *p)
-{
-	return *p == '\0' || *p == '?' || *p == '#';
+	c = origin_lower(c);
+	return c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
 }
 
 /*
- * Is the segment at *p dots, as any server may read it?  Some take escapes back more than once, and
- * leave out control characters and what follows a semicolon.  Moves *p to the next one; NULL: it
- * was the last.
+ * Takes all escapes back, also those of which another escape is a part: some servers do so more than
+ * once, and %%32%65 is then a dot.  So does the overlong UTF-8 of an ASCII character.
+ */
+static size_t
+origin_unescape(char *path, size_t len)
+{
+	size_t		n = 0;
+
+	for (size_t i = 0; i < len; i++)
+	{
+		path[n++] = path[i];
+		while (n >= 3 && path[n - 3] == '%' && origin_hex(path[n - 2]) >= 0 && origin_hex(path[n - 1]) >= 0)
+		{
+			path[n - 3] = (char) (origin_hex(path[n - 2]) * 16 + origin_hex(path[n - 1]));
+			n -= 2;
+			if (n >= 2 && (unsigned char) path[n - 2] == 0xc0 && ((unsigned char) path[n - 1] & 0xc0) == 0x80)
+			{
+				path[n - 2] = path[n - 1] & 0x3f;
+				n--;
+			}
+		}
+	}
+	return n;
+}
+
+/*
+ * Is one of its segments dots, as any server may read it?  Some leave out control characters, and what
+ * follows a semicolon, or the start of what was not meant as a query.
  */
 static bool
-origin_is_dots(const char **p)
+origin_has_dots(const char *path, size_t len)
 {
 	int			dots = 0;
 	bool		others = false;
 	bool		counts = true;
 
-	while (!origin_at_end(*p))
+	for (size_t i = 0; i < len; i++)
 	{
-		size_t		len;
-		unsigned char c = origin_byte_at(*p, &len);
+		unsigned char c = (unsigned char) path[i];
 
-		*p += len;
-		if (c == '/' || c == '\\' || c == '?' || c == '#')
-			return !others && (dots == 1 || dots == 2);
-		if (c == ';')
+		if (c == '/' || c == '\\')
+		{
+			if (!others && (dots == 1 || dots == 2))
+				return true;
+			dots = 0;
+			others = false;
+			counts = true;
+		}
+		else if (c == ';' || c == '?' || c == '#')
 			counts = false;
 		else if (counts && c == '.')
 			dots++;
 		else if (counts && c > ' ' && c != 0x7f)
 			others = true;
 	}
-	*p = NULL;
 	return !others && (dots == 1 || dots == 2);
 }
 
 bool
 sas_transport_path_has_dot_segment(const char *path)
 {
-	const char *p = path;
+	size_t		len = strcspn(path, "?#");
+	char	   *copy = malloc(len + 1);
+	bool		has;
 
-	while (p != NULL)
-		if (origin_is_dots(&p))
-			return true;
-	return false;
+	/* without memory it is not known */
+	if (copy == NULL)
+		return true;
+	memcpy(copy, path, len);
+	has = origin_has_dots(copy, origin_unescape(copy, len));
+	free(copy);
+	return has;
 }

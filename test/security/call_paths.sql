@@ -24,9 +24,10 @@ CREATE TABLE pg_temp.bad (path text);
 INSERT INTO pg_temp.bad VALUES ('/orders/../admin'), ('/orders/%2e%2e/admin'), ('/orders/..%2fadmin'), ('/orders/..;/admin'), ('/orders/..;x=1/admin'), ('/orders/.;/..;/admin'),
     ('/orders/%2E%2e%3b/admin'), ('/orders/..%3Bx/admin'), ('/orders/%252e%252e/admin'), ('/orders/.%25252e/admin'), ('/orders/..%252fadmin'), ('/orders/..%255cadmin'),
     ('/orders/..%00/admin'), ('/orders/..%09/admin'), ('/orders/%0a../admin'), ('/orders/.%0d./admin'), ('/orders/..%20/admin'), ('/orders/..%7f/admin'), ('/orders/..'), ('/orders/..;'), ('/orders/..;?x'),
-    ('/orders/..%3fx'), ('/orders/..%23x');
+    ('/orders/..%3fx'), ('/orders/..%23x'), ('/orders/%25%32%65%25%32%65/admin'), ('/orders/%%32%65%%32%65/admin'), ('/orders/%2%65%2%65/admin'), ('/orders/..%25%32%66admin'), ('/orders/..%25%33b/admin'),
+    ('/orders/%c0%ae%c0%ae/admin'), ('/orders/..%25c0%25afadmin');
 CREATE TABLE pg_temp.good (path text);
-INSERT INTO pg_temp.good VALUES ('/orders'), ('/orders/...'), ('/orders/..a'), ('/orders/a..'), ('/orders/;..'), ('/orders/a;..'), ('/orders/%25'), ('/orders/100%25'), ('/orders/a%20b'), ('/orders/1.2;v=3'), ('/orders?x=/../'), ('/orders/%2525');
+INSERT INTO pg_temp.good VALUES ('/orders'), ('/orders/...'), ('/orders/..a'), ('/orders/a..'), ('/orders/;..'), ('/orders/a;..'), ('/orders/%25'), ('/orders/100%25'), ('/orders/a%20b'), ('/orders/1.2;v=3'), ('/orders?x=/../'), ('/orders/%2525'), ('/orders/why%3f..'), ('/orders/see%23.'), ('/orders/..%'), ('/orders/..%25'), ('/orders/%c3%ae');
 
 GRANT SELECT ON pg_temp.bad, pg_temp.good TO cp_ann;
 
@@ -45,9 +46,9 @@ SELECT is((SELECT count(*) FROM sas.stubbed_calls()), 0::bigint, 'no call was ma
 SELECT is((SELECT result FROM sas.run_inline('cp_v', jsonb_build_object('path', path))), 'success', 'but a run may have the path ' || path) FROM pg_temp.good;
 -- as one segment
 SELECT sas.create_workflow('cp_s', '{"steps": {"a": {"agent": "cp_shop", "call": {"path": "/orders/{{input.x}}/lines"}}}, "on_failure": "fail"}') \g /dev/null
-SELECT is((SELECT result FROM sas.run_inline('cp_s', jsonb_build_object('x', x))), 'error', 'nor does a value become a dot segment: ' || x) FROM unnest('{..;,..;a=b,%2e%2e,%252e.,../x,..}'::text[]) x;
+SELECT is((SELECT result FROM sas.run_inline('cp_s', jsonb_build_object('x', x))), 'error', 'nor does a value become a dot segment: ' || x) FROM unnest('{..;,..;a=b,%2e%2e,%252e.,%25%32%65.,../x,..}'::text[]) x;
 SELECT is((SELECT result FROM sas.run_inline('cp_s', jsonb_build_object('x', E'..\t'))), 'error', 'nor one with a control character');
-SELECT is((SELECT result FROM sas.run_inline('cp_s', jsonb_build_object('x', x))), 'success', 'but it may be ' || x) FROM unnest('{a;b,100%,...,a/b,a..}'::text[]) x;
+SELECT is((SELECT result FROM sas.run_inline('cp_s', jsonb_build_object('x', x))), 'success', 'but it may be ' || x) FROM unnest('{a;b,100%,...,a/b,a..,why?..,see #.}'::text[]) x;
 RESET ROLE;
 
 -- and in a grant
