@@ -278,14 +278,17 @@ CREATE FUNCTION _sas.host_of(caller oid, id bigint, in_epoch bigint) RETURNS big
 LANGUAGE plpgsql AS $$
 DECLARE
     h _sas.watch_held;
+    host _sas.node;
 BEGIN
     SELECT * INTO h FROM _sas.watch_held x WHERE x.watch_id = id AND x.epoch = in_epoch;
     IF NOT FOUND OR NOT EXISTS (SELECT FROM _sas.node n WHERE n.node_id = h.node_id AND n.kind = 'outside')
         THEN
         RETURN NULL;
     END IF;
+    host := _sas.my_node(caller, h.node_id);
+    -- only then: the error names the agent
     PERFORM _sas.check_lanes(caller, ARRAY[h.lane], '/watch_id');
-    RETURN CASE WHEN (_sas.my_node(caller, h.node_id)).ended_at IS NULL THEN h.node_id END;
+    RETURN CASE WHEN host.ended_at IS NULL THEN h.node_id END;
 END $$;
 
 CREATE FUNCTION _sas.append_items_as(caller oid, watch_id bigint, epoch bigint, items jsonb, cursor jsonb)

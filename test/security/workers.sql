@@ -10,9 +10,9 @@
 BEGIN;
 SELECT no_plan();
 
-CREATE ROLE sw_group; CREATE ROLE sw_prog IN ROLE sw_group; CREATE ROLE sw_ann;
+CREATE ROLE sw_group; CREATE ROLE sw_prog IN ROLE sw_group; CREATE ROLE sw_ann; CREATE ROLE sw_other;
 SELECT sas.create_agent('sw_mail', kind => 'external'), sas.create_agent('sw_print', kind => 'external') \g /dev/null
-SELECT sas.grant_usage('sw_group', 'worker', 'sw_mail'), sas.grant_usage('sw_prog', 'worker', 'sw_print'), sas.grant_usage('sw_ann', 'user'), sas.grant_agent('sw_mail', 'sw_ann') \g /dev/null
+SELECT sas.grant_usage('sw_group', 'worker', 'sw_mail'), sas.grant_usage('sw_prog', 'worker', 'sw_print'), sas.grant_usage('sw_other', 'worker', 'sw_print'), sas.grant_usage('sw_ann', 'user'), sas.grant_agent('sw_mail', 'sw_ann') \g /dev/null
 CREATE TABLE public.sw_item (item jsonb); GRANT INSERT ON public.sw_item TO sw_ann;
 -- what it gets, or the SQLSTATE
 CREATE FUNCTION pg_temp.says(who text, statement text) RETURNS text LANGUAGE plpgsql AS $$
@@ -24,6 +24,7 @@ BEGIN
         EXECUTE statement INTO said;
     EXCEPTION WHEN OTHERS THEN
         said := SQLSTATE;
+        PERFORM set_config('sw.error', SQLERRM, true);
     END;
     RESET ROLE;
     RETURN said;
@@ -34,6 +35,8 @@ SELECT pg_temp.says('sw_ann', $$SELECT sas.watch('sw_watcher', k, '{"payload": "
 SELECT pg_temp.says('sw_ann', $$SELECT sas.watch('sw_watcher', 'b', '{"payload": "ann"}')$$) \g /dev/null
 SELECT pg_temp.says('sw_prog', $$SELECT sas.register_node('sw_node', 10, '{sw_mail,sw_print}', lease => '1 h', by_connection => false)$$) AS node \gset
 SELECT is(pg_temp.says('sw_prog', format('SELECT input::text FROM sas.claim_watchers(%s, 1)', :node)), '{"payload": "ann"}', 'a program that works for an agent claims a task with its input');
+SELECT is(pg_temp.says('sw_other', format('SELECT sas.append_items(%s, %s, ''[1]'')', watch_id, epoch)), '42501', 'no items are taken from another program') FROM _sas.watch_held WHERE node_id = :node;
+SELECT unalike(current_setting('sw.error'), '%sw_mail%', 'nor is it told the agent');
 REVOKE sw_group FROM sw_prog;
 SELECT is(pg_temp.says('sw_prog', format('SELECT input::text FROM sas.claim_watchers(%s, 1)', :node)), '42501', 'when its role may not any more, it claims none');
 SELECT is(pg_temp.says('sw_prog', format('SELECT news FROM sas.heartbeat_node(%s)', :node)), '42501', 'its node is not kept alive');
