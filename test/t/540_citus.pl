@@ -79,6 +79,8 @@ END $$
 ;;
 CREATE FUNCTION public.echo(input jsonb) RETURNS jsonb LANGUAGE plpgsql AS $$ BEGIN RETURN input; END $$
 ;;
+CREATE FUNCTION public.tell(input jsonb) RETURNS jsonb LANGUAGE plpgsql AS $$ BEGIN PERFORM sas.emit('{"half": 1}'); RETURN input; END $$
+;;
 SELECT create_distributed_function('public.place(int, text, text)', 'tenant', colocate_with => 'account')
 ;;
 SELECT sas.set_secret('token', 'sesame-4711')
@@ -192,12 +194,14 @@ is(what($c, "SELECT sum(booked) FROM account WHERE tenant IN ($far[0][0], $far[1
 refused(what($from, "SELECT sas.signal(NULL, 'go')", 'ann'), '42704', 'null is no run');
 refused(what($from, 'SELECT * FROM sas.wait(NULL)', 'ann'), '22004', 'nor is it one to wait for');
 is(what($from, 'SELECT count(*) FROM sas.pause_runs(NULL)', 'ann') =~ /^\d+$|DETAIL/, 1, 'nor are there any to pause');
-my $asks = '{"steps": {"answer": {"wait": {"signal": "answer", "timeout": "1 day"}}, "ask": {"function": "public.echo", "input": {"token": "{{steps.answer.token}}"}}}}';
+my $asks = '{"steps": {"answer": {"wait": {"signal": "answer", "timeout": "1 day"}}, "ask": {"function": "public.tell", "input": {"token": "{{steps.answer.token}}"}}}}';
 what($c, "SELECT sas.create_workflow('asks', '$asks')", 'ann');
 my $asked = what($c, "SELECT public.place($far[0][0], 'asks', 'a')", 'ann');
 my $token_of = "SELECT output ->> 'token' FROM sas.cluster_steps WHERE run_id = $asked AND step = 'ask'";
 ok(wait_for($c, "SELECT ($token_of) IS NOT NULL"), 'a run has told its token');
 my $token = what($c, $token_of);
+is(what($from, "SELECT chunk, emitted_at > now() - interval '1 h' FROM sas.chunks($asked, 'ask')", 'ann'), '{"half": 1}|t', 'what a step has stored so far is read through another node');
+like(what($from, "SELECT refused FROM sas.set_version($asked, 7)", 'ann'), qr/version/, 'the version of a run is set through another node');
 is(what($from, "SELECT sas.signal_token('$token')", 'ann'), '', 'a signal finds the node by the token');
 is(what($from, "SELECT state, result FROM sas.wait($asked)", 'ann'), 'stopped|success', 'and ends the wait');
 refused(what($from, "SELECT sas.signal_token('$token')", 'ann'), '55000', 'once');
