@@ -50,6 +50,19 @@ SELECT is(pg_temp.says('os_op', format('SELECT coalesce(refused, changed::text) 
 FROM unnest('{sas.halt(%s)}'::text[]) verb;
 ROLLBACK TO whole;
 
+-- and of its schedules: they begin runs that are as the superuser has written them, stop them, and remove them
+SELECT sas.create_workflow('os_plain', '{"steps": {"a": {"function": "os.act"}}}'), sas.schedule('os_sched', '0 3 1 1 *', 'os_plain'), sas.schedule('os_plans', '0 3 1 1 *', 'os_planned') \g /dev/null
+SELECT isnt(left(pg_temp.says(who, statement), 2), '42', format('%s on a superuser''s schedule: %s', who, statement))
+FROM unnest('{os_op,os_adm}'::text[]) who, unnest(ARRAY['SELECT created FROM sas.trigger_schedule(''os_sched'')', 'SELECT count(*) FROM sas.backfill_schedule(''os_sched'', now() - interval ''2 years'', now())',
+    'SELECT sas.pause_schedule(''os_sched'')', 'SELECT sas.resume_schedule(''os_sched'')']) statement;
+SELECT ok((SELECT bool_and(r.submitted_by = current_user::regrole::text AND r.input = '{}') FROM sas.runs r WHERE r.schedule = 'os_sched'), 'its runs are the superuser''s, with the input of the superuser');
+SELECT is(pg_temp.says(who, statement), '42501', format('%s cannot: %s', who, statement))
+FROM unnest('{os_op,os_adm}'::text[]) who, unnest(ARRAY['SELECT created FROM sas.trigger_schedule(''os_plans'')', 'SELECT count(*) FROM sas.backfill_schedule(''os_plans'', now() - interval ''2 years'', now())',
+    'SELECT sas.schedule(''os_sched'', ''0 3 * * *'', ''os_plain'', input => ''{"evil": true}'')']) statement;
+SELECT is(pg_temp.says('os_op', 'SELECT sas.unschedule(''os_sched'')'), 'ok', 'they remove it, and sas.history says who did');
+SELECT is((SELECT h.role::text FROM sas.history h WHERE h.act = 'unschedule' AND h.detail ->> 'schedule' = 'os_sched'), 'os_op', 'as it says');
+ROLLBACK TO whole;
+
 -- what they may not: say what it is given
 SELECT is(pg_temp.says(who, format(statement, :run)), '42501', format('%s sends a superuser''s run no payload: %s', who, statement))
 FROM unnest('{os_op,os_adm}'::text[]) who,
