@@ -72,13 +72,19 @@ LANGUAGE plpgsql AS $$
 DECLARE
     done record;
     late record;
+    unserved bigint[];
 BEGIN
     -- a signal that came in time counts, however late the scheduler runs
-    PERFORM _sas.deliver_signals(array_agg(DISTINCT s.run_id))
+    SELECT _sas.deliver_signals(array_agg(DISTINCT s.run_id)) INTO unserved
     FROM unnest(run_ids, step_nos, elements) AS u (run_id, step_no, element)
     CROSS JOIN LATERAL (SELECT x.run_id, x.waiting_kind FROM _sas.step x WHERE x.run_id = u.run_id
                         AND x.step_no = u.step_no AND x.element = u.element OFFSET 0) s
     WHERE s.waiting_kind = 'signal' HAVING count(*) > 0;
+    INSERT INTO _sas.message (actor, due_at, run_id, kind, step_no, element)
+    SELECT 's', sas.now(), s.run_id, 'timer', s.step_no, s.element
+    FROM unnest(run_ids, step_nos, elements) AS u (run_id, step_no, element) JOIN _sas.step s
+        ON s.run_id = u.run_id AND s.step_no = u.step_no AND s.element = u.element
+    WHERE s.run_id = ANY (unserved) AND s.waiting_kind = 'signal';
     -- a timer is ignored if its step has got its signal, or another time
     SELECT array_agg(s.run_id) AS run_ids, array_agg(s.step_no) AS step_nos,
         array_agg(s.element) AS elements,
@@ -92,7 +98,8 @@ BEGIN
         AND w.undo = (s.state = 'compensating')
     WHERE s.state IN ('suspended', 'compensating') AND s.waiting_until <= sas.now()
       AND (s.waiting_kind = 'timer'
-           OR s.waiting_kind = 'signal' AND w.shape #>> '{wait,on_timeout}' = 'go_on');
+           OR s.waiting_kind = 'signal' AND w.shape #>> '{wait,on_timeout}' = 'go_on'
+               AND (s.run_id = ANY (unserved)) IS NOT TRUE);
     SELECT array_agg(s.run_id) AS run_ids, array_agg(s.step_no) AS step_nos, array_agg(s.element) AS elements,
            array_agg(_sas.problem_object('timeout',
                                          format('signal "%s" did not arrive in time',
@@ -107,7 +114,7 @@ BEGIN
     JOIN _sas.workflow_step w ON w.version_id = r.version_id AND w.step_no = s.step_no
         AND w.undo = (s.state = 'compensating')
     WHERE s.state IN ('suspended', 'compensating') AND s.waiting_kind = 'signal'
-      AND s.waiting_until <= sas.now()
+      AND s.waiting_until <= sas.now() AND (s.run_id = ANY (unserved)) IS NOT TRUE
       AND w.shape #>> '{wait,on_timeout}' IS DISTINCT FROM 'go_on';
     PERFORM _sas.succeed_steps(done.run_ids, done.step_nos, done.elements, done.outputs)
         WHERE done.run_ids IS NOT NULL;
@@ -116,17 +123,24 @@ BEGIN
 END $$;
 
 -- _sas.deliver_signals(run_ids): gives the oldest signals to the steps that have waited longest for a
--- signal of that name. A signal for one step goes to that step.
+-- signal of that name. A signal for one step goes to that step. A run may have thousands of both, and the
+-- paths of each step may cost much. So after 200 ms the rest is left for another message. Returns the runs
+-- with such a rest.
 -- Writes: signal, message. Next: _sas.succeed_steps.
-CREATE FUNCTION _sas.deliver_signals(run_ids bigint[]) RETURNS void
+CREATE FUNCTION _sas.deliver_signals(run_ids bigint[]) RETURNS bigint[]
 LANGUAGE plpgsql AS $$
 DECLARE
     taken record;
+    began_us bigint := _sas.processor_us();
+    took_us bigint;
+    size int := 1;
+    unserved bigint[];
 BEGIN
     LOOP
+        took_us := -_sas.processor_us();
         SELECT array_agg(g.run_id) AS run_ids, array_agg(g.step_no) AS step_nos,
             array_agg(g.element) AS elements, array_agg(g.payload) AS payloads INTO taken
-        FROM _sas.take_signals(deliver_signals.run_ids) g;
+        FROM _sas.take_signals(deliver_signals.run_ids, size) g;
         EXIT WHEN taken.run_ids IS NULL;
         DELETE FROM _sas.message d
         USING unnest(taken.run_ids, taken.step_nos, taken.elements) AS u (run_id, step_no, element),
@@ -138,14 +152,26 @@ BEGIN
         -- a wait for several names may have kept other signals back; and steps that have begun to wait
         -- above may take signals
         EXIT WHEN NOT EXISTS (SELECT FROM _sas.signal g WHERE g.run_id = ANY (deliver_signals.run_ids));
+        took_us := took_us + _sas.processor_us();
+        size := greatest(1, size * least(16, 100000.0 / greatest(took_us, 1)));
+        IF _sas.processor_us() - began_us > 200000 THEN
+            unserved := ARRAY(SELECT u FROM unnest(run_ids) u
+                              WHERE EXISTS (SELECT FROM _sas.signal g WHERE g.run_id = u));
+            INSERT INTO _sas.message (actor, due_at, run_id, kind)
+            SELECT 's', sas.now(), u, 'signal' FROM unnest(unserved) u;
+            PERFORM _sas.wake('{}', true, false, '{}');
+            EXIT;
+        END IF;
     END LOOP;
+    RETURN coalesce(unserved, '{}');
 END $$;
 
--- _sas.take_signals(run_ids): deletes the signals that can be delivered now, and returns the step that each
--- goes to. A wait for several names is in the line of each name. If it is first in two lines, the signals
--- from the second one on are left for the next call, because the lines are different then.
+-- _sas.take_signals(run_ids, most): deletes signals that can be delivered now, the oldest ones and no more
+-- than most, and returns the step that each goes to. A wait for several names is in the line of each name. If
+-- it is first in two lines, the signals from the second one on are left for the next call, because the lines
+-- are different then.
 -- Writes: signal.
-CREATE FUNCTION _sas.take_signals(run_ids bigint[])
+CREATE FUNCTION _sas.take_signals(run_ids bigint[], most int)
 RETURNS TABLE (run_id bigint, step_no int, element int, payload jsonb)
 LANGUAGE sql AS $$
     WITH waiting AS (
@@ -183,7 +209,8 @@ LANGUAGE sql AS $$
         UNION ALL
         SELECT m.run_id, m.step_no, m.element, m.signal_id
         FROM matched m LEFT JOIN changed c ON c.run_id = m.run_id
-        WHERE c.signal_id IS NULL OR m.signal_id < c.signal_id),
+        WHERE c.signal_id IS NULL OR m.signal_id < c.signal_id
+        ORDER BY signal_id LIMIT $2),
     gone AS (
         DELETE FROM _sas.signal g USING given v WHERE g.signal_id = v.signal_id
         RETURNING v.run_id, v.step_no, v.element, g.name, g.payload)
