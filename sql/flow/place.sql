@@ -188,7 +188,7 @@ BEGIN
             run_id := _sas.follower(caller, v.workflow_id, p, open);
             follows := run_id IS NOT NULL;
         ELSE
-            replaced := replaced || _sas.replaceable(caller, p, open[:
+            replaced := replaced || _sas.replaceable(caller, open[:
                 CASE WHEN p.shared THEN cardinality(open) ELSE cardinality(open) - p.places + 1 END]);
         END IF;
     END LOOP;
@@ -199,37 +199,19 @@ BEGIN
     END IF;
 END $$;
 
--- _sas.replaced_upto(caller, p): submits of this role have replaced its open runs under this key up to that
--- run already: each has replaced all before it, but for as many as have room with it. One that shares the key
--- has replaced those that do not; if p shares it, that counts, too. Null: none.
-CREATE FUNCTION _sas.replaced_upto(caller oid, p _sas.concurrency_slot) RETURNS bigint
-LANGUAGE sql STABLE AS $$
-    WITH line AS MATERIALIZED (
-        SELECT s.run_id, s.shared, s.places, row_number() OVER (ORDER BY s.run_id) AS n,
-               -- a run without a row is one of this submit
-               coalesce(r.owner, $1) = $1 AS own
-        FROM _sas.concurrency_slot s LEFT JOIN _sas.run r USING (run_id)
-        WHERE s.owner = ($2).owner AND s.workflow_id = ($2).workflow_id AND s.key = ($2).key
-          AND s.overlap = 'replace' AND s.state <> 'left')
-    SELECT greatest((SELECT l.run_id FROM line l
-                     WHERE l.n = (SELECT max(o.n - o.places) FROM line o WHERE o.own AND NOT o.shared)),
-                    (SELECT max(l.run_id) - 1 FROM line l WHERE l.own AND l.shared AND ($2).shared))
-$$;
-
--- _sas.replaceable(caller, p, run_ids): the runs among these that a submit may cancel, because the caller may
+-- _sas.replaceable(caller, run_ids): the runs among these that a submit may cancel, because the caller may
 -- cancel them anyway. The submitted run waits behind the others. Runs that were replaced before, and are
 -- still open, are left out: if each of many submits replaced all of them again, the scheduler would have the
--- square of their number to do.
-CREATE FUNCTION _sas.replaceable(caller oid, p _sas.concurrency_slot, run_ids bigint[]) RETURNS bigint[]
+-- square of their number to do. Only their own message tells that: a submit that waited for another key may
+-- have got its run id long before it is in line, so others with greater ids have not replaced it.
+CREATE FUNCTION _sas.replaceable(caller oid, run_ids bigint[]) RETURNS bigint[]
 LANGUAGE plpgsql STABLE AS $$
-DECLARE
-    upto bigint := coalesce(_sas.replaced_upto(caller, p), 0);
 BEGIN
     RETURN ARRAY(SELECT u FROM unnest(run_ids) u LEFT JOIN _sas.run r ON r.run_id = u
-                 WHERE r.abandon_as IS NULL
-                   -- a run without a row is one of this submit
-                   AND CASE WHEN coalesce(r.owner, caller) = caller THEN u > upto
-                            ELSE pg_has_role(caller, r.owner, 'MEMBER') END);
+                 -- a run without a row is one of this submit
+                 WHERE r.abandon_as IS NULL AND (r.run_id IS NULL OR pg_has_role(caller, r.owner, 'MEMBER'))
+                   AND (SELECT true FROM _sas.message m
+                        WHERE m.run_id = u AND m.kind = 'replace' LIMIT 1) IS NULL);
 END $$;
 
 -- _sas.in_the_way(place): the open runs that leave no room under this key, holders first, then by run id.
