@@ -60,8 +60,8 @@ END $$;
 
 -- _sas.check_watch_rights(): hosts of tasks whose owner may no longer ask of the agent what the watcher asks
 -- read their requests again, and find that they are refused. sas.revoke_agent announces that; this is for
--- memberships and levels that were taken away. Tasks whose row another transaction has locked are left out.
--- Returns how many these are.
+-- memberships and levels that were taken away. If a path depends on the task, only its host can tell. Tasks
+-- whose row another transaction has locked are left out. Returns how many these are.
 CREATE FUNCTION _sas.check_watch_rights() RETURNS int
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -74,7 +74,8 @@ BEGIN
     gone AS MATERIALIZED (
         SELECT p.* FROM pair p JOIN _sas.watcher d USING (watcher_id)
         WHERE CASE WHEN _sas.agent_right(p.owner::oid, d.lane) <> 'a'
-              THEN EXISTS (SELECT FROM _sas.check_watch_use(p.owner::oid, d.lane, d.kind, d.request)) END)
+              THEN d.kind IN ('stream', 'poll') AND d.request ->> 'path' LIKE '%{{%'
+                  OR EXISTS (SELECT FROM _sas.check_watch_use(p.owner::oid, d.lane, d.kind, d.request)) END)
     SELECT array_agg(h.watch_id) INTO refused
     FROM gone g JOIN _sas.watch w USING (watcher_id, owner) JOIN _sas.watch_held h USING (watch_id);
     IF refused IS NULL THEN

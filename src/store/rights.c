@@ -101,13 +101,18 @@ sas_store_agent_right(Oid role, int agent_id)
 	return wanted.right;
 }
 
-/* Memberships, roles and levels may have changed since the hosts of infinite tasks asked. */
-static bool rights_of_watches_due = true;
+/* How often memberships, roles or levels may have changed, and up to where the hosts of infinite tasks asked. */
+static uint64 rights_changes = 1;
+static uint64 rights_checked = 0;
+
+/* Of the function whose list of rights is level admin; 0: not known. Other functions change nothing. */
+static uint32 rights_admin_hash = 0;
 
 static void
 rights_of_watches_changed(Datum arg, int cache, uint32 hash)
 {
-	rights_of_watches_due = true;
+	if (cache != PROCOID || hash == 0 || rights_admin_hash == 0 || hash == rights_admin_hash)
+		rights_changes++;
 }
 
 void
@@ -115,6 +120,8 @@ sas_store_check_watch_rights(void)
 {
 	static SasPlan plan = {"SELECT coalesce(_sas.part('check the rights of infinite tasks', '_sas.check_watch_rights()'), 1)", 0};
 	static bool listens = false;
+	uint64		changes = rights_changes;
+	Oid			admin;
 
 	if (!listens)
 	{
@@ -123,11 +130,13 @@ sas_store_check_watch_rights(void)
 		CacheRegisterSyscacheCallback(AUTHMEMROLEMEM, rights_of_watches_changed, (Datum) 0);
 		listens = true;
 	}
-	if (!rights_of_watches_due)
+	if (rights_checked == changes)
 		return;
-	rights_of_watches_due = false;
+	admin = GetSysCacheOid3(PROCNAMEARGSNSP, Anum_pg_proc_oid, CStringGetDatum("level_admin"),
+							PointerGetDatum(buildoidvector(NULL, 0)), ObjectIdGetDatum(get_namespace_oid("_sas", false)));
+	rights_admin_hash = OidIsValid(admin) ? GetSysCacheHashValue1(PROCOID, ObjectIdGetDatum(admin)) : 0;
 	sas_store_plan_run(&plan, NULL, NULL);
-	/* what was locked is checked again at the next tick */
-	if (sas_store_cell_int(0, 1) > 0)
-		rights_of_watches_due = true;
+	/* what was locked, and what an error has kept from being read, is checked again at the next tick */
+	if (sas_store_cell_int(0, 1) == 0)
+		rights_checked = changes;
 }

@@ -252,8 +252,9 @@ supervisor_tick_watches(const int64 *live, int n_live, int64 newest, int64 *next
 		return -1;
 	if (n_overdue > 0)
 		sas_store_give_up_invocations(overdue, n_overdue);
-	sas_store_check_watch_rights();
 	worked = sas_store_supervise_watches(live, n_live, newest, next_ms);
+	/* last: what follows must not undo it */
+	sas_store_check_watch_rights();
 	sas_store_commit();
 	for (int i = 0; i < n_overdue; i++)
 		sas_base_peers_terminate(overdue[i].worker_id);

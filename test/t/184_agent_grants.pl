@@ -168,20 +168,24 @@ ok($service->wait_for_requests('state', $asked + 2), 'and goes on when it is res
 # -- by a membership, or a level, that is taken away -----------------------------------------------------
 
 $node->safe_psql('postgres', q{CREATE ROLE shop; CREATE ROLE cleo LOGIN IN ROLE shop; CREATE ROLE dan LOGIN; GRANT INSERT ON public.item TO cleo, dan;
-	SELECT sas.grant_usage('cleo', 'user'), sas.grant_usage('dan', 'user'), sas.grant_usage('dan', 'admin'), sas.grant_agent('wide', 'shop', '{GET}', '{/by_role,/both}')});
-foreach ([ cleo => 'by_role' ], [ dan => 'by_level' ], [ ann => 'both' ])
+	SELECT sas.grant_usage('cleo', 'user'), sas.grant_usage('dan', 'user'), sas.grant_usage('dan', 'admin')});
+$node->safe_psql('postgres', q{SELECT sas.grant_agent('wide', 'shop', '{GET}', '{/by_role,/by_key,/both}'), sas.grant_agent('wide', 'cleo', '{GET}', '{/own}')});
+foreach ([ cleo => 'by_role' ], [ cleo => 'by_key', '{{key}}' ], [ cleo => 'own', '{{key}}' ], [ dan => 'by_level' ], [ ann => 'both' ])
 {
-	my ($role, $path) = @$_;
-	$node->safe_psql('postgres', sprintf("SELECT sas.create_watcher('$path', '$watcher'); SELECT sas.watch('$path', 'k')", $path), extra_params => [ '-U', $role ]);
+	my ($role, $path, $asks) = @$_;
+	$node->safe_psql('postgres', sprintf("SELECT sas.create_watcher('$path', '$watcher'); SELECT sas.watch('$path', '$path')", $asks // $path), extra_params => [ '-U', $role ]);
 	ok($service->wait_for_requests($path, 2), "a task of $role polls");
 }
 $node->safe_psql('postgres', q{REVOKE shop FROM cleo; SELECT sas.revoke_usage('dan', 'admin')});
-foreach my $path (qw(by_role by_level))
+foreach my $path (qw(by_role by_key by_level))
 {
 	ok(wait_for($node, "SELECT state = 'failed' AND last_error ->> 'type' = 'urn:sas:sqlstate:42501' FROM sas.watches WHERE watcher = '$path'"), "it fails soon when its owner has lost the right: $path")
 	  or diag($node->safe_psql('postgres', q{SELECT w::text FROM sas.watches w}));
 }
-$asked = $service->requests('both');
-ok($service->wait_for_requests('both', $asked + 2), 'the task of a role that has kept it goes on');
+foreach my $path (qw(both own))
+{
+	$asked = $service->requests($path);
+	ok($service->wait_for_requests($path, $asked + 2), "a task whose owner has kept its right goes on: $path");
+}
 
 done_testing();
