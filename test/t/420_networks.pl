@@ -61,6 +61,15 @@ foreach my $form ('64:ff9b::a9fe:a9fe', '2002:a9fe:a9fe::1', '::169.254.169.254'
 }
 is($node->safe_psql('postgres', q{SELECT bool_or(in_doubt) FROM _sas.step WHERE state = 'failed'}), 'f', 'and nothing is in doubt: nothing was sent');
 
+# -- token services and hooks ---------------------------------------------------------------------------
+$node->safe_psql('postgres', q{SELECT sas.set_secret('of_me', 'hunter2')});
+make_agent($node, 'token', $service, %once, options => '{"oauth2": {"token_url": "http://169.254.169.254/token", "client_id": "me", "client_secret": "{{secret.of_me}}"}}');
+like(ends('token'), qr/^error .*sas\.deny_networks forbids the address/, 'a token service at that address is not asked');
+define($node, 'told', { steps => {}, hooks => [ { on => 'success', agent => 'link_local', retry => { max_attempts => 1 }, recovery => { max_failures => 1 }, call => { method => 'POST', path => '/', body => {} } } ] });
+submit($node, 'told');
+ok(wait_for($node, q{SELECT state || ' ' || result || ' ' || (error ->> 'detail') FROM sas.hook_runs WHERE workflow = 'told'}, 'stopped error sas.deny_networks forbids the address of the service'), 'nor is a hook told there')
+  or diag($node->safe_psql('postgres', q{SELECT h::text FROM sas.hook_runs h}));
+
 # -- a change reaches connections that are kept, and streams that are open -------------------------
 make_watcher($node, 'events', { agent => 'feed', stream => { format => 'sse', path => '/sse/{{key}}' } });
 $streams->feeds(good => { items => 3 });
