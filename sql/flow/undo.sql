@@ -54,17 +54,17 @@ END $$;
 CREATE FUNCTION _sas.leaves_something(run_id bigint, version_id int) RETURNS boolean
 LANGUAGE plpgsql STABLE AS $$
 BEGIN
-    IF EXISTS (SELECT FROM _sas.to_undo($1, $2, 'compensate') u
-               JOIN _sas.workflow_step w ON w.version_id = $2 AND w.step_no = u.step_no AND w.undo
-               WHERE NOT coalesce(w.shape ? 'reverses', false)) THEN
-        RETURN true;
-    END IF;
-    RETURN EXISTS (SELECT FROM _sas.run c
-                   WHERE c.parent_run_id = $1 AND c.parent_element >= 0 AND c.state = 'stopped'
-                     AND c.result IN ('success', 'warning')
-                     AND (SELECT true FROM _sas.workflow_step w WHERE w.version_id = c.version_id
-                          AND w.undo LIMIT 1)
-                     AND _sas.leaves_something(c.run_id, c.version_id));
+    RETURN EXISTS (
+        SELECT FROM _sas.to_undo($1, $2, 'compensate') u
+        JOIN _sas.workflow_step w ON w.version_id = $2 AND w.step_no = u.step_no AND w.undo
+        WHERE CASE WHEN w.shape ? 'reverses'
+              -- only the last one: a step that was retried may have had others
+              THEN (SELECT true FROM _sas.last_child($1, u.step_no, u.element) c
+                    WHERE c.result IN ('success', 'warning')
+                      AND (SELECT true FROM _sas.workflow_step x WHERE x.version_id = c.version_id
+                           AND x.undo LIMIT 1)
+                      AND _sas.leaves_something(c.run_id, c.version_id))
+              ELSE true END);
 END $$;
 
 -- _sas.line_up(run_ids): stores the list of what has to be undone, for abandoned runs with many steps in
@@ -213,10 +213,8 @@ BEGIN
         LEFT JOIN _sas.workflow_step w ON w.version_id = $2 AND w.step_no = s.step_no AND w.undo
         WHERE s.run_id = $1 AND s.state = 'compensated'
           AND CASE WHEN w.shape ? 'reverses'
-              THEN (SELECT true FROM _sas.run c
-                    WHERE c.parent_run_id = s.run_id AND c.parent_step_no = s.step_no
-                      AND c.parent_element = s.element AND c.result IN ('success', 'warning')
-                    LIMIT 1) IS NULL
+              THEN (SELECT true FROM _sas.last_child(s.run_id, s.step_no, s.element) c
+                    WHERE c.result IN ('success', 'warning')) IS NULL
               ELSE true END);
 END $$;
 

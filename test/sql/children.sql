@@ -133,7 +133,16 @@ SELECT run_id FROM sas.submit('both') \gset
 SELECT t.work('{"z": "permanent 400"}');
 SELECT workflow, state, result FROM sas.runs WHERE root_run_id = :run_id ORDER BY run_id;
 SELECT * FROM t.left_over();
-SELECT t.clean(), sas.drop_workflow('both'), sas.drop_workflow('bare'), sas.drop_workflow('above') \g /dev/null
+\echo of several that a step had, the last one counts
+SELECT t.workflow('again', '{"k": {"workflow": "kid2", "expect": "$.output.n == 2", "on_failure": "pause"}, "z": {"agent": "payments", "call": {}, "after": ["k"]}}') \g /dev/null
+SELECT run_id FROM sas.submit('again') \gset
+SELECT t.work() \g /dev/null
+SELECT changed FROM sas.retry(:run_id);
+SELECT t.work() \g /dev/null
+SELECT changed FROM sas.force_complete(:run_id, 'k', '{"n": 2}');
+SELECT t.work('{"z": "permanent 400"}') \g /dev/null
+SELECT workflow, state, result FROM sas.runs WHERE root_run_id = :run_id ORDER BY run_id;
+SELECT t.clean(), sas.drop_workflow('again'), sas.drop_workflow('both'), sas.drop_workflow('bare'), sas.drop_workflow('above') \g /dev/null
 \echo a retry reaches what has failed in the runs below
 SELECT t.workflow('fails', '{"a": {"agent": "inventory", "call": {}, "on_failure": "pause"}, "b": {"agent": "inventory", "call": {}}}') \g /dev/null
 SELECT t.workflow('above', '{"k": {"workflow": "fails"}}') \g /dev/null
