@@ -153,7 +153,8 @@ BEGIN
         -- above may take signals
         EXIT WHEN NOT EXISTS (SELECT FROM _sas.signal g WHERE g.run_id = ANY (deliver_signals.run_ids));
         took_us := took_us + _sas.processor_us();
-        size := greatest(1, size * least(16, 100000.0 / greatest(took_us, 1)));
+        -- a call may take one signal only, however many it could: size must not grow without end
+        size := least(10000, greatest(1, size * least(16, 100000.0 / greatest(took_us, 1))));
         IF _sas.processor_us() - began_us > 200000 THEN
             unserved := ARRAY(SELECT u FROM unnest(run_ids) u
                               WHERE EXISTS (SELECT FROM _sas.signal g WHERE g.run_id = u));

@@ -192,6 +192,13 @@ SELECT t.work() \g /dev/null
 SELECT sas.signal(6, 'y', '3') \g /dev/null
 SELECT t.work() \g /dev/null
 SELECT step, output FROM sas.steps WHERE run_id = 6 AND step <> 'f' ORDER BY step;
+-- so does each of many, of which only one can be given its signal at a time
+SELECT t.workflow('many', jsonb_object_agg('w' || i, '{"wait": {"signal": ["x", "y"]}}'::jsonb)) FROM generate_series(1, 30) i \g /dev/null
+SELECT run_id FROM sas.submit('many') \g /dev/null
+SELECT t.work() \g /dev/null
+SELECT count(sas.signal(7, CASE i % 2 WHEN 0 THEN 'x' ELSE 'y' END)) FROM generate_series(1, 30) i;
+SELECT t.work() \g /dev/null
+SELECT state, result FROM sas.runs WHERE run_id = 7;
 SELECT * FROM t.left_over();
 
 -- run.now is the clock when a template or a predicate is evaluated
