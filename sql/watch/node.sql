@@ -197,16 +197,21 @@ BEGIN
             RETURN QUERY SELECT c.watch_id, c.epoch, c.name, c.watch_key, c.watch_input, c.request, c.cursor;
         END IF;
     END LOOP;
-    IF unfit IS NOT NULL THEN
-        -- counts as a failure of the host; the task is tried again after the pause
-        PERFORM FROM (SELECT array_agg(u.id) AS ids, array_agg(u.epoch) AS epochs,
-                             array_agg(u.problem) AS problems, array_agg(NULL::float8) AS pauses
-                      FROM unnest(unfit, epochs, problems) AS u (id, epoch, problem)
-                      WHERE u.problem IS NOT NULL HAVING count(*) > 0) f
-            CROSS JOIN LATERAL _sas.fail_watches($2, f.ids, f.epochs, f.problems, f.pauses);
-        -- those whose request is not built yet are tried again at once
-        PERFORM _sas.give_back($2, unfit);
-    END IF;
+    PERFORM _sas.turn_away($2, unfit, epochs, problems) WHERE unfit IS NOT NULL;
+END $$;
+
+-- _sas.turn_away(from_node, ids, epochs, problems): the node cannot host these tasks. A problem counts as a
+-- failure of the host, and the task is tried again after the pause; without one, its request is not built
+-- yet, and it is tried again at once.
+CREATE FUNCTION _sas.turn_away(from_node bigint, ids bigint[], epochs bigint[], problems jsonb[]) RETURNS void
+LANGUAGE plpgsql AS $$
+BEGIN
+    PERFORM FROM (SELECT array_agg(u.id) AS ids, array_agg(u.epoch) AS epochs,
+                         array_agg(u.problem) AS problems, array_agg(NULL::float8) AS pauses
+                  FROM unnest($2, $3, $4) AS u (id, epoch, problem)
+                  WHERE u.problem IS NOT NULL HAVING count(*) > 0) f
+        CROSS JOIN LATERAL _sas.fail_watches($1, f.ids, f.epochs, f.problems, f.pauses);
+    PERFORM _sas.give_back($1, $2);
 END $$;
 
 -- _sas.give_back(from_node, ids): the node no longer holds these tasks; failed tasks wait for their
@@ -257,13 +262,16 @@ BEGIN
                array_agg(w.epoch) FILTER (WHERE w.news = 'reload') AS changed_epochs
     INTO told FROM _sas.node_news($2) w;
     FOR r IN SELECT u.id, u.epoch, CASE u.news WHEN 'fenced' THEN 'lost' ELSE u.news END AS news,
-                    c.request, c.cursor, c.watch_id IS NOT NULL AND c.request IS NULL AND c.problem IS NULL
-                    AS left_out
+                    c.request, c.cursor, c.problem,
+                    c.watch_id IS NOT NULL AND c.request IS NULL AND c.problem IS NULL AS left_out
              FROM unnest(told.ids, told.epochs, told.news) AS u (id, epoch, news)
              LEFT JOIN _sas.watch_requests($2, told.changed_ids, told.changed_epochs) c ON c.watch_id = u.id
     LOOP
         IF r.left_out THEN
             left_out := left_out || r.id;
+        ELSIF r.problem IS NOT NULL THEN
+            PERFORM _sas.turn_away($2, ARRAY[r.id], ARRAY[r.epoch], ARRAY[r.problem]);
+            RETURN QUERY SELECT r.id, r.epoch, 'lost', NULL::jsonb, NULL::jsonb;
         ELSE
             RETURN QUERY SELECT r.id, r.epoch, r.news, r.request, r.cursor;
         END IF;

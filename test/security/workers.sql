@@ -45,5 +45,13 @@ SELECT is(pg_temp.says('sw_prog', $$SELECT sas.register_node('sw_other', 10, '{s
 SELECT is(pg_temp.says('sw_prog', format('SELECT sas.leave_node(%s)', :node)), 'true', 'it may leave');
 SELECT isnt(pg_temp.says('sw_prog', $$SELECT sas.register_node('sw_node', 10, '{sw_print}')$$), '42501', 'and work for the agent that it still may work for');
 
+-- nor does it go on with a task whose owner has lost the right to use the agent
+GRANT sw_group TO sw_prog;
+SELECT pg_temp.says('sw_prog', $$SELECT sas.register_node('sw_again', 10, '{sw_mail}', lease => '1 h', by_connection => false)$$) AS node \gset
+SELECT pg_temp.says('sw_prog', format('SELECT watch_id FROM sas.claim_watchers(%s, 1)', :node)) AS watch \gset
+SELECT sas.revoke_agent('sw_mail', 'sw_ann') \g /dev/null
+SELECT is(pg_temp.says('sw_prog', format('SELECT (watch_id, news, request)::text FROM sas.heartbeat_node(%s)', :node)), format('(%s,lost,)', :watch), 'a task whose owner may not use the agent any more is taken from it');
+SELECT is((SELECT w.last_error ->> 'type' FROM sas.watches w WHERE w.watch_id = :watch), 'urn:sas:sqlstate:42501', 'with the reason');
+
 SELECT * FROM finish();
 ROLLBACK;
