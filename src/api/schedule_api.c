@@ -37,14 +37,17 @@ schedule_api_is_numbered_zone(const char *name)
 	return false;
 }
 
-/* <+03>-03: how PostgreSQL names an offset, for SET timezone = 3. */
+/*
+ * <+03>-03: an offset, by the name that PostgreSQL gives it, for SET timezone = 3.  By another name,
+ * such as <+03>+03, it may be another one than was meant.
+ */
 static bool
 schedule_api_is_offset(const char *name)
 {
-	size_t		length = strspn(name, "<+-0123456789:>");
-	const char *end = strchr(name, '>');
+	pg_tz	   *tz = name[0] == '<' ? pg_tzset(name) : NULL;
+	long		east;
 
-	return name[0] == '<' && name[length] == '\0' && end != NULL && strchr(end + 1, '>') == NULL && strchr(name + 1, '<') == NULL;
+	return tz != NULL && pg_get_timezone_offset(tz, &east) && strcmp(pg_get_timezone_name(pg_tzset_offset(-east)), name) == 0;
 }
 
 /*
