@@ -107,10 +107,14 @@ LANGUAGE C VOLATILE STRICT ROWS 4 AS 'MODULE_PATHNAME', 'sas_api_function_owners
 CREATE FUNCTION _sas.wait_for_owners(waits boolean) RETURNS void
 LANGUAGE C VOLATILE STRICT AS 'MODULE_PATHNAME', 'sas_api_wait_for_owners';
 
--- _sas.owners_in_wait(): the owners who let others go first in this function worker now
--- (src/function/turns.h).
+-- _sas.owners_in_wait(): the owners who let others go first in this function worker or scheduler now
+-- (src/work/turns.h).
 CREATE FUNCTION _sas.owners_in_wait() RETURNS oid[]
 LANGUAGE C VOLATILE STRICT AS 'MODULE_PATHNAME', 'sas_api_owners_in_wait';
+
+-- _sas.charge_owner(owner, spent_us): a message of the owner took so long: if it was slow, others go first.
+CREATE FUNCTION _sas.charge_owner(owner oid, spent_us bigint) RETURNS void
+LANGUAGE C VOLATILE STRICT AS 'MODULE_PATHNAME', 'sas_api_charge_owner';
 
 -- _sas.busy_functions(): how many other workers of this database call functions now.
 CREATE FUNCTION _sas.busy_functions() RETURNS int

@@ -57,6 +57,8 @@ CREATE FUNCTION _sas.scheduler_tick(quantity int, OUT worked int, OUT next_due t
 LANGUAGE plpgsql AS $$
 DECLARE
     taken _sas.message[];
+    m _sas.message;
+    began_us bigint;
     done record;
     given bigint;
 BEGIN
@@ -65,7 +67,14 @@ BEGIN
         SELECT array_agg(d ORDER BY d.run_id, d.step_no, d.element) INTO taken
         FROM _sas.take_messages('s', quantity) d;
         worked := coalesce(cardinality(taken), 0);
-        IF worked > 0 THEN
+        -- so few that each may cost what it does: one by one, to know whose do
+        FOREACH m IN ARRAY CASE WHEN worked BETWEEN 1 AND 2 THEN taken ELSE '{}' END LOOP
+            began_us := _sas.processor_us();
+            done := _sas.apart('NULL::bigint[] FROM _sas.carry_out($1)', ARRAY[m]);
+            PERFORM _sas.charge_owner(m.owner, _sas.processor_us() - began_us);
+            PERFORM _sas.defer_message(m, done.errors[1]) WHERE done.failed IS NOT NULL;
+        END LOOP;
+        IF worked > 2 THEN
             done := _sas.apart('NULL::bigint[] FROM _sas.carry_out($1)', taken);
             PERFORM _sas.defer_message(taken[f.n], f.why) FROM unnest(done.failed, done.errors) AS f (n, why);
         END IF;

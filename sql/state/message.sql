@@ -15,16 +15,18 @@ LANGUAGE C VOLATILE STRICT ROWS 10 AS 'MODULE_PATHNAME', 'sas_api_freed_runs';
 
 -- _sas.lock_messages(whose, mark, now, quantity): locks messages that are due and that no other transaction
 -- has locked. If more than quantity are due, owners take turns, with equal shares. Half of the quantity is
--- for urgent messages.
+-- for urgent messages. Owners who let others go first are left out.
 CREATE FUNCTION _sas.lock_messages(whose "char", mark timestamptz, now timestamptz, quantity int)
 RETURNS TABLE (ctid tid, run_id bigint)
 LANGUAGE plpgsql AS $$
 DECLARE
     s record;
     first tid[];
+    left_out oid[] := CASE whose WHEN 's' THEN _sas.owners_in_wait() ELSE '{}' END;
 BEGIN
-    IF NOT EXISTS (SELECT FROM _sas.message d WHERE d.actor = $1 AND d.due_at >= $2 AND d.due_at <= $3
-                   ORDER BY d.due_at OFFSET $4 LIMIT 1) THEN
+    IF left_out = '{}' AND NOT EXISTS (SELECT FROM _sas.message d
+                                       WHERE d.actor = $1 AND d.due_at >= $2 AND d.due_at <= $3
+                                       ORDER BY d.due_at OFFSET $4 LIMIT 1) THEN
         RETURN QUERY
         SELECT d.ctid, d.run_id FROM _sas.message d
         WHERE d.actor = $1 AND d.due_at >= $2 AND d.due_at <= $3
@@ -39,7 +41,8 @@ BEGIN
         CROSS JOIN LATERAL (SELECT d.ctid FROM _sas.message d
                             WHERE d.actor = $1 AND d.owner = o.owner AND d.due_at >= o.mark AND d.due_at <= $3
                               AND d.urgent
-                            ORDER BY d.due_at LIMIT o.share FOR UPDATE SKIP LOCKED) q);
+                            ORDER BY d.due_at LIMIT o.share FOR UPDATE SKIP LOCKED) q
+        WHERE NOT o.owner = ANY (left_out));
     s := _sas.share_due(ascii($1::text), $3, $4 - cardinality(first));
     RETURN QUERY
     SELECT q.ctid, q.run_id FROM unnest(s.owners, s.shares, s.marks) AS o (owner, share, mark)
@@ -49,6 +52,7 @@ BEGIN
                         -- elements of a map begin in their order
                         ORDER BY d.due_at, d.run_id, d.step_no, d.element
                         LIMIT o.share FOR UPDATE SKIP LOCKED) q
+    WHERE NOT o.owner = ANY (left_out)
     UNION ALL
     SELECT d.ctid, d.run_id FROM _sas.message d WHERE d.ctid = ANY (first);
 END $$;

@@ -20,7 +20,7 @@
 
 #include "base/peers.h"
 #include "base/shared_table.h"
-#include "function/turns.h"
+#include "work/turns.h"
 #include "limits/limits.h"
 #include "store/rights.h"
 #include "transport/origin.h"
@@ -38,6 +38,7 @@ PG_FUNCTION_INFO_V1(sas_api_busy_functions);
 PG_FUNCTION_INFO_V1(sas_api_function_owners);
 PG_FUNCTION_INFO_V1(sas_api_wait_for_owners);
 PG_FUNCTION_INFO_V1(sas_api_owners_in_wait);
+PG_FUNCTION_INFO_V1(sas_api_charge_owner);
 PG_FUNCTION_INFO_V1(sas_api_limits);
 PG_FUNCTION_INFO_V1(sas_api_path_breakers);
 PG_FUNCTION_INFO_V1(sas_api_half_open);
@@ -141,11 +142,19 @@ sas_api_owners_in_wait(PG_FUNCTION_ARGS)
 {
 	Oid			owners[1024];
 	Datum		values[lengthof(owners)];
-	int			n = sas_function_turns_owners(owners, lengthof(owners));
+	int			n = sas_work_turns_owners(owners, lengthof(owners));
 
 	for (int i = 0; i < n; i++)
 		values[i] = ObjectIdGetDatum(owners[i]);
 	PG_RETURN_ARRAYTYPE_P(construct_array(values, n, OIDOID, sizeof(Oid), true, TYPALIGN_INT));
+}
+
+/* _sas.charge_owner(owner, spent_us): a message of that owner took so long */
+Datum
+sas_api_charge_owner(PG_FUNCTION_ARGS)
+{
+	sas_work_turns_charge(PG_GETARG_OID(0), PG_GETARG_INT64(1), PG_GETARG_INT64(1) > SAS_WORK_TURNS_SLOW_US);
+	PG_RETURN_VOID();
 }
 
 Datum

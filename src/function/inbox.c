@@ -10,7 +10,7 @@
 
 #include "base/clock.h"
 #include "base/peers.h"
-#include "function/turns.h"
+#include "work/turns.h"
 #include "function/work.h"
 #include "store/items.h"
 #include "template/budget.h"
@@ -105,7 +105,7 @@ inbox_tell_others(void)
 static bool
 inbox_claimed(int n)
 {
-	if (n == 0 && sas_function_turns_open())
+	if (n == 0 && sas_work_turns_open())
 		return false;
 	inbox_scan = n > 0;
 	if (n == 0)

@@ -45,7 +45,7 @@
 #include "base/settings.h"
 #include "function/batch_size.h"
 #include "function/machine.h"
-#include "function/turns.h"
+#include "work/turns.h"
 #include "store/store.h"
 #include "utils/memutils.h"
 
@@ -128,7 +128,7 @@ machine_choose(const SasFunctionKind *kind)
 		{
 			SasFunctionWork *w = kind->works[i];
 
-			if (w->not_before_us > now || machine_goes_alone(w) != (pass == 1) || sas_function_turns_waits(w->owner))
+			if (w->not_before_us > now || machine_goes_alone(w) != (pass == 1) || sas_work_turns_waits(w->owner))
 				continue;
 			if (machine_n_group == 0 || w->owner == machine_group[0]->owner)
 				machine_group[machine_n_group++] = w;
@@ -196,7 +196,7 @@ machine_after_abort(void)
 	SasFunctionKind *kind = machine_group[0]->kind;
 	bool		overran = kind->overran != NULL && kind->overran() && machine_n_group > 1;
 
-	sas_function_turns_charge(machine_group[0]->owner, sas_base_clock_monotonic_us() - machine_begun_us, true);
+	sas_work_turns_charge(machine_group[0]->owner, sas_base_clock_monotonic_us() - machine_begun_us, true);
 	for (int i = 0; i < machine_n_group; i++)
 	{
 		SasFunctionWork *w = machine_group[i];
@@ -343,7 +343,7 @@ machine_run_group(SasFunctionKind *kind)
 	if (kept)
 	{
 		/* one commit for both */
-		along = !was_slow && !sas_function_turns_open() && kind->claims_along && kind->claims_along() && machine_is_last(kind);
+		along = !was_slow && !sas_work_turns_open() && kind->claims_along && kind->claims_along() && machine_is_last(kind);
 		if (along)
 			next = kind->claim();
 		spent = sas_base_clock_monotonic_us() - machine_begun_us;
@@ -355,7 +355,7 @@ machine_run_group(SasFunctionKind *kind)
 		sas_store_rollback();
 	}
 	machine_settle(kept);
-	sas_function_turns_charge(owner, spent, was_slow || kind->hosts);
+	sas_work_turns_charge(owner, spent, was_slow || kind->hosts);
 	if (kind->written)
 		kind->written(spent, n, was_slow);
 	if (along)
@@ -420,10 +420,10 @@ machine_pass(void)
 static bool
 machine_turns(void)
 {
-	if (sas_function_turns_begin())
+	if (sas_work_turns_begin())
 	{
 		(void) machine_pass();
-		sas_function_turns_end(machine_has_run);
+		sas_work_turns_end(machine_has_run);
 		if (machine_has_run)
 			return true;
 	}

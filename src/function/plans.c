@@ -17,7 +17,7 @@
 #include "base/peers.h"
 #include "catalog/pg_type.h"
 #include "fmgr.h"
-#include "function/turns.h"
+#include "work/turns.h"
 #include "function/work.h"
 #include "limits/shares.h"
 #include "parser/parse_func.h"
@@ -86,7 +86,7 @@ plans_claim(void)
 static bool
 plans_claimed(int n)
 {
-	if (n == 0 && sas_function_turns_open())
+	if (n == 0 && sas_work_turns_open())
 		return false;
 	plans_looked = n == 0;
 	plans_seen = plans_wake_count;

@@ -12,7 +12,7 @@
 #include "base/clock.h"
 #include "base/peers.h"
 #include "function/batch_size.h"
-#include "function/turns.h"
+#include "work/turns.h"
 #include "function/work.h"
 #include "metrics/metrics.h"
 #include "template/budget.h"
@@ -73,8 +73,8 @@ step_claim(void)
 	sas_function_batch_evaluated(list_length(claimed), sas_template_turn_us());
 	step_wake_count = wake_count;
 	/* what it leaves since its owner has as many workers as may, or lets others go first, is left behind */
-	step_found_none = claimed == NIL && !step_overran && !sas_base_peers_waits_for_owner() && !sas_function_turns_open();
-	if (!step_overran && (claimed != NIL || !sas_function_turns_open()))
+	step_found_none = claimed == NIL && !step_overran && !sas_base_peers_waits_for_owner() && !sas_work_turns_open();
+	if (!step_overran && (claimed != NIL || !sas_work_turns_open()))
 		sas_function_batch_claimed(list_length(claimed));
 	if (claimed == NIL)
 	{

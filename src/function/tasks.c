@@ -24,7 +24,7 @@
 #include "base/settings.h"
 #include "common/hashfn.h"
 #include "function/batch_size.h"
-#include "function/turns.h"
+#include "work/turns.h"
 #include "function/work.h"
 #include "lib/pairingheap.h"
 #include "store/items.h"
@@ -284,7 +284,7 @@ tasks_add_due(void)
 	ListCell   *lc;
 	double		in_ms;
 
-	while ((task = tasks_first_due()) != NULL && sas_function_turns_waits(task->work.owner))
+	while ((task = tasks_first_due()) != NULL && sas_work_turns_waits(task->work.owner))
 	{
 		pairingheap_remove(tasks_heap, &task->node);
 		passed = lappend(passed, task);

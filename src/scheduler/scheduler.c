@@ -12,6 +12,7 @@
  */
 #include "postgres.h"
 
+#include "base/clock.h"
 #include "base/peers.h"
 #include "scheduler/scheduler.h"
 #include "store/schedules.h"
@@ -20,6 +21,7 @@
 #include "wake/wakeup.h"
 #include "work/batch.h"
 #include "work/late.h"
+#include "work/turns.h"
 
 /* at most, of each kind of work */
 #define SAS_SCHEDULER_BATCH 1000
@@ -30,11 +32,14 @@
 #define SAS_MAX_PEERS 1024
 
 static SasBatch scheduler_messages = {SAS_SCHEDULER_BATCH};
+static SasBatch scheduler_others = {SAS_SCHEDULER_BATCH};
 static SasBatch scheduler_answers = {SAS_SCHEDULER_BATCH};
 static SasBatch scheduler_schedules = {SAS_SCHEDULER_BATCH};
 
 /* so few messages may cost what they do; one of them is urgent, one is not */
 #define SAS_SCHEDULER_FEW 2
+/* that long after one that cost much, each is looked at */
+#define SAS_SCHEDULER_DEAR_US 2000000
 
 /* A transaction begins that may evaluate templates and paths; returns how many messages it may take. */
 static int
@@ -57,6 +62,38 @@ scheduler_end(SasBatch *batch, int n)
 	if (spent_us > SAS_BATCH_MS * INT64CONST(1000))
 		batch->size = Max(SAS_SCHEDULER_FEW, Min(batch->size, SAS_BATCH_MS * INT64CONST(1000) * n / spent_us));
 	return full || sas_template_turn_overran();
+}
+
+/*
+ * Messages, in a transaction of their own; returns how many.  An owner whose
+ * message cost much lets the others go first.  For a while after that, its
+ * messages are taken so few at a time that it is known whose they are.
+ */
+static int
+scheduler_messages_tick(SasTick *next)
+{
+	static int64 dear_us = 0;	/* when a message cost much; 0: never */
+	SasBatch   *batch = sas_work_turns_open() ? &scheduler_others : &scheduler_messages;
+	int			size = scheduler_begin(batch);
+	int64		spent_us;
+	int			worked;
+
+	if (!sas_store_begin())
+		return 0;
+	if (batch == &scheduler_messages && dear_us != 0 && sas_base_clock_monotonic_us() - dear_us < SAS_SCHEDULER_DEAR_US)
+	{
+		size = Min(size, SAS_SCHEDULER_FEW);
+		sas_template_turn_begin(true);
+	}
+	worked = sas_store_scheduler_tick(size, &next->wake_in_ms);
+	sas_store_commit();
+	spent_us = sas_template_turn_processor_us();
+	next->again |= scheduler_end(batch, worked) || (worked > 0 && next->wake_in_ms == 0);
+	if (batch == &scheduler_others)
+		sas_work_turns_charge(InvalidOid, spent_us, false);
+	else if (sas_work_turns_owed())
+		dear_us = sas_base_clock_monotonic_us();
+	return worked;
 }
 
 static uint32
@@ -117,11 +154,15 @@ scheduler_tick(void)
 	applied = sas_store_answer_tick(scheduler_begin(&scheduler_answers), &answers_ms);
 	sas_store_commit();
 	next.again = scheduler_end(&scheduler_answers, applied);
-	if (!sas_store_begin())
-		return next;
-	worked = sas_store_scheduler_tick(scheduler_begin(&scheduler_messages), &next.wake_in_ms);
-	sas_store_commit();
-	next.again |= scheduler_end(&scheduler_messages, worked) || (worked > 0 && next.wake_in_ms == 0);
+	worked = 0;
+	if (sas_work_turns_begin())
+	{
+		worked = scheduler_messages_tick(&next);
+		sas_work_turns_end(worked > 0);
+		next.again |= worked > 0;
+	}
+	if (worked == 0)
+		worked = scheduler_messages_tick(&next);
 	seen = wake_count;
 	known_from = Min(sas_work_late_known_from(next.wake_in_ms), sas_work_late_known_from(answers_ms));
 	/* due rows that could not be taken are locked by a session: try again after a while, answers likewise */

@@ -13,6 +13,8 @@
  * So the last worker that is free serves the others first.  If they have much
  * to do, it says that a worker is lacking.
  *
+ * A scheduler does the same with messages, whose templates and paths may cost much.
+ *
  * Each process knows only what it has done itself.  A tick that begins with the
  * others and finds nothing has paid all debts.
  */
@@ -20,7 +22,7 @@
 
 #include "base/clock.h"
 #include "base/peers.h"
-#include "function/turns.h"
+#include "work/turns.h"
 
 /* an owner that owes less is served with the others; none owes more than the second number */
 #define TURNS_OWED_US 50000
@@ -62,12 +64,10 @@ turns_owe(Oid owner, int64 spent_us)
 }
 
 void
-sas_function_turns_charge(Oid owner, int64 spent_us, bool was_slow)
+sas_work_turns_charge(Oid owner, int64 spent_us, bool was_slow)
 {
 	int			left = 0;
 
-	if (!OidIsValid(owner))
-		return;
 	for (int i = 0; i < turns_n_owed; i++)
 	{
 		Turn		turn = turns_owed[i];
@@ -78,8 +78,14 @@ sas_function_turns_charge(Oid owner, int64 spent_us, bool was_slow)
 			turns_owed[left++] = turn;
 	}
 	turns_n_owed = left;
-	if (was_slow)
+	if (was_slow && OidIsValid(owner))
 		turns_owe(owner, spent_us);
+}
+
+bool
+sas_work_turns_owed(void)
+{
+	return turns_n_owed > 0;
 }
 
 static void
@@ -93,7 +99,7 @@ turns_add(Oid owner)
 }
 
 bool
-sas_function_turns_begin(void)
+sas_work_turns_begin(void)
 {
 	SasPeerCall calls[TURNS_MAX];
 	int			n;
@@ -118,7 +124,7 @@ sas_function_turns_begin(void)
 }
 
 void
-sas_function_turns_end(bool served)
+sas_work_turns_end(bool served)
 {
 	int64		now = sas_base_clock_monotonic_us();
 
@@ -136,13 +142,13 @@ sas_function_turns_end(bool served)
 }
 
 bool
-sas_function_turns_open(void)
+sas_work_turns_open(void)
 {
 	return turns_n_waiting > 0;
 }
 
 bool
-sas_function_turns_waits(Oid owner)
+sas_work_turns_waits(Oid owner)
 {
 	for (int i = 0; i < turns_n_waiting; i++)
 		if (turns_waiting[i] == owner)
@@ -151,7 +157,7 @@ sas_function_turns_waits(Oid owner)
 }
 
 int
-sas_function_turns_owners(Oid *owners, int max)
+sas_work_turns_owners(Oid *owners, int max)
 {
 	int			n = Min(turns_n_waiting, max);
 
