@@ -128,7 +128,7 @@ machine_choose(const SasFunctionKind *kind)
 		{
 			SasFunctionWork *w = kind->works[i];
 
-			if (w->not_before_us > now || machine_goes_alone(w) != (pass == 1) || sas_work_turns_waits(w->owner))
+			if (w->not_before_us > now || machine_goes_alone(w) != (pass == 1) || sas_work_turns_owes(w->owner))
 				continue;
 			if (machine_n_group == 0 || w->owner == machine_group[0]->owner)
 				machine_group[machine_n_group++] = w;

@@ -11,7 +11,8 @@
  * worker.  If that one took the next call of the same owner, the others would
  * wait for one worker after the other, until the owner has as many as it may.
  * So the last worker that is free serves the others first.  If they have much
- * to do, it says that a worker is lacking.
+ * to do, it says that a worker is lacking.  There may be no more workers than
+ * there are, so that it serves all every now and then, and what it has claimed.
  *
  * A scheduler does the same with messages, whose templates and paths may cost much.
  *
@@ -31,6 +32,9 @@
 #define TURNS_VAIN_US 50000
 /* the others are served so long without an end: a worker is lacking */
 #define TURNS_LACK_US 500000
+/* and so long while there is none: then all are served for the second time */
+#define TURNS_PATIENCE_US 1000000
+#define TURNS_ALL_US 50000
 
 #define TURNS_MAX 64
 
@@ -44,9 +48,11 @@ static Turn turns_owed[TURNS_MAX];
 static int	turns_n_owed = 0;
 static Oid	turns_waiting[2 * TURNS_MAX];
 static int	turns_n_waiting = 0;	/* 0: none lets others go first now */
+static int	turns_n_owing = 0;	/* the first of these: those that owe */
 static bool turns_is_last;		/* as all others are in long calls */
 static int64 turns_vain_us = 0; /* when a look found nothing; 0: not lately */
 static int64 turns_serves_us = 0;	/* since when the others are served beside long calls; 0: they are not */
+static int64 turns_patient_us;	/* since when, or from when on, they are without all being served */
 
 static void
 turns_owe(Oid owner, int64 spent_us)
@@ -98,29 +104,44 @@ turns_add(Oid owner)
 		turns_waiting[turns_n_waiting++] = owner;
 }
 
+/* Have the others been served so long that all are to be served now? */
+static bool
+turns_all(int64 now)
+{
+	if (turns_serves_us == 0)
+		return false;
+	if (now - turns_patient_us > TURNS_PATIENCE_US)
+		turns_patient_us = now + TURNS_ALL_US;
+	return now < turns_patient_us;
+}
+
 bool
 sas_work_turns_begin(void)
 {
 	SasPeerCall calls[TURNS_MAX];
+	int64		now = sas_base_clock_monotonic_us();
+	bool		all;
 	int			n;
 
 	turns_n_waiting = 0;
 	for (int i = 0; i < turns_n_owed; i++)
 		if (turns_owed[i].owed_us > TURNS_OWED_US)
 			turns_add(turns_owed[i].owner);
+	turns_n_owing = turns_n_waiting;
 	turns_is_last = sas_base_peers_only_free();
-	if (turns_is_last && sas_base_clock_monotonic_us() - turns_vain_us > TURNS_VAIN_US)
+	all = turns_is_last && turns_all(now);
+	if (turns_is_last && !all && now - turns_vain_us > TURNS_VAIN_US)
 	{
 		n = Min(sas_base_peers_long_calls(calls, TURNS_MAX), TURNS_MAX);
 		for (int i = 0; i < n; i++)
 			turns_add(calls[i].owner);
 	}
-	if (turns_n_waiting == 0)
+	if (turns_n_waiting == 0 && !all)
 	{
 		turns_serves_us = 0;
 		sas_base_peers_lack(false);
 	}
-	return turns_n_waiting > 0;
+	return turns_n_waiting > 0 || all;
 }
 
 void
@@ -137,7 +158,7 @@ sas_work_turns_end(bool served)
 	if (!served || !turns_is_last)
 		turns_serves_us = 0;
 	else if (turns_serves_us == 0)
-		turns_serves_us = now;
+		turns_serves_us = turns_patient_us = now;
 	sas_base_peers_lack(turns_serves_us != 0 && now - turns_serves_us > TURNS_LACK_US);
 }
 
@@ -151,6 +172,15 @@ bool
 sas_work_turns_waits(Oid owner)
 {
 	for (int i = 0; i < turns_n_waiting; i++)
+		if (turns_waiting[i] == owner)
+			return true;
+	return false;
+}
+
+bool
+sas_work_turns_owes(Oid owner)
+{
+	for (int i = 0; i < Min(turns_n_owing, turns_n_waiting); i++)
 		if (turns_waiting[i] == owner)
 			return true;
 	return false;

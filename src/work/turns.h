@@ -28,6 +28,9 @@ extern void sas_work_turns_end(bool served);
 extern bool sas_work_turns_waits(Oid owner);
 extern int	sas_work_turns_owners(Oid *owners, int max);
 
+/* Does it let others go first also with what is claimed? Only as long as it owes, since the time of a claim is short. */
+extern bool sas_work_turns_owes(Oid owner);
+
 /* Is this between both? What is looked for in vain then may be there even so. */
 extern bool sas_work_turns_open(void);
 

@@ -3,7 +3,7 @@
 # Owners take turns with the time of function workers. Slow functions of one role, however many, hold up a function of
 # another role by one call at most; it does not wait until they have all workers that they may. So do plan functions of
 # schedules, items and infinite tasks.
-# Takes about 30 s.
+# Takes about 45 s.
 use strict;
 use warnings;
 use FindBin;
@@ -121,5 +121,29 @@ $sql->('TRUNCATE gate');
 $as->('eager', q{SELECT count(sas.schedule('s' || n, 'every 1 day', 'eager_sleep_plan', start_at => clock_timestamp() + interval '1 s')) FROM generate_series(1, 20) n});
 $among->('plans of schedules');
 ok(wait_for($node, "SELECT count(*) FROM sas.runs WHERE workflow = 'eager_sleep_plan' AND result = 'success'", '20'), 'all plans are made');
+$as->('eager', q{SELECT count(sas.unschedule(name)) FROM sas.schedules});
+
+# -- no more workers than there are ----------------------------------------------------------------------------
+
+$workers->(1);
+ok(wait_for($node, q{SELECT count(*) FROM sas.workers WHERE actor = 'function'}, '1'), 'the workers leave again');
+$workers->(3);
+$sql->('TRUNCATE gate');
+$as->($_, qq{SELECT sas.submit('${_}_sleeps')}) foreach 'eager', 'calm';
+ok(wait_for($node, 'SELECT asleep()', '2'), 'calls of two roles do not return');
+$sql->(q{CREATE ROLE steady; SELECT sas.grant_usage('steady', 'user'); GRANT SELECT ON gate TO steady;
+	CREATE FUNCTION goes_on(input jsonb) RETURNS jsonb LANGUAGE plpgsql AS $$
+	BEGIN
+		IF NOT EXISTS (SELECT FROM public.gate) THEN PERFORM sas.submit('steady'); END IF;
+		RETURN to_jsonb(pg_sleep(0.01)::text);
+	END $$});
+$as->('steady', q{SELECT sas.create_workflow('steady', '{"steps": {"a": {"function": "public.goes_on"}}}')});
+$as->('steady', q{SELECT sas.submit_batch('steady', array_fill('{}'::jsonb, ARRAY[50]))});
+ok(wait_for($node, q{SELECT count(*) > 100 FROM sas.runs WHERE workflow = 'steady' AND state = 'stopped'}, 't'), 'the last worker is busy with those of a third role');
+my $short = $as->('eager', q{SELECT string_agg(run_id::text, ',') FROM sas.submit_batch('eager_quick', array_fill('{}'::jsonb, ARRAY[20]))});
+ok(wait_for($node, "SELECT count(*) FROM sas.runs WHERE run_id IN ($short) AND result = 'success'", '20'), 'and short functions of the others end');
+is($sql->('SELECT asleep() >= 2'), 't', 'while their long ones do not');
+$sql->('INSERT INTO gate VALUES (true)');
+ok(wait_for($node, $none_left, '0'), 'all of them end');
 is($sql->(q{SELECT string_agg(DISTINCT kind, ', ') FROM sas.alerts WHERE kind <> 'stalled'}), '', 'nothing was amiss');
 done_testing();
