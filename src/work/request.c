@@ -127,8 +127,8 @@ work_request_compose_url(SasSent *sent, SasStoredAgent *agent, Jsonb *request)
 		return "the path would leave the origin of the agent";
 	if (sas_transport_path_has_dot_segment(path))
 		return "the path has a dot segment";
-	/* a definition cannot have it, either: servers may take it for a host */
-	if (strncmp(place, "//", 2) == 0)
+	/* a definition cannot have it, either: servers may take it for a host; an admin may have meant it */
+	if (strncmp(place, "//", 2) == 0 && strncmp(work_request_after_origin(agent->base_url), "//", 2) != 0)
 		return "the path begins with two slashes";
 
 	separator = strchr(url.data, '?') != NULL ? '&' : '?';

@@ -51,6 +51,11 @@ SELECT is((SELECT result FROM sas.run_inline('cp_s', jsonb_build_object('x', E'.
 SELECT is((SELECT result FROM sas.run_inline('cp_s', jsonb_build_object('x', x))), 'success', 'but it may be ' || x) FROM unnest('{a;b,100%,...,a/b,a..,why?..,see #.}'::text[]) x;
 RESET ROLE;
 
+-- but a base_url may begin so
+SELECT sas.create_agent('cp_odd', 'http://127.0.0.1:1//api'), sas.stub('cp_odd', '200') \g /dev/null
+SELECT sas.create_workflow('cp_odd', '{"steps": {"a": {"agent": "cp_odd", "call": {"path": "{{input.path}}"}}}, "on_failure": "fail"}') \g /dev/null
+SELECT is((SELECT result FROM sas.run_inline('cp_odd', jsonb_build_object('path', path))), 'success', 'what is below a base_url with two slashes is reached: ' || path) FROM unnest('{/x,http://127.0.0.1:1//api/x}'::text[]) path;
+
 -- and in a grant
 SELECT is(pg_temp.says(format('SELECT sas.grant_agent(''cp_shop'', ''cp_ann'', paths => ARRAY[%L])', path)), '22023', 'no grant has the path ' || path) FROM pg_temp.bad WHERE path !~ '[?]';
 
