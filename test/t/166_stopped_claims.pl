@@ -27,7 +27,7 @@ define($node, 'all', { steps => {
 			child => { workflow => 'child' },
 			function => { function => 'public.sleepy', complete_in => '5 min' },
 			poll => { agent => 'remote', complete_in => '5 min', call => { method => 'POST', path => '/poll' },
-				poll => { call => { path => '/ask' }, every => '10 ms', until => '$.last.body.done == true', timeout => '1 h' } },
+				poll => { call => { path => '/ask' }, every => '10 ms', until => '$.output.body.done == true', timeout => '1 h' } },
 			task => { agent => 'people', task => {}, complete_in => '5 min' } } });
 $service->script(call => [ { how => 'watch' } ], child => [ { how => 'watch' } ], poll => [ {} ], ask => [ { how => 'watch' } ]);
 
