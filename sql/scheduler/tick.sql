@@ -57,27 +57,25 @@ CREATE FUNCTION _sas.scheduler_tick(quantity int, OUT worked int, OUT next_due t
 LANGUAGE plpgsql AS $$
 DECLARE
     taken _sas.message[];
-    m _sas.message;
+    part record;
     began_us bigint;
     done record;
     given bigint;
 BEGIN
     BEGIN
-        -- if they are carried out one by one, then in this order
-        SELECT array_agg(d ORDER BY d.run_id, d.step_no, d.element) INTO taken
-        FROM _sas.take_messages('s', quantity) d;
+        SELECT array_agg(d) INTO taken FROM _sas.take_messages('s', quantity) d;
         worked := coalesce(cardinality(taken), 0);
-        -- so few that each may cost what it does: one by one, to know whose do
-        FOREACH m IN ARRAY CASE WHEN worked BETWEEN 1 AND 2 THEN taken ELSE '{}' END LOOP
+        -- all together; but if they are so few that each may cost what it does, each owner's apart, to know
+        -- whose do
+        FOR part IN SELECT array_agg(d ORDER BY d.run_id, d.step_no, d.element) AS messages
+                    FROM unnest(taken) d GROUP BY CASE WHEN worked <= 2 THEN d.owner END LOOP
             began_us := _sas.processor_us();
-            done := _sas.apart('NULL::bigint[] FROM _sas.carry_out($1)', ARRAY[m]);
-            PERFORM _sas.charge_owner(m.owner, _sas.processor_us() - began_us);
-            PERFORM _sas.defer_message(m, done.errors[1]) WHERE done.failed IS NOT NULL;
+            done := _sas.apart('NULL::bigint[] FROM _sas.carry_out($1)', part.messages);
+            PERFORM _sas.charge_owner((part.messages[1]).owner, _sas.processor_us() - began_us)
+                WHERE worked <= 2;
+            PERFORM _sas.defer_message(part.messages[f.n], f.why)
+            FROM unnest(done.failed, done.errors) AS f (n, why);
         END LOOP;
-        IF worked > 2 THEN
-            done := _sas.apart('NULL::bigint[] FROM _sas.carry_out($1)', taken);
-            PERFORM _sas.defer_message(taken[f.n], f.why) FROM unnest(done.failed, done.errors) AS f (n, why);
-        END IF;
         given := _sas.part('give out slots of queues', format('_sas.give_queue_slots(%s)', quantity));
         worked := worked + coalesce(given, 0);
         next_due := least(_sas.next_message('s'),
