@@ -112,8 +112,9 @@ LANGUAGE C VOLATILE STRICT AS 'MODULE_PATHNAME', 'sas_api_wait_for_owners';
 CREATE FUNCTION _sas.owners_in_wait() RETURNS oid[]
 LANGUAGE C VOLATILE STRICT AS 'MODULE_PATHNAME', 'sas_api_owners_in_wait';
 
--- _sas.charge_owner(owner, spent_us): a message of the owner took so long: if it was slow, others go first.
-CREATE FUNCTION _sas.charge_owner(owner oid, spent_us bigint) RETURNS void
+-- _sas.charge_owner(owner, spent_us, messages): so many messages of the owner took so long together: if they
+-- were slow, others go first.
+CREATE FUNCTION _sas.charge_owner(owner oid, spent_us bigint, messages int) RETURNS void
 LANGUAGE C VOLATILE STRICT AS 'MODULE_PATHNAME', 'sas_api_charge_owner';
 
 -- _sas.busy_functions(): how many other workers of this database call functions now.

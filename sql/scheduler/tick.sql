@@ -46,14 +46,15 @@ BEGIN
         HAVING count(*) > 0;
 END $$;
 
--- _sas.scheduler_tick(quantity): one tick of the scheduler. Returns how many messages were taken and when
--- the next one is due. A message that raises an error is carried out alone, so that it holds up no
--- other run. If the templates of all together cost too much (src/template/budget.h), none is taken; the next
+-- _sas.scheduler_tick(quantity, by_owner): one tick of the scheduler. Returns how many messages were taken
+-- and when the next one is due. A message that raises an error is carried out alone, so that it holds up no
+-- other run. by_owner: each owner's are carried out together, and their time is charged to the owner. If the templates of all together cost too much (src/template/budget.h), none is taken; the next
 -- tick takes fewer.
 --   locks   the runs of the messages that no other transaction holds; the other messages are deferred
 --   reads   message
 --   next    _sas.carry_out; workers, for the steps that are ready then
-CREATE FUNCTION _sas.scheduler_tick(quantity int, OUT worked int, OUT next_due timestamptz)
+CREATE FUNCTION _sas.scheduler_tick(quantity int, by_owner boolean DEFAULT false, OUT worked int,
+                                    OUT next_due timestamptz)
 LANGUAGE plpgsql AS $$
 DECLARE
     taken _sas.message[];
@@ -65,14 +66,14 @@ BEGIN
     BEGIN
         SELECT array_agg(d) INTO taken FROM _sas.take_messages('s', quantity) d;
         worked := coalesce(cardinality(taken), 0);
-        -- all together; but if they are so few that each may cost what it does, each owner's apart, to know
-        -- whose do
+        -- all together; but if some cost much, each owner's apart, to know whose do
+        by_owner := by_owner OR worked <= 2;
         FOR part IN SELECT array_agg(d ORDER BY d.run_id, d.step_no, d.element) AS messages
-                    FROM unnest(taken) d GROUP BY CASE WHEN worked <= 2 THEN d.owner END LOOP
+                    FROM unnest(taken) d GROUP BY CASE WHEN by_owner THEN d.owner END LOOP
             began_us := _sas.processor_us();
             done := _sas.apart('NULL::bigint[] FROM _sas.carry_out($1)', part.messages);
-            PERFORM _sas.charge_owner((part.messages[1]).owner, _sas.processor_us() - began_us)
-                WHERE worked <= 2;
+            PERFORM _sas.charge_owner((part.messages[1]).owner, _sas.processor_us() - began_us,
+                                      cardinality(part.messages)) WHERE by_owner;
             PERFORM _sas.defer_message(part.messages[f.n], f.why)
             FROM unnest(done.failed, done.errors) AS f (n, why);
         END LOOP;

@@ -149,11 +149,13 @@ sas_api_owners_in_wait(PG_FUNCTION_ARGS)
 	PG_RETURN_ARRAYTYPE_P(construct_array(values, n, OIDOID, sizeof(Oid), true, TYPALIGN_INT));
 }
 
-/* _sas.charge_owner(owner, spent_us): a message of that owner took so long */
+/* _sas.charge_owner(owner, spent_us, messages): so many messages of that owner took so long together */
 Datum
 sas_api_charge_owner(PG_FUNCTION_ARGS)
 {
-	sas_work_turns_charge(PG_GETARG_OID(0), PG_GETARG_INT64(1), PG_GETARG_INT64(1) > SAS_WORK_TURNS_SLOW_US);
+	int64		spent_us = PG_GETARG_INT64(1);
+
+	sas_work_turns_charge(PG_GETARG_OID(0), spent_us, spent_us / Max(PG_GETARG_INT32(2), 1) > SAS_WORK_TURNS_SLOW_US);
 	PG_RETURN_VOID();
 }
 

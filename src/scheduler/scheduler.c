@@ -38,7 +38,7 @@ static SasBatch scheduler_schedules = {SAS_SCHEDULER_BATCH};
 
 /* so few messages may cost what they do; one of them is urgent, one is not */
 #define SAS_SCHEDULER_FEW 2
-/* that long after one that cost much, each is looked at */
+/* that long after one that cost much, it is known whose each is */
 #define SAS_SCHEDULER_DEAR_US 2000000
 
 /* A transaction begins that may evaluate templates and paths; returns how many messages it may take. */
@@ -66,8 +66,8 @@ scheduler_end(SasBatch *batch, int n)
 
 /*
  * Messages, in a transaction of their own; returns how many.  An owner whose
- * message cost much lets the others go first.  For a while after that, its
- * messages are taken so few at a time that it is known whose they are.
+ * message cost much lets the others go first.  For a while after that, each
+ * owner's messages are carried out apart, so that it is known whose cost much.
  */
 static int
 scheduler_messages_tick(SasTick *next)
@@ -75,17 +75,14 @@ scheduler_messages_tick(SasTick *next)
 	static int64 dear_us = 0;	/* when a message cost much; 0: never */
 	SasBatch   *batch = sas_work_turns_open() ? &scheduler_others : &scheduler_messages;
 	int			size = scheduler_begin(batch);
+	bool		by_owner = batch == &scheduler_messages && dear_us != 0 &&
+		sas_base_clock_monotonic_us() - dear_us < SAS_SCHEDULER_DEAR_US;
 	int64		spent_us;
 	int			worked;
 
 	if (!sas_store_begin())
 		return 0;
-	if (batch == &scheduler_messages && dear_us != 0 && sas_base_clock_monotonic_us() - dear_us < SAS_SCHEDULER_DEAR_US)
-	{
-		size = Min(size, SAS_SCHEDULER_FEW);
-		sas_template_turn_begin(true);
-	}
-	worked = sas_store_scheduler_tick(size, &next->wake_in_ms);
+	worked = sas_store_scheduler_tick(size, by_owner, &next->wake_in_ms);
 	sas_store_commit();
 	spent_us = sas_template_turn_processor_us();
 	next->again |= scheduler_end(batch, worked) || (worked > 0 && next->wake_in_ms == 0);

@@ -340,10 +340,10 @@ sas_store_raise_stuck(const char *what, int64 run_id, const char *message)
 }
 
 int
-sas_store_scheduler_tick(int quantity, int64 *next_ms)
+sas_store_scheduler_tick(int quantity, bool by_owner, int64 *next_ms)
 {
-	static SasPlan plan = {"SELECT worked, next_due FROM _sas.scheduler_tick($1)", 1, {INT4OID}};
-	Datum		args[1] = {Int32GetDatum(quantity)};
+	static SasPlan plan = {"SELECT worked, next_due FROM _sas.scheduler_tick($1, $2)", 2, {INT4OID, BOOLOID}};
+	Datum		args[2] = {Int32GetDatum(quantity), BoolGetDatum(by_owner)};
 
 	sas_store_plan_run(&plan, args, NULL);
 	*next_ms = sas_store_ms_until(sas_store_cell_time(0, 2));

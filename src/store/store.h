@@ -218,7 +218,7 @@ typedef struct SasTimerSweep
 extern bool sas_store_set_timers(SasTimerSweep *sweep, int64 *next_ms);
 
 /* worked, and the span until the next due time in *next_ms (-1: none) */
-extern int	sas_store_scheduler_tick(int quantity, int64 *next_ms);
+extern int	sas_store_scheduler_tick(int quantity, bool by_owner, int64 *next_ms);
 
 /* The same for replies to runs that were held when they arrived. */
 extern int	sas_store_answer_tick(int quantity, int64 *next_ms);
