@@ -48,8 +48,8 @@ END $$;
 
 -- _sas.scheduler_tick(quantity, by_owner): one tick of the scheduler. Returns how many messages were taken
 -- and when the next one is due. A message that raises an error is carried out alone, so that it holds up no
--- other run. by_owner: each owner's are carried out together, and their time is charged to the owner. If the templates of all together cost too much (src/template/budget.h), none is taken; the next
--- tick takes fewer.
+-- other run. If the templates of all together cost too much (src/template/budget.h), none is taken; the next
+-- tick takes fewer. by_owner: each owner's are carried out together, and their time is charged to the owner.
 --   locks   the runs of the messages that no other transaction holds; the other messages are deferred
 --   reads   message
 --   next    _sas.carry_out; workers, for the steps that are ready then
