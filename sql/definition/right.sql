@@ -38,14 +38,44 @@ BEGIN
                                   WHEN 'array' THEN definition -> 'hooks' END)
             WITH ORDINALITY AS h (hook, n)
         WHERE jsonb_typeof(h.hook) = 'object' AND h.hook ? 'call')
-    SELECT DISTINCT ON (u.agent_id, u.method, u.path, u.more, u.late) u.*
+    SELECT DISTINCT ON (u.agent_id, u.method, u.path, u.more, u.late, u.other_method, u.other_path) u.*
     FROM asked a
     JOIN _sas.agent g ON g.name = a.agent AND g.dropped_at IS NULL
     CROSS JOIN LATERAL _sas.make_use(a.place, g.agent_id, g.name, a.call, a.late) u
-    ORDER BY u.agent_id, u.method, u.path, u.more, u.late, u.place;
+    ORDER BY u.agent_id, u.method, u.path, u.more, u.late, u.other_method, u.other_path, u.place;
 END $$;
 
--- _sas.make_use(place, agent_id, agent, call, late): what a call asks of that agent; call 'null': a task.
+-- _sas.other_method(call), _sas.other_path(call): by what a service may take another method, or path, than
+-- those of the request: a header, or a parameter. PHP takes some characters in the name of a parameter for _.
+CREATE FUNCTION _sas.other_method(call jsonb) RETURNS text
+LANGUAGE sql IMMUTABLE AS $$
+    SELECT min(format('%s "%s"', n.part, n.name))
+    FROM (SELECT 'header' AS part, h AS name
+          FROM jsonb_object_keys(CASE jsonb_typeof(call -> 'headers') WHEN 'object' THEN call -> 'headers'
+                                 ELSE '{}' END) h
+          WHERE replace(lower(h), '_', '-') IN ('x-http-method', 'x-http-method-override', 'x-method-override')
+          UNION ALL
+          SELECT 'parameter', p
+          FROM unnest(ARRAY[call -> 'query', call -> 'form']) o
+          CROSS JOIN LATERAL jsonb_object_keys(CASE jsonb_typeof(o) WHEN 'object' THEN o ELSE '{}' END) p
+          WHERE regexp_replace(ltrim(lower(p)), '[ .[]', '_', 'g') LIKE E'\\_method%'
+          UNION ALL
+          SELECT 'parameter', '_method'
+          WHERE call ->> 'path' ~* (E'[?&;](%20|\\+)*(_|%5f|[.+[]|%2e|%20|%5b)(m|%6d|%4d)(e|%65|%45)'
+                                    '(t|%74|%54)(h|%68|%48)(o|%6f|%4f)(d|%64|%44)')) n
+$$;
+
+CREATE FUNCTION _sas.other_path(call jsonb) RETURNS text
+LANGUAGE sql IMMUTABLE AS $$
+    SELECT min(format('header "%s"', h))
+    FROM jsonb_object_keys(CASE jsonb_typeof(call -> 'headers') WHEN 'object' THEN call -> 'headers'
+                           ELSE '{}' END) h
+    WHERE replace(lower(h), '_', '-') IN ('x-original-url', 'x-original-uri', 'x-rewrite-url',
+                                          'x-forwarded-uri')
+$$;
+
+-- _sas.make_use(place, agent_id, agent, call, late): what a call asks of that agent; call 'null': a task. The
+-- path of an undo or poll that is one whole reference may have any parameter.
 CREATE FUNCTION _sas.make_use(place text, agent_id int, agent text, call jsonb, late boolean)
 RETURNS _sas.agent_use
 LANGUAGE sql IMMUTABLE AS $$
@@ -54,7 +84,10 @@ LANGUAGE sql IMMUTABLE AS $$
                    THEN coalesce(call ->> 'method', CASE WHEN call ?| '{body,form,text}' THEN 'POST'
                                                     ELSE 'GET' END) END,
                CASE WHEN call <> 'null' THEN split_part(coalesce(call ->> 'path', ''), '{{', 1) END,
-               coalesce(strpos(call ->> 'path', '{{') > 0, false), late)::_sas.agent_use
+               coalesce(strpos(call ->> 'path', '{{') > 0, false), late,
+               coalesce(_sas.other_method(call), CASE WHEN NOT late AND call ->> 'path' LIKE '{{%'
+                                                 THEN 'path "{{...}}"' END),
+               _sas.other_path(call))::_sas.agent_use
 $$;
 
 -- _sas.is_below(path, granted, more): is the path the granted one, or below it by whole segments? more: a
@@ -69,10 +102,30 @@ $$;
 -- _sas.covers(methods, paths, u): does such a grant allow this use?
 CREATE FUNCTION _sas.covers(methods text[], paths text[], u _sas.agent_use) RETURNS boolean
 LANGUAGE sql IMMUTABLE AS $$
-    SELECT (methods IS NULL OR coalesce(u.method = ANY (methods), true))
+    SELECT (methods IS NULL OR u.other_method IS NULL AND coalesce(u.method = ANY (methods), true))
         AND (paths IS NULL OR u.path IS NULL
-             OR EXISTS (SELECT FROM unnest(paths) p WHERE _sas.is_below(u.path, p, u.more)
-                        OR u.late AND u.more AND starts_with(p, u.path)))
+             OR u.other_path IS NULL
+                AND EXISTS (SELECT FROM unnest(paths) p WHERE _sas.is_below(u.path, p, u.more)
+                            OR u.late AND u.more AND starts_with(p, u.path)))
+$$;
+
+-- _sas.uncovered_use(u, method, whole): the error of a use that no grant of the role covers; method: one
+-- covers its method; whole: one would cover it, if the service did not look elsewhere.
+CREATE FUNCTION _sas.uncovered_use(u _sas.agent_use, method boolean, whole boolean) RETURNS _sas.problem
+LANGUAGE sql IMMUTABLE AS $$
+    SELECT ROW(
+        u.place,
+        format('permission denied for %s of agent "%s"',
+               CASE WHEN whole THEN coalesce(u.other_method, u.other_path)
+                    WHEN method THEN format('path "%s"', left(u.path, 200)
+                                                         || CASE WHEN u.more THEN '{{...}}' ELSE '' END)
+                    ELSE format('method %s', u.method) END, u.agent),
+        CASE WHEN u.more AND NOT u.late AND (whole OR method)
+             THEN 'What an undo or poll asks is not checked later: write a granted path, and a slash, before '
+                  'the first reference.'
+             WHEN whole THEN 'A service may take another method or path from it. See sas.grants for what is '
+                             'granted.'
+             ELSE 'See sas.grants for what is granted.' END, '42501')::_sas.problem
 $$;
 
 -- _sas.check_uses(caller, uses): errors for those of these uses that this role may not make.
@@ -80,14 +133,19 @@ CREATE FUNCTION _sas.check_uses(caller oid, uses _sas.agent_use[]) RETURNS SETOF
 LANGUAGE plpgsql STABLE AS $$
 DECLARE
     u _sas.agent_use;
+    plain _sas.agent_use;
     granted record;
 BEGIN
     IF cardinality(uses) = 0 OR _sas.has_level(caller, 'admin') THEN
         RETURN;
     END IF;
     FOREACH u IN ARRAY uses LOOP
+        plain := u;
+        plain.other_method := NULL;
+        plain.other_path := NULL;
         SELECT count(*) AS n, bool_or(_sas.covers(g.methods, g.paths, u)) AS covers,
-            bool_or(_sas.covers(g.methods, NULL, u)) AS method INTO granted
+            bool_or(_sas.covers(g.methods, NULL, plain)) AS method,
+            bool_or(_sas.covers(g.methods, g.paths, plain)) AS whole INTO granted
         FROM _sas.agent_grant g WHERE g.agent_id = u.agent_id AND pg_has_role(caller, g.role, 'MEMBER');
         CONTINUE WHEN granted.covers;
         IF granted.n = 0 THEN
@@ -95,17 +153,7 @@ BEGIN
                             format('An admin can grant it: SELECT sas.grant_agent(%L, %L).', u.agent,
                                    pg_get_userbyid(caller)), '42501')::_sas.problem;
         ELSE
-            RETURN NEXT ROW(
-                u.place,
-                format('permission denied for %s of agent "%s"',
-                       CASE WHEN granted.method
-                            THEN format('path "%s"', left(u.path, 200)
-                                                     || CASE WHEN u.more THEN '{{...}}' ELSE '' END)
-                            ELSE format('method %s', u.method) END, u.agent),
-                CASE WHEN granted.method AND u.more AND NOT u.late
-                     THEN 'What an undo or poll asks is not checked later: write a granted path, '
-                          'and a slash, before the first reference.'
-                     ELSE 'See sas.grants for what is granted.' END, '42501')::_sas.problem;
+            RETURN NEXT _sas.uncovered_use(u, granted.method, granted.whole);
         END IF;
     END LOOP;
 END $$;
@@ -167,7 +215,7 @@ LANGUAGE sql STABLE AS $$
                 THEN CASE WHEN starts_with(request ->> 'path', a.base_url)
                         THEN substr(request ->> 'path', length(a.base_url) + 1)
                         ELSE coalesce(request ->> 'path', '') END END,
-            false, true)::_sas.agent_use]) p LIMIT 1
+            false, true, _sas.other_method(request), _sas.other_path(request))::_sas.agent_use]) p LIMIT 1
 $$;
 
 -- _sas.check_watch_use(caller, for_agent, watcher_kind, request): errors if this role may not ask of its

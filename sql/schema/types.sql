@@ -278,6 +278,8 @@ CREATE TYPE _sas.flow_node AS (
 --   path    the path as it is written, up to the first reference
 --   more    a reference follows
 --   late    the whole path is checked again when the step is claimed
+--   other_method, other_path  the part by which some services take another method or path than those of the
+--                             request; null: none
 CREATE TYPE _sas.agent_use AS (
     place text,
     agent_id int,
@@ -285,7 +287,9 @@ CREATE TYPE _sas.agent_use AS (
     method text,
     path text,
     more boolean,
-    late boolean
+    late boolean,
+    other_method text,
+    other_path text
 );
 
 -- A reference in a template of a node. node 0 is the output of the run.

@@ -51,6 +51,37 @@ SELECT is((SELECT result FROM sas.run_inline('kp_s', jsonb_build_object('x', E'.
 SELECT is((SELECT result FROM sas.run_inline('kp_s', jsonb_build_object('x', x))), 'success', 'but it may be ' || x) FROM unnest('{a;b,100%,...,a/b,a..,why?..,see #.}'::text[]) x;
 RESET ROLE;
 
+-- where a service takes another method or path from: a grant of methods, or of paths, does not allow it
+SELECT sas.create_agent('kp_get', 'http://127.0.0.1:1'), sas.grant_agent('kp_get', 'kp_ann', '{GET,POST}'), sas.create_agent('kp_below', 'http://127.0.0.1:1'), sas.grant_agent('kp_below', 'kp_ann', paths => '{/orders}'),
+       sas.create_agent('kp_all', 'http://127.0.0.1:1'), sas.grant_agent('kp_all', 'kp_ann') \g /dev/null
+CREATE TABLE pg_temp.other (part text, of_method boolean, of_path boolean);
+INSERT INTO pg_temp.other
+SELECT format('"headers": {%s: "DELETE"}', to_jsonb(h)), true, false FROM unnest('{X-HTTP-Method-Override,x-http-method,X_Http_Method_Override,X-METHOD-OVERRIDE}'::text[]) h
+UNION ALL SELECT format('"headers": {%s: "/admin"}', to_jsonb(h)), false, true FROM unnest('{X-Original-URL,x-rewrite-url,X_Original_URI,X-Forwarded-Uri}'::text[]) h
+UNION ALL SELECT format('%s: {%s: "DELETE"}', to_jsonb(k), to_jsonb(p)), true, false FROM unnest('{query,form}'::text[]) k, unnest('{_method,_METHOD,.method,[method,"  _method",_method[x}'::text[]) p
+UNION ALL SELECT format('"path": %s', to_jsonb('/orders' || p)), true, false
+FROM unnest(string_to_array('?_method=DELETE ?a=b&_method={{input.m}} ?%5fmethod=DELETE ?a;_Method=x ?%5F%6D%65%74%68%6F%64=x ?.method=x ?+_method=x ?%20%2emethod=x', ' ')) p
+UNION ALL SELECT o, false, false FROM unnest(ARRAY['"path": "/orders?method=x"', '"path": "/orders/_method"', '"path": "/orders", "query": {"method": "x", "a_method": "x"}', '"path": "/orders", "headers": {"X-Method": "x", "X-Original": "y"}']) o;
+GRANT SELECT ON pg_temp.other TO kp_ann;
+CREATE FUNCTION pg_temp.defines(agent text, call text) RETURNS text LANGUAGE sql AS $$
+    SELECT pg_temp.says(format('SELECT sas.create_workflow(''kp_o'', ''{"steps": {"a": {"agent": "%s", %s}}}'')', agent, call)) $$;
+SET LOCAL ROLE kp_ann;
+SELECT is(pg_temp.defines(agent, format(form, CASE WHEN part LIKE '"path"%' THEN part ELSE '"path": "/orders", ' || part END)), CASE WHEN refused THEN '42501' ELSE 'ok' END,
+          format('%s, who has methods, paths or all of an agent (%s): %s', CASE WHEN refused THEN 'refused' ELSE 'allowed' END, agent, format(form, part)))
+FROM pg_temp.other, LATERAL (VALUES ('kp_get', of_method), ('kp_below', of_path), ('kp_all', false)) a (agent, refused),
+     unnest(ARRAY['"call": {%s}', '"call": {"path": "/orders"}, "undo": {"call": {%s}}', '"call": {"path": "/orders"}, "poll": {"until": "$.output.status == 200", "call": {%s}}',
+                  '"call": {"path": "/orders"}, "fallback": {"call": {%s}}']) form
+WHERE NOT (form LIKE '%undo%' AND part LIKE '%{{input.m}}%');
+SELECT is(pg_temp.says(format('SELECT sas.create_watcher(''kp_watcher'', ''{"agent": "kp_get", %s, "items": {"workflow": "kp_o"}}'')', look)), '42501', 'nor does a watcher: ' || look)
+FROM unnest(ARRAY['"stream": {"format": "sse", "headers": {"X-HTTP-Method-Override": "DELETE"}}', '"poll": {"call": {"query": {"_method": "DELETE"}}, "every": "1 s"}']) look;
+SELECT is(pg_temp.defines('kp_get', '"call": {"path": "/orders"}, "undo": {"call": {"path": "{{input.path}}"}}'), '42501', 'nor does an undo by a path that is one whole reference, which nobody looks at later');
+-- as a value: nothing is sent
+SELECT sas.create_workflow('kp_m', '{"steps": {"a": {"agent": "kp_get", "call": {"path": "{{input.path}}"}}}, "on_failure": "fail"}') \g /dev/null
+SELECT sas.stub('kp_get', '200') \g /dev/null
+SELECT is((SELECT result FROM sas.run_inline('kp_m', jsonb_build_object('path', path))), CASE WHEN path LIKE '/orders%' THEN 'success' ELSE 'error' END, 'a path that is known at the claim only: ' || path)
+FROM unnest('{/orders?a=b,/?_method=DELETE,/x?a=b&%5Fmethod=DELETE,http://127.0.0.1:1/?_method=DELETE}'::text[]) path;
+RESET ROLE;
+
 -- but a base_url may begin so
 SELECT sas.create_agent('cp_odd', 'http://127.0.0.1:1//api'), sas.stub('cp_odd', '200') \g /dev/null
 SELECT sas.create_workflow('cp_odd', '{"steps": {"a": {"agent": "cp_odd", "call": {"path": "{{input.path}}"}}}, "on_failure": "fail"}') \g /dev/null
