@@ -14,7 +14,8 @@
 #include <sys/socket.h>
 
 /* Link-local addresses, and those at which clouds tell a machine its credentials. */
-#define SAS_DENY_NETWORKS "169.254.0.0/16, fe80::/10, fd00:ec2::254, fd20:ce::254, 100.100.100.200"
+#define SAS_DENY_NETWORKS "169.254.0.0/16, fe80::/10, fd00:ec2::254, fd00:ec2::23, fd20:ce::254, fd00:42::42, " \
+	"fd00:a9fe:a9fe::1, 168.63.129.16, 192.0.0.192, 100.100.100.200"
 
 /* networks in one setting */
 #define SAS_MAX_NETWORKS 256

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: PostgreSQL
 """A service that answers as a test tells it to, and remembers what it was asked.
 
-    service.py --port N --control N [--cert FILE --key FILE] [--scripts JSON]
+    service.py --port N --control N [--address A] [--cert FILE --key FILE] [--scripts JSON]
 
 On the first port it speaks HTTP/1.1, or TLS with a certificate.  The first segment of a path names a script,
 a list of answers given one after the other, the last one for ever; without a script a request is answered
@@ -249,13 +249,13 @@ class Control(http.server.BaseHTTPRequestHandler):
 
 
 def main():
-    said = options(("--scripts", {"type": json.loads, "default": {}}))
+    said = options(("--address", {"default": "127.0.0.1"}), ("--scripts", {"type": json.loads, "default": {}}))
     service = Service()
     service.set_scripts(said.scripts)
     Control.service = service
     control = http.server.ThreadingHTTPServer(("127.0.0.1", said.control), Control)
     threading.Thread(target=control.serve_forever, daemon=True).start()
-    listener = socket.create_server(("127.0.0.1", said.port), backlog=512)
+    listener = socket.create_server((said.address, said.port), backlog=512)
     print(f"listening on {said.port}", flush=True)
     while True:
         connection, _ = listener.accept()
