@@ -53,7 +53,8 @@ LANGUAGE sql IMMUTABLE AS $$
     FROM (SELECT 'header' AS part, h AS name
           FROM jsonb_object_keys(CASE jsonb_typeof(call -> 'headers') WHEN 'object' THEN call -> 'headers'
                                  ELSE '{}' END) h
-          WHERE replace(lower(h), '_', '-') IN ('x-http-method', 'x-http-method-override', 'x-method-override')
+          WHERE replace(lower(h), '_', '-') IN ('x-http-method', 'x-http-method-override',
+                                                'x-method-override')
           UNION ALL
           SELECT 'parameter', p
           FROM unnest(ARRAY[call -> 'query', call -> 'form']) o
