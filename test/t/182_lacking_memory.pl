@@ -2,6 +2,7 @@
 #
 # Memory, or room in the lock table, that the server lacks for a while fails no step for good, whatever is being
 # made when it is lacking.
+# Takes about 35 s.
 # Long: only make check-long runs it.
 use strict;
 use warnings;
@@ -25,36 +26,26 @@ $node->safe_psql('postgres', q{
 			RAISE out_of_memory USING MESSAGE = 'out of shared memory';
 		END IF;
 	END $$;
-	ALTER FUNCTION _sas.calls_wanted RENAME TO calls_wanted_then;
-	CREATE FUNCTION _sas.calls_wanted(under_lease bigint, claimed _sas.claimed[], plain boolean)
-	RETURNS TABLE (lease_id bigint, agent_id int, run_id bigint, step_no int, element int, step text, undo boolean, attempt int,
-		request_id uuid, window_ms float8, trace uuid, idempotency_key text, request jsonb, policy jsonb, problem jsonb, workflow_id int)
-	LANGUAGE plpgsql AS $$
+	-- the function does something before, whatever parameters it has
+	CREATE PROCEDURE wrap(wrapped regproc, before text) LANGUAGE plpgsql AS $$
+	DECLARE
+		f pg_proc := p FROM pg_proc p WHERE p.oid = wrapped;
+		names text := string_agg(quote_ident(f.proargnames[i]), ', ' ORDER BY i) FROM generate_series(1, f.pronargs) i;
+		head text := format('_sas.%I(%s) RETURNS %s', f.proname, pg_get_function_arguments(f.oid), pg_get_function_result(f.oid));
 	BEGIN
-		PERFORM public.lack();
-		RETURN QUERY SELECT * FROM _sas.calls_wanted_then(under_lease, claimed, plain);
+		EXECUTE format('ALTER FUNCTION _sas.%I RENAME TO %I', f.proname, f.proname || '_then');
+		EXECUTE format('CREATE FUNCTION %s LANGUAGE plpgsql AS %L', head,
+			format('BEGIN %s RETURN %s_sas.%I(%s); END', before, CASE WHEN f.proretset THEN 'QUERY SELECT * FROM ' END, f.proname || '_then', names));
 	END $$;
-	ALTER FUNCTION _sas.functions_wanted RENAME TO functions_wanted_then;
-	CREATE FUNCTION _sas.functions_wanted(under_lease bigint, claimed _sas.claimed[], plain boolean)
-	RETURNS TABLE (lease_id bigint, owner oid, run_id bigint, step_no int, element int, step text, undo boolean, attempt int,
-		alone boolean, request_id uuid, window_ms float8, function text, input jsonb, problem jsonb, retry jsonb, judges boolean, workflow_id int)
-	LANGUAGE plpgsql AS $$
-	BEGIN
-		PERFORM public.lack();
-		RETURN QUERY SELECT * FROM _sas.functions_wanted_then(under_lease, claimed, plain);
-	END $$;
-	ALTER FUNCTION _sas.write_replies RENAME TO write_replies_then;
-	CREATE FUNCTION _sas.write_replies(replies _sas.call_reply[], done_leases bigint[], strict boolean DEFAULT false)
-	RETURNS int[] LANGUAGE plpgsql AS $$
-	BEGIN
+	CALL wrap('_sas.calls_wanted', 'PERFORM public.lack();');
+	CALL wrap('_sas.functions_wanted', 'PERFORM public.lack();');
+	CALL wrap('_sas.write_replies', $$
 		IF EXISTS (SELECT FROM public.lacking WHERE what = 'room') THEN
 			PERFORM public.lack();
 		END IF;
 		IF EXISTS (SELECT FROM public.lacking WHERE what = 'output') AND EXISTS (SELECT FROM unnest(replies) r WHERE r.verdict = 'done') THEN
 			RAISE out_of_memory USING MESSAGE = 'out of shared memory';
-		END IF;
-		RETURN _sas.write_replies_then(replies, done_leases, strict);
-	END $$;
+		END IF; $$);
 	CREATE FUNCTION work(input jsonb) RETURNS jsonb LANGUAGE sql AS 'SELECT input';
 });
 make_agent($node, 'remote', $service);
@@ -111,15 +102,10 @@ is(run_of($node, $run{$_})->{result}, 'success', "$_: the run goes on when it ca
 # -- items were delivered, and that cannot be stored -----------------------------------
 
 $node->safe_psql('postgres', q{
-	ALTER FUNCTION _sas.write_items RENAME TO write_items_then;
-	CREATE FUNCTION _sas.write_items(watch_ids bigint[], request_ids uuid[], up_tos bigint[], errors jsonb[], again boolean[], worked boolean[])
-	RETURNS text[] LANGUAGE plpgsql AS $$
-	BEGIN
+	CALL wrap('_sas.write_items', $$
 		IF true = ANY (worked) AND EXISTS (SELECT FROM public.lacking WHERE what = 'items') THEN
 			RAISE out_of_memory USING MESSAGE = 'out of shared memory';
-		END IF;
-		RETURN _sas.write_items_then(watch_ids, request_ids, up_tos, errors, again, worked);
-	END $$;
+		END IF; $$);
 	CREATE TABLE delivered (id bigint GENERATED ALWAYS AS IDENTITY, item jsonb NOT NULL);
 	INSERT INTO lacking VALUES ('items');
 	SELECT sas.create_agent('host', kind => 'external');
