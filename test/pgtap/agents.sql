@@ -20,14 +20,14 @@ DECLARE
     said text := 'ok';
     place text;
 BEGIN
-    EXECUTE format('SET LOCAL ROLE %I', who);
+    EXECUTE format('SET LOCAL SESSION AUTHORIZATION %I', who);
     BEGIN
         EXECUTE statement;
     EXCEPTION WHEN OTHERS THEN
         GET STACKED DIAGNOSTICS place = PG_EXCEPTION_DETAIL;
         said := CASE WHEN brief THEN SQLSTATE ELSE concat_ws(' ', SQLERRM, place) END;
     END;
-    RESET ROLE;
+    RESET SESSION AUTHORIZATION;
     RETURN said;
 END $$;
 CREATE FUNCTION pg_temp.defines(who text, steps text, brief boolean DEFAULT true) RETURNS text LANGUAGE sql AS $$
@@ -112,9 +112,9 @@ DELETE FROM _sas.ready;
 SELECT sas.create_workflow('any', '{"steps": {"a": {"agent": "pay", "call": {"path": "{{input.path}}"}}}}') \g /dev/null
 CREATE FUNCTION pg_temp.sends(who text, path text) RETURNS text LANGUAGE plpgsql AS $$
 BEGIN
-    EXECUTE format('SET LOCAL ROLE %I', who);
+    EXECUTE format('SET LOCAL SESSION AUTHORIZATION %I', who);
     PERFORM sas.submit('any', jsonb_build_object('path', path));
-    RESET ROLE;
+    RESET SESSION AUTHORIZATION;
     RETURN pg_temp.claims('pay');
 END $$;
 SELECT is(pg_temp.sends('ag_ann', p), said, format('a path that is known at the claim only: %s', p))
@@ -124,9 +124,9 @@ CREATE FUNCTION pg_temp.submits(who text, workflow text) RETURNS bigint LANGUAGE
 DECLARE
     id bigint;
 BEGIN
-    EXECUTE format('SET LOCAL ROLE %I', who);
+    EXECUTE format('SET LOCAL SESSION AUTHORIZATION %I', who);
     SELECT run_id INTO id FROM sas.submit(workflow, '{}');
-    RESET ROLE;
+    RESET SESSION AUTHORIZATION;
     RETURN id;
 END $$;
 SELECT sas.grant_agent('pay', 'ag_ann') \g /dev/null

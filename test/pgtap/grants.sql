@@ -15,14 +15,14 @@ SELECT sas.grant_usage('gr_adm', 'admin'), sas.grant_usage('gr_mon', 'monitor') 
 
 CREATE FUNCTION pg_temp.as_role(who text, statement text) RETURNS text LANGUAGE plpgsql AS $$
 BEGIN
-    EXECUTE format('SET LOCAL ROLE %I', who);
+    EXECUTE format('SET LOCAL SESSION AUTHORIZATION %I', who);
     BEGIN
         EXECUTE statement;
     EXCEPTION WHEN OTHERS THEN
-        RESET ROLE;
+        RESET SESSION AUTHORIZATION;
         RETURN SQLSTATE;
     END;
-    RESET ROLE;
+    RESET SESSION AUTHORIZATION;
     RETURN 'ok';
 END $$;
 -- what a role itself was given in the schemas of sas, as a text to compare
@@ -86,17 +86,17 @@ SELECT is(_sas.may_work('gr_wrk'::regrole, (SELECT agent_id FROM _sas.agent WHER
 
 -- what is shown, and to whom ----------------------------------------------------------------------------
 
-SET ROLE gr_adm;
+SET SESSION AUTHORIZATION gr_adm;
 SELECT sas.create_workflow('gr_mine', '{"steps": {}}') \g /dev/null
 SELECT sas.grant_workflow('gr_mine', 'gr_team') \g /dev/null
-RESET ROLE;
+RESET SESSION AUTHORIZATION;
 CREATE FUNCTION pg_temp.shown(who text) RETURNS text LANGUAGE plpgsql AS $$
 DECLARE
     said text;
 BEGIN
-    EXECUTE format('SET LOCAL ROLE %I', who);
+    EXECUTE format('SET LOCAL SESSION AUTHORIZATION %I', who);
     SELECT string_agg(concat_ws(' ', role, kind, name, granted_by), ', ' ORDER BY role, kind, name) INTO said FROM sas.grants WHERE role LIKE 'gr\_%';
-    RESET ROLE;
+    RESET SESSION AUTHORIZATION;
     RETURN said;
 END $$;
 SELECT is(pg_temp.shown('gr_bob'), format('gr_bob level user %s, gr_team workflow gr_mine gr_adm', current_user), 'a user sees what he and his groups have');

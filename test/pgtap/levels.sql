@@ -49,13 +49,13 @@ CREATE FUNCTION pg_temp.as_role(who text, statement text) RETURNS text LANGUAGE 
 DECLARE
     said text := 'ok';
 BEGIN
-    EXECUTE format('SET LOCAL ROLE %I', who);
+    EXECUTE format('SET LOCAL SESSION AUTHORIZATION %I', who);
     BEGIN
         EXECUTE statement;
     EXCEPTION WHEN OTHERS THEN
         said := SQLSTATE;
     END;
-    RESET ROLE;
+    RESET SESSION AUTHORIZATION;
     RETURN said;
 END $$;
 -- the first column of the first row as that role sees it
@@ -63,13 +63,13 @@ CREATE FUNCTION pg_temp.sees(who text, statement text) RETURNS text LANGUAGE plp
 DECLARE
     said text;
 BEGIN
-    EXECUTE format('SET LOCAL ROLE %I', who);
+    EXECUTE format('SET LOCAL SESSION AUTHORIZATION %I', who);
     BEGIN
         EXECUTE statement INTO said;
     EXCEPTION WHEN OTHERS THEN
         said := SQLSTATE || ' ' || SQLERRM;
     END;
-    RESET ROLE;
+    RESET SESSION AUTHORIZATION;
     RETURN said;
 END $$;
 
@@ -165,17 +165,17 @@ SELECT is(pg_temp.as_role(w, $$SET sas.clock = '2020-01-01'$$), '42501', w || ' 
 
 -- whose workflows -----------------------------------------------------------------------------
 
-SET ROLE ann;
+SET SESSION AUTHORIZATION ann;
 SELECT is(sas.create_workflow('anns', '{"steps": {"a": {"function": "shop.book", "input": {"pin": "{{input.pin}}"}}, "b": {"function": "shop.book", "input": {"was": "{{steps.a.output.pin}}"}}, "c": {"agent": "payments", "call": {"body": {"was": "{{steps.a.key}}"}}, "after": ["b"]}}}'), 1, 'a user makes a workflow');
 SELECT is(sas.create_workflow('guarded', '{"steps": {"a": {"function": "shop.guarded"}}}'), 1, 'and one with a function that only he may call');
-RESET ROLE;
-SET ROLE team;
+RESET SESSION AUTHORIZATION;
+SET SESSION AUTHORIZATION team;
 SELECT is(sas.create_workflow('teams', '{"steps": {"a": {"function": "shop.book"}}}'), 1, 'a group makes one');
-RESET ROLE;
+RESET SESSION AUTHORIZATION;
 SELECT is(sas.create_workflow('supers', '{"steps": {"a": {"function": "shop.book"}}}'), 1, 'a superuser makes one');
-SET ROLE adm;
+SET SESSION AUTHORIZATION adm;
 SELECT is(sas.create_workflow('admins', '{"steps": {"a": {"function": "shop.book"}}}'), 1, 'an admin makes one');
-RESET ROLE;
+RESET SESSION AUTHORIZATION;
 
 SELECT is(pg_temp.as_role(who, format('SELECT * FROM sas.submit(%L)', flow)), code, format('%s submits %s: %s', who, flow, code))
 FROM (VALUES ('ann', 'anns', 'ok'), ('bob', 'anns', '42501'), ('carol', 'anns', '42501'), ('ann', 'teams', '42501'), ('carol', 'teams', 'ok'), ('dan', 'teams', 'ok'),
@@ -324,15 +324,15 @@ SELECT is(pg_temp.as_role('ann', $$SELECT sas.create_workflow('thief', '{"steps"
 
 -- testing aids ---------------------------------------------------------------------------------------
 
-SET ROLE ann;
+SET SESSION AUTHORIZATION ann;
 SELECT sas.create_workflow('charged', '{"steps": {"a": {"agent": "payments", "call": {"path": "/c", "headers": {"X-Own": "mine"}}}}}') \g /dev/null
-RESET ROLE;
+RESET SESSION AUTHORIZATION;
 -- as ann, and rolled back: such a transaction is not committed
 CREATE FUNCTION pg_temp.asked_in_a_test() RETURNS jsonb LANGUAGE plpgsql AS $$
 DECLARE
     said text;
 BEGIN
-    SET LOCAL ROLE ann;
+    SET LOCAL SESSION AUTHORIZATION ann;
     BEGIN
         PERFORM sas.stub('payments', '{"status": 200}');
         PERFORM sas.run_inline('charged');
@@ -341,7 +341,7 @@ BEGIN
     EXCEPTION WHEN SQLSTATE 'ZZ001' THEN
         said := SQLERRM;
     END;
-    RESET ROLE;
+    RESET SESSION AUTHORIZATION;
     RETURN said;
 END $$;
 SELECT is(pg_temp.asked_in_a_test(), '{"method": "GET", "path": "/c", "query": "key=%2A%2A%2A", "headers": {"x_own": "mine", "user_agent": "sas", "authorization": "***"}}',

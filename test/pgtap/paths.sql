@@ -1,7 +1,7 @@
 -- SPDX-License-Identifier: PostgreSQL
 --
 -- Paths: what a function or view of sas means does not depend on the
--- search_path of who calls it. Nobody slips a function or an operator of his
+-- search_path of who calls it. Nobody slips a function, operator, cast or domain of his
 -- own into what asks for his rights, and none into what others run.
 \set QUIET on
 \pset format unaligned
@@ -136,13 +136,13 @@ DECLARE
     said text;
     own text := pg_catalog.current_setting('search_path');
 BEGIN
-    PERFORM pg_catalog.set_config('role', who, true), pg_catalog.set_config('search_path', path, true);
+    PERFORM pg_catalog.set_config('session_authorization', who, true), pg_catalog.set_config('search_path', path, true);
     BEGIN
         EXECUTE statement INTO said;
     EXCEPTION WHEN OTHERS THEN
         said := pg_catalog.concat('error ', SQLSTATE, ' ', SQLERRM);
     END;
-    PERFORM pg_catalog.set_config('search_path', own, true), pg_catalog.set_config('role', 'none', true);
+    PERFORM pg_catalog.set_config('search_path', own, true), pg_catalog.set_config('session_authorization', 'postgres', true);
     -- a second may pass between two looks at the same
     RETURN pg_catalog.regexp_replace(said, 'for [0-9]+:[0-9:.]+', 'for a while', 'g');
 END $$;
@@ -150,8 +150,8 @@ END $$;
 CREATE TEMP TABLE look (what text, statement text);
 INSERT INTO look
 SELECT format('sas.%I', c.relname),
-       format($$SELECT pg_catalog.concat(pg_catalog.count(*), pg_catalog.max(v::text COLLATE "C"),
-                                         pg_catalog.min(v::text COLLATE "C")) FROM sas.%I v$$, c.relname)
+       format($$SELECT pg_catalog.concat(pg_catalog.count(*), pg_catalog.max(v::pg_catalog.text COLLATE "C"),
+                                         pg_catalog.min(v::pg_catalog.text COLLATE "C")) FROM sas.%I v$$, c.relname)
 FROM pg_class c WHERE c.relnamespace = 'sas'::regnamespace AND c.relkind = 'v' ORDER BY c.relname;
 INSERT INTO look SELECT format('sas.%s', call), format('SELECT pg_catalog.count(v) FROM sas.%s v', call)
 FROM (SELECT min(run_id) AS id FROM _sas.run) r, unnest(ARRAY[
@@ -278,6 +278,73 @@ FROM unnest('{postgres,ivy}'::text[]) who, look l;
 SELECT unalike(pg_temp.said('postgres', 'pg_catalog', l.statement), 'error %',
                format('there is no error: %s', l.what))
 FROM look l;
+
+-- with domains of others in the place of types, and types of others that are cast to those of sas --------------------
+
+CREATE SCHEMA domains;
+GRANT USAGE ON SCHEMA domains TO PUBLIC;
+CREATE FUNCTION domains.trap(text) RETURNS boolean LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'domain % was run', $1; END $$;
+SELECT format('CREATE DOMAIN domains.%I AS pg_catalog.%1$I CHECK (domains.trap(%1$L))', t)
+FROM unnest('{text,name,bool,int2,int4,int8,numeric,float8,oid,regrole,regclass,regprocedure,regprocedure,regproc,regtype,regnamespace,uuid,json,jsonb,jsonpath,interval,timestamptz,bytea,inet,xml,varchar}'::name[]) t GROUP BY t \gexec
+SELECT is(pg_temp.said(who, 'domains, pg_catalog', 'SELECT $$x$$::text'), 'error P0001 domain text was run', who || ' runs the domain of others that stands first')
+FROM unnest('{postgres,bert}'::text[]) who;
+SELECT is(pg_temp.said(who, 'domains, pg_catalog', l.statement), pg_temp.said(who, 'pg_catalog', l.statement), format('%s meets no domain of others: %s', who, l.what))
+FROM unnest('{postgres,bert,moni}'::text[]) who, look l;
+-- what writes, too: each once
+CREATE TEMP TABLE act AS SELECT who, statement
+FROM (VALUES ('ivy', $$SELECT run_id > 0 FROM sas.submit('order', '{"pin": 1}', key => 'd1', priority => 3, deadline => '1 h', labels => '{"a": "b"}')$$),
+             ('ivy', $$SELECT count(*) FROM sas.submit_batch('order', ARRAY['{}', '{"pin": 2}']::pg_catalog.jsonb[], ARRAY['d2', 'd3']::pg_catalog.text[])$$),
+             ('ivy', $$SELECT sas.create_workflow('of_ivy', '{"steps": {"w": {"wait": {"signal": "go", "timeout": "1 h"}}}, "deadline": "2 h", "concurrency": {"key": "{{input.pin}}", "limit": 2}}') > 0$$),
+             ('ivy', $$SELECT sas.schedule('ivy_s', '0 3 * * *', 'of_ivy') IS NOT NULL$$), ('ivy', $$SELECT count(*) FROM sas.backfill_schedule('ivy_s', '2020-01-01', '2020-01-01 01:00')$$),
+             ('ivy', $$SELECT sas.watch('prices', 'd') IS NOT NULL$$), ('ivy', $$SELECT sas.signal_key('order', 'k1', 'go', '{"x": 1}') IS NOT NULL$$),
+             ('ivy', $$SELECT bool_and(x.changed) FROM sas.runs r, sas.cancel(r.run_id, 'why') x WHERE r.key = 'd2'$$), ('opal', $$SELECT count(*) FROM sas.runs r, sas.set_input(r.run_id, 'a', '{}') x WHERE r.key = 'd3'$$),
+             ('adam', $$SELECT sas.create_agent('of_adam', 'http://127.0.0.1:1', rate_limit => '5/min', retry => '{"max_attempts": 2}') IS NOT NULL$$), ('adam', $$SELECT sas.grant_usage('moni', 'operator') IS NOT NULL$$),
+             ('adam', $$SELECT sas.revoke_usage('moni', 'operator') IS NOT NULL$$), ('adam', $$SELECT sas.set_secret('adams', 'x') IS NOT NULL$$), ('wren', $$SELECT count(*) FROM sas.claim('packer', 'w', 2, '1 min')$$),
+             ('wren', $$SELECT sas.register_node('wren n', 3, '{packer}', lease => '1 h', by_connection => false) > 0$$)) v (who, statement);
+SELECT unalike(pg_temp.said(who, 'domains, pg_catalog', statement), 'error%', format('nor does a verb of %s: %s', who, statement)) FROM act;
+
+-- A type of bert's, with implicit casts to the types of parameters: they run as bert, whatever he passes it to.
+CREATE SCHEMA casts;
+GRANT USAGE, CREATE ON SCHEMA casts TO bert;
+CREATE TABLE casts.seen (who text, what text); GRANT ALL ON casts.seen TO PUBLIC;
+SET SESSION AUTHORIZATION bert;
+CREATE TYPE casts.evil AS (n int);
+SELECT format('CREATE FUNCTION casts.to_%s(casts.evil) RETURNS %1$s LANGUAGE plpgsql AS %L', t, format('BEGIN INSERT INTO casts.seen VALUES (concat_ws('' '', session_user, current_user), %L); RETURN %s; END', t, value))
+FROM (VALUES ('text', $$'order'$$), ('jsonb', $$'{"pin": 1}'$$), ('json', $$'{"pin": 1}'$$), ('bigint', '1'), ('integer', '1'), ('interval', $$'1 h'$$), ('timestamptz', $$'2030-01-01'$$), ('uuid', $$gen_random_uuid()$$),
+             ('regrole', $$'bert'$$), ('boolean', 'true')) v (t, value) \gexec
+SELECT format('CREATE CAST (casts.evil AS %s) WITH FUNCTION casts.to_%1$s(casts.evil) AS IMPLICIT', t) FROM unnest('{text,jsonb,json,bigint,integer,interval,timestamptz,uuid,regrole,boolean}'::text[]) t \gexec
+RESET SESSION AUTHORIZATION;
+-- the rights of the owner are never those in which a value of any type is looked at
+SELECT is(ARRAY(SELECT p.oid::regprocedure::text FROM pg_proc p WHERE p.pronamespace IN ('sas'::regnamespace, '_sas'::regnamespace) AND p.prosecdef
+                AND EXISTS (SELECT FROM unnest(p.proargtypes) a WHERE a::regtype::text LIKE 'any%' OR a = '"any"'::regtype)), '{}', 'no function takes its owner''s rights and a value of any type');
+-- some of them are testing aids: nothing of it may be committed
+BEGIN;
+CREATE TEMP TABLE passed AS
+SELECT f, n, pg_temp.said('bert', 'pg_catalog', f) AS said
+FROM (SELECT format('SELECT sas.%I(%s)', p.proname, string_agg(CASE WHEN a.n = x.n THEN CASE WHEN a.t::regtype::text LIKE '%[]' THEN 'ARRAY[ROW(1)::casts.evil]' ELSE 'ROW(1)::casts.evil' END
+                                                                    WHEN a.t::regtype::text LIKE 'any%' OR a.t = '"any"'::regtype THEN '''x''::text' ELSE format('NULL::%s', a.t::regtype) END, ', ' ORDER BY a.n)) AS f, x.n
+      FROM pg_proc p, generate_series(1, p.pronargs) x (n), unnest(p.proargtypes) WITH ORDINALITY a (t, n)
+      WHERE p.pronamespace = 'sas'::regnamespace AND has_function_privilege('bert', p.oid, 'EXECUTE') GROUP BY p.oid, p.proname, x.n) c;
+INSERT INTO passed SELECT f, 0, pg_temp.said('bert', 'pg_catalog', f)
+FROM unnest(ARRAY['SELECT run_id FROM sas.submit(ROW(1)::casts.evil, ROW(1)::casts.evil, ROW(1)::casts.evil)', 'SELECT sas.create_workflow(''of_bert'', ROW(1)::casts.evil)', 'SELECT sas.sequence(ROW(1)::casts.evil, ROW(1)::casts.evil)',
+    'SELECT sas.concurrence(VARIADIC ARRAY[ROW(1)::casts.evil])', 'SELECT count(*) FROM sas.runs r WHERE r.run_id = ROW(1)::casts.evil', 'SELECT count(*) FROM sas.runs r WHERE r.input = ROW(1)::casts.evil::jsonb OR r.key = ROW(1)::casts.evil::text',
+    'SELECT sas.step(''a'', sas.function(''shop.book'', ROW(1)::casts.evil))', 'SELECT count(*) FROM sas.find_runs(ROW(1)::casts.evil)']) f;
+SELECT cmp_ok((SELECT count(*) FROM passed WHERE said NOT LIKE 'error 42883%'), '>', 40::bigint, 'values of bert''s type are taken for arguments');
+SELECT cmp_ok((SELECT count(*) FROM casts.seen), '>', 20::bigint, 'and cast');
+SELECT is((SELECT string_agg(DISTINCT who, ', ') FROM casts.seen), 'bert bert', 'by bert, always');
+SELECT is((SELECT string_agg(f || ': ' || said, E'\n') FROM passed WHERE said LIKE 'error XX%'), NULL, 'and none meets an internal error');
+ROLLBACK;
+
+-- the other way: what sas works with has implicit casts to bert's type, which fail
+SET SESSION AUTHORIZATION bert;
+SELECT format('CREATE FUNCTION casts.from_type(%s) RETURNS casts.evil LANGUAGE plpgsql AS $f$ BEGIN RAISE EXCEPTION ''a cast of bert was run''; END $f$', t), format('CREATE CAST (%s AS casts.evil) WITH FUNCTION casts.from_type(%1$s) AS IMPLICIT', t)
+FROM unnest('{text,name,jsonb,bigint,integer,numeric,float8,interval,timestamptz,uuid,oid,regrole,boolean}'::text[]) t \gexec
+RESET SESSION AUTHORIZATION;
+SELECT is(pg_temp.said('postgres', 'pg_catalog', 'SELECT (1::int8::casts.evil).n'), 'error P0001 a cast of bert was run', 'they are in scope for all');
+SELECT unalike(pg_temp.said('postgres', 'pg_catalog', l.statement), 'error%', 'and disturb nobody: ' || l.what) FROM look l;
+SELECT unalike(pg_temp.said('ivy', 'pg_catalog', statement), 'error%', 'nor a verb: ' || statement)
+FROM unnest(ARRAY[$$SELECT run_id > 0 FROM sas.submit('order', '{"pin": 1}', key => 'c1', labels => '{"a": "b"}')$$, $$SELECT sas.create_workflow('of_ivy', '{"steps": {"w": {"wait": {"signal": "go", "timeout": "1 h"}}, "c": {"agent": "payments", "call": {"path": "/c/{{input.x}}"}}}}') > 0$$,
+    $$SELECT x.changed FROM sas.runs r, sas.cancel(r.run_id, 'why') x WHERE r.key = 'c1'$$, $$SELECT sas.watch('prices', 'c') IS NOT NULL$$]) statement;
 
 -- how texts are compared is the database's to say, not the caller's ---------------------------------
 

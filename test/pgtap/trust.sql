@@ -15,18 +15,18 @@ CREATE FUNCTION pg_temp.as_role(who text, statement text, brief boolean DEFAULT 
 DECLARE
     said text := 'ok';
 BEGIN
-    EXECUTE format('SET LOCAL ROLE %I', who);
+    EXECUTE format('SET LOCAL SESSION AUTHORIZATION %I', who);
     BEGIN
         EXECUTE statement;
     EXCEPTION WHEN OTHERS THEN
         said := CASE WHEN brief THEN SQLSTATE ELSE SQLERRM END;
     END;
-    RESET ROLE;
+    RESET SESSION AUTHORIZATION;
     RETURN said;
 END $$;
 -- what an admin would run as a superuser
 CREATE FUNCTION tr.ours(input jsonb) RETURNS jsonb LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$ SELECT coalesce(input -> 'input', input) $$;
-SET ROLE tr_adm;
+SET SESSION AUTHORIZATION tr_adm;
 CREATE FUNCTION tr.climb(input jsonb) RETURNS jsonb LANGUAGE plpgsql AS $$
 BEGIN
     IF (SELECT rolsuper FROM pg_roles WHERE rolname = current_user) THEN
@@ -34,7 +34,7 @@ BEGIN
     END IF;
     RETURN '{"steps": {}}';
 END $$;
-RESET ROLE;
+RESET SESSION AUTHORIZATION;
 
 -- a superuser's things ---------------------------------------------------------------------------------------
 

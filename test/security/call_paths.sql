@@ -32,7 +32,7 @@ INSERT INTO pg_temp.good VALUES ('/orders'), ('/orders/...'), ('/orders/..a'), (
 GRANT SELECT ON pg_temp.bad, pg_temp.good TO kp_ann;
 
 -- as the text of a definition
-SET LOCAL ROLE kp_ann;
+SET LOCAL SESSION AUTHORIZATION kp_ann;
 SELECT is(pg_temp.says(format($$SELECT sas.create_workflow('kp_w', '{"steps": {"a": {"agent": "kp_shop", "call": {"path": %s}}}}')$$, to_jsonb(path))), '22023', 'no definition has the path ' || path) FROM pg_temp.bad;
 SELECT is(pg_temp.says(format($$SELECT sas.create_workflow('kp_w', '{"steps": {"a": {"agent": "kp_shop", "call": {"path": %s}}}}')$$, to_jsonb(path))), 'ok', 'but it may have the path ' || path) FROM pg_temp.good;
 
@@ -49,7 +49,7 @@ SELECT sas.create_workflow('kp_s', '{"steps": {"a": {"agent": "kp_shop", "call":
 SELECT is((SELECT result FROM sas.run_inline('kp_s', jsonb_build_object('x', x))), 'error', 'nor does a value become a dot segment: ' || x) FROM unnest('{..;,..;a=b,%2e%2e,%252e.,%25%32%65.,../x,..}'::text[]) x;
 SELECT is((SELECT result FROM sas.run_inline('kp_s', jsonb_build_object('x', E'..\t'))), 'error', 'nor one with a control character');
 SELECT is((SELECT result FROM sas.run_inline('kp_s', jsonb_build_object('x', x))), 'success', 'but it may be ' || x) FROM unnest('{a;b,100%,...,a/b,a..,why?..,see #.}'::text[]) x;
-RESET ROLE;
+RESET SESSION AUTHORIZATION;
 
 -- where a service takes another method or path from: a grant of methods, or of paths, does not allow it
 SELECT sas.create_agent('kp_get', 'http://127.0.0.1:1'), sas.grant_agent('kp_get', 'kp_ann', '{GET,POST}'), sas.create_agent('kp_below', 'http://127.0.0.1:1'), sas.grant_agent('kp_below', 'kp_ann', paths => '{/orders}'),
@@ -65,7 +65,7 @@ UNION ALL SELECT o, false, false FROM unnest(ARRAY['"path": "/orders?method=x"',
 GRANT SELECT ON pg_temp.other TO kp_ann;
 CREATE FUNCTION pg_temp.defines(agent text, call text) RETURNS text LANGUAGE sql AS $$
     SELECT pg_temp.says(format('SELECT sas.create_workflow(''kp_o'', ''{"steps": {"a": {"agent": "%s", %s}}}'')', agent, call)) $$;
-SET LOCAL ROLE kp_ann;
+SET LOCAL SESSION AUTHORIZATION kp_ann;
 SELECT is(pg_temp.defines(agent, format(form, CASE WHEN part LIKE '"path"%' THEN part ELSE '"path": "/orders", ' || part END)), CASE WHEN refused THEN '42501' ELSE 'ok' END,
           format('%s, who has methods, paths or all of an agent (%s): %s', CASE WHEN refused THEN 'refused' ELSE 'allowed' END, agent, format(form, part)))
 FROM pg_temp.other, LATERAL (VALUES ('kp_get', of_method), ('kp_below', of_path), ('kp_all', false)) a (agent, refused),
@@ -80,7 +80,7 @@ SELECT sas.create_workflow('kp_m', '{"steps": {"a": {"agent": "kp_get", "call": 
 SELECT sas.stub('kp_get', '200') \g /dev/null
 SELECT is((SELECT result FROM sas.run_inline('kp_m', jsonb_build_object('path', path))), CASE WHEN path LIKE '/orders%' THEN 'success' ELSE 'error' END, 'a path that is known at the claim only: ' || path)
 FROM unnest('{/orders?a=b,/?_method=DELETE,/x?a=b&%5Fmethod=DELETE,http://127.0.0.1:1/?_method=DELETE}'::text[]) path;
-RESET ROLE;
+RESET SESSION AUTHORIZATION;
 
 -- but a base_url may begin so
 SELECT sas.create_agent('cp_odd', 'http://127.0.0.1:1//api'), sas.stub('cp_odd', '200') \g /dev/null

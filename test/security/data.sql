@@ -6,31 +6,19 @@
 \pset format unaligned
 \pset tuples_only on
 \pset pager off
+\ir ../lib/login.sql
 SELECT no_plan();
 
-CREATE ROLE da_ann; CREATE ROLE da_op; CREATE ROLE da_adm; CREATE ROLE da_team; CREATE ROLE da_mate IN ROLE da_ann;
+CREATE ROLE da_ann LOGIN; CREATE ROLE da_op LOGIN; CREATE ROLE da_adm LOGIN; CREATE ROLE da_team LOGIN; CREATE ROLE da_mate LOGIN IN ROLE da_ann;
 SELECT sas.grant_usage('da_ann', 'user'), sas.grant_usage('da_mate', 'user'), sas.grant_usage('da_op', 'operator'), sas.grant_usage('da_adm', 'admin') \g /dev/null
 CREATE SCHEMA da; GRANT ALL ON SCHEMA da TO PUBLIC;
 CREATE FUNCTION da.act(input jsonb) RETURNS jsonb LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$ SELECT input $$;
-CREATE FUNCTION pg_temp.refusal(who text, statement text) RETURNS text LANGUAGE plpgsql AS $$
-DECLARE
-    said text;
-BEGIN
-    EXECUTE format('SET LOCAL ROLE %I', who);
-    BEGIN
-        EXECUTE format('SELECT regexp_replace(coalesce(refused, changed::text), ''[0-9]+'', ''N'', ''g'') FROM %s', statement) INTO said;
-    EXCEPTION WHEN OTHERS THEN
-        said := SQLSTATE;
-    END;
-    RESET ROLE;
-    RETURN said;
-END $$;
+CREATE FUNCTION pg_temp.refusal(who text, statement text) RETURNS text LANGUAGE sql AS $$
+    SELECT coalesce(nullif(x.code, 'ok'), x.said)
+    FROM login.as_role(who, format('SELECT regexp_replace(coalesce(refused, changed::text), ''[0-9]+'', ''N'', ''g'') FROM %s', statement)) x $$;
 SELECT sas.create_workflow('da_w', '{"steps": {"a": {"function": "da.act"}, "b": {"function": "da.act", "after": ["a"]}}}') \g /dev/null
--- no worker sees it
-BEGIN;
 SELECT run_id AS root FROM sas.submit('da_w') \gset
-SET ROLE da_ann; SELECT run_id AS ann FROM sas.submit('da_w') \gset
-RESET ROLE;
+SELECT said AS ann FROM login.as_role('da_ann', $$SELECT run_id FROM sas.submit('da_w')$$) \gset
 
 SELECT is(pg_temp.refusal(who, format(verb, run)), 'what run N is given, only a member of role ' || owner || ' can say', format('%s does not give a run of %s another input: %s', who, owner, verb))
 FROM unnest('{da_op,da_adm}'::text[]) who,

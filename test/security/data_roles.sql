@@ -7,38 +7,18 @@
 \pset format unaligned
 \pset tuples_only on
 \pset pager off
--- no worker sees it
-BEGIN;
+\ir ../lib/login.sql
 SELECT no_plan();
 
-CREATE ROLE ro_reads IN ROLE pg_read_all_data; CREATE ROLE ro_writes IN ROLE pg_read_all_data, pg_write_all_data; CREATE ROLE ro_ann; CREATE ROLE ro_adm;
+CREATE ROLE ro_reads LOGIN IN ROLE pg_read_all_data; CREATE ROLE ro_writes LOGIN IN ROLE pg_read_all_data, pg_write_all_data; CREATE ROLE ro_ann LOGIN; CREATE ROLE ro_adm LOGIN;
 SELECT sas.grant_usage('ro_ann', 'user'), sas.grant_usage('ro_adm', 'admin') \g /dev/null
 SELECT sas.set_secret('ro_secret', 'ro value') \g /dev/null
 -- what it is: rows, ok, or the SQLSTATE
-CREATE FUNCTION pg_temp.says(who text, statement text) RETURNS text LANGUAGE plpgsql AS $$
-DECLARE
-    n bigint;
-BEGIN
-    EXECUTE format('SET LOCAL ROLE %I', who);
-    BEGIN
-        IF statement LIKE 'SELECT %' THEN
-            EXECUTE statement INTO n;
-        ELSE
-            EXECUTE statement;
-            GET DIAGNOSTICS n = ROW_COUNT;
-        END IF;
-    EXCEPTION WHEN OTHERS THEN
-        RESET ROLE;
-        RETURN SQLSTATE;
-    END;
-    RESET ROLE;
-    RETURN n || ' rows';
-END $$;
+CREATE FUNCTION pg_temp.says(who text, statement text) RETURNS text LANGUAGE sql AS $$
+    SELECT coalesce(nullif(x.code, 'ok'), x.said || ' rows') FROM login.as_role(who, statement, keep => statement ~ '^SELECT sas|CREATE|GRANT') x $$;
 
-SET ROLE ro_ann;
-SELECT sas.create_workflow('ro_w', '{"steps": {"w": {"wait": {"signal": "go"}}}}') \g /dev/null
-SELECT run_id AS run FROM sas.submit('ro_w', '{"card": "4711"}', labels => '{"a": "b"}') \gset
-RESET ROLE;
+SELECT FROM login.as_role('ro_ann', $$SELECT sas.create_workflow('ro_w', '{"steps": {"w": {"wait": {"signal": "go"}}}}')$$) \g /dev/null
+SELECT said AS run FROM login.as_role('ro_ann', $$SELECT run_id FROM sas.submit('ro_w', '{"card": "4711"}', labels => '{"a": "b"}')$$) \gset
 
 CREATE TEMP TABLE kept AS SELECT c.oid::regclass AS name,
     (xpath('/row/n/text()', query_to_xml(format('SELECT count(*) AS n FROM %s', c.oid::regclass), false, true, '')))[1]::text::bigint AS n
@@ -68,19 +48,14 @@ FROM pg_class c WHERE c.relnamespace = 'sas'::regnamespace AND c.relkind = 'v';
 
 -- Who has a level besides reaches no more than the level shows: neither by the table nor by a view that somebody else
 -- has made over it.
-CREATE ROLE ro_mon IN ROLE pg_read_all_data; CREATE ROLE ro_op IN ROLE pg_read_all_data; CREATE ROLE ro_mon_writes IN ROLE pg_write_all_data;
-CREATE ROLE ro_only_mon; CREATE ROLE ro_only_op; CREATE ROLE ro_member IN ROLE ro_ann, pg_read_all_data;
+CREATE ROLE ro_mon LOGIN IN ROLE pg_read_all_data; CREATE ROLE ro_op LOGIN IN ROLE pg_read_all_data; CREATE ROLE ro_mon_writes LOGIN IN ROLE pg_write_all_data;
+CREATE ROLE ro_only_mon LOGIN; CREATE ROLE ro_only_op LOGIN; CREATE ROLE ro_member LOGIN IN ROLE ro_ann, pg_read_all_data;
 SELECT sas.grant_usage(role::regrole, level) FROM (VALUES ('ro_mon', 'monitor'), ('ro_op', 'operator'), ('ro_mon_writes', 'monitor'), ('ro_only_mon', 'monitor'),
     ('ro_only_op', 'operator'), ('ro_member', 'user'), ('ro_reads', 'user')) l (role, level) \g /dev/null
-SET ROLE ro_ann;
-SELECT sas.create_workflow('ro_masked', '{"mask": ["input.card"], "steps": {"w": {"wait": {"signal": "go"}}}}') \g /dev/null
-SELECT run_id AS masked FROM sas.submit('ro_masked', '{"card": "4711"}') \gset
-RESET ROLE;
+SELECT FROM login.as_role('ro_ann', $$SELECT sas.create_workflow('ro_masked', '{"mask": ["input.card"], "steps": {"w": {"wait": {"signal": "go"}}}}')$$) \g /dev/null
+SELECT said AS masked FROM login.as_role('ro_ann', $$SELECT run_id FROM sas.submit('ro_masked', '{"card": "4711"}')$$) \gset
 CREATE SCHEMA ro_seen; GRANT USAGE ON SCHEMA ro_seen TO PUBLIC; GRANT CREATE ON SCHEMA ro_seen TO ro_reads;
-SET ROLE ro_reads;
-CREATE VIEW ro_seen.whole AS SELECT * FROM _sas.run;
-GRANT SELECT ON ro_seen.whole TO PUBLIC;
-RESET ROLE;
+SELECT is(code, 'ok', 'who may read all data makes a view of runs, for all') FROM login.as_role('ro_reads', 'CREATE VIEW ro_seen.whole AS SELECT * FROM _sas.run; GRANT SELECT ON ro_seen.whole TO PUBLIC');
 SELECT is(string_agg(format('%s by %s: %s', source, who, said), E'\n'), NULL, 'a level beside such a role, or beside a view of such a role, shows no payload more')
 FROM unnest('{_sas.run,ro_seen.whole}'::text[]) source,
      (VALUES ('ro_mon', :run), ('ro_mon', :masked), ('ro_mon_writes', :run), ('ro_only_mon', :run), ('ro_only_mon', :masked),
@@ -98,4 +73,3 @@ SELECT is(string_agg(DISTINCT p.polcmd::text, ' '), 'r', 'its policies are for r
 FROM pg_policy p JOIN pg_class c ON c.oid = p.polrelid WHERE c.relnamespace = '_sas'::regnamespace;
 
 SELECT * FROM finish();
-ROLLBACK;

@@ -6,28 +6,15 @@
 \pset format unaligned
 \pset tuples_only on
 \pset pager off
-BEGIN;
+\ir ../lib/login.sql
 SELECT no_plan();
 
-CREATE ROLE dbo_owner; CREATE ROLE dbo_ann;
+CREATE ROLE dbo_owner LOGIN; CREATE ROLE dbo_ann LOGIN;
 SELECT format('ALTER DATABASE %I OWNER TO dbo_owner', current_database()) AS give \gset
 :give;
 SELECT sas.grant_usage('dbo_ann', 'user') \g /dev/null
 -- what it is: ok, or the SQLSTATE
-CREATE FUNCTION pg_temp.says(statement text) RETURNS text LANGUAGE plpgsql AS $$
-BEGIN
-    SET LOCAL ROLE dbo_owner;
-    BEGIN
-        EXECUTE statement;
-        RAISE SQLSTATE 'ZZZZZ';
-    EXCEPTION WHEN SQLSTATE 'ZZZZZ' THEN
-        RESET ROLE;
-        RETURN 'ok';
-    WHEN OTHERS THEN
-        RESET ROLE;
-        RETURN SQLSTATE;
-    END;
-END $$;
+CREATE FUNCTION pg_temp.says(statement text) RETURNS text LANGUAGE sql AS $$ SELECT x.code FROM login.as_role('dbo_owner', statement, keep => false) x $$;
 SELECT is(pg_temp.says('CREATE SCHEMA dbo_schema'), 'ok', 'the owner of the database creates a schema');
 
 -- any trusted extension would do
@@ -56,4 +43,3 @@ SELECT is(pg_temp.says(format('ALTER DATABASE %I SET %s', current_database(), s.
 FROM pg_settings s WHERE s.name LIKE 'sas.%' AND s.context = 'superuser';
 
 SELECT * FROM finish();
-ROLLBACK;

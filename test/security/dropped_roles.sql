@@ -17,12 +17,12 @@ SELECT sas.grant_agent('dr_agent', 'dr_ann') \g /dev/null
 
 -- no worker sees it
 BEGIN;
-SET ROLE dr_ann;
+SET SESSION AUTHORIZATION dr_ann;
 SELECT sas.create_workflow('dr_w', '{"steps": {"a": {"function": "dr.act"}}}'), sas.create_watcher('dr_watcher', '{"function": "dr.act", "every": "1 h"}') \g /dev/null
 SELECT sas.schedule('dr_s', '0 * * * *', 'dr_w') \g /dev/null
 SELECT sas.watch('dr_watcher', 'k') \g /dev/null
 SELECT run_id AS run FROM sas.submit('dr_w', key => 'dr_key', labels => '{"dr": "label"}') \gset
-RESET ROLE;
+RESET SESSION AUTHORIZATION;
 CREATE FUNCTION pg_temp.dropped(role text) RETURNS text LANGUAGE plpgsql AS $$
 DECLARE
     what text;
@@ -37,13 +37,13 @@ CREATE FUNCTION pg_temp.as_role(who text, statement text) RETURNS text LANGUAGE 
 DECLARE
     said text := 'ok';
 BEGIN
-    EXECUTE format('SET LOCAL ROLE %I', who);
+    EXECUTE format('SET LOCAL SESSION AUTHORIZATION %I', who);
     BEGIN
         EXECUTE statement;
     EXCEPTION WHEN OTHERS THEN
         said := SQLSTATE;
     END;
-    RESET ROLE;
+    RESET SESSION AUTHORIZATION;
     RETURN said;
 END $$;
 
@@ -88,11 +88,11 @@ SELECT is((SELECT changed FROM sas.cancel(:run)), true, 'and cancels it');
 SELECT throws_ok($$SELECT sas.submit('dr_w')$$, '42501', NULL, 'its workflow runs with the rights of no superuser');
 CREATE ROLE dr_ann;
 SELECT sas.grant_usage('dr_ann', 'user') \g /dev/null
-SET ROLE dr_ann;
+SET SESSION AUTHORIZATION dr_ann;
 SELECT is((SELECT count(*) FROM sas.runs), 0::bigint, 'another role of that name sees no run of it');
 SELECT throws_ok($$SELECT sas.submit('dr_w')$$, '42501', NULL, 'and does not own its workflow');
 SELECT throws_ok($$SELECT sas.create_workflow('dr_w', '{"steps": {}}')$$, '42501', NULL, 'nor re-versions it');
-RESET ROLE;
+RESET SESSION AUTHORIZATION;
 SELECT lives_ok($$SELECT sas.unschedule('dr_s')$$, 'a superuser removes its schedule');
 ROLLBACK TO whole;
 
@@ -102,9 +102,9 @@ SELECT is(pg_temp.as_role('dr_heir', 'REASSIGN OWNED BY dr_ann TO dr_heir'), '42
 SELECT is((SELECT submitted_by::text FROM sas.runs WHERE run_id = :run), 'dr_ann', 'and nothing has moved');
 SAVEPOINT whole;
 SELECT sas.grant_workflow('dr_w', 'dr_heir') \g /dev/null
-SET ROLE dr_heir;
+SET SESSION AUTHORIZATION dr_heir;
 SELECT run_id FROM sas.submit('dr_w', key => 'dr_key') \g /dev/null
-RESET ROLE;
+RESET SESSION AUTHORIZATION;
 SELECT throws_ok('REASSIGN OWNED BY dr_ann TO dr_heir', '23505', 'role "dr_heir" has a run with the key of a run of role "dr_ann"', 'not while both have a run with one key');
 ROLLBACK TO whole;
 -- grants are rights, and no property
@@ -126,11 +126,11 @@ SELECT is((SELECT string_agg(DISTINCT owner::text, ' ') FROM sas.watches WHERE w
 SELECT is((SELECT count(*) FROM (SELECT 1 FROM _sas.ready WHERE owner = 'dr_ann'::regrole UNION ALL SELECT 1 FROM _sas.message WHERE owner = 'dr_ann'::regrole UNION ALL SELECT 1 FROM _sas.run_key WHERE owner = 'dr_ann'::regrole
                                   UNION ALL SELECT 1 FROM _sas.run_label WHERE owner = 'dr_ann'::regrole) x), 0::bigint, 'and all that goes with a run');
 SELECT is((SELECT detail::text FROM sas.history WHERE act = 'reassign_owned'), '{"to": "dr_heir", "from": "dr_ann"}', 'which is in the history');
-SET ROLE dr_heir;
+SET SESSION AUTHORIZATION dr_heir;
 SELECT is((SELECT run_id FROM sas.submit('dr_w', key => 'dr_key')), :run::bigint, 'the key is that of the new owner');
 SELECT is((SELECT count(*) FROM sas.find_runs('{"labels": {"dr": "label"}}')), 1::bigint, 'who finds it by its label');
 SELECT is((SELECT changed FROM sas.cancel(:run)), true, 'and cancels it');
-RESET ROLE;
+RESET SESSION AUTHORIZATION;
 SELECT alike(pg_temp.dropped('dr_ann'), '2BP01 privileges for schema sas%', 'grants do not move, as those of tables do not');
 SELECT lives_ok('DROP OWNED BY dr_ann', 'DROP OWNED takes them');
 SELECT is(pg_temp.dropped('dr_ann'), 'dropped', 'and the role can be dropped');

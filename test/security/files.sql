@@ -6,27 +6,13 @@
 \pset format unaligned
 \pset tuples_only on
 \pset pager off
+\ir ../lib/login.sql
 SELECT no_plan();
 
-CREATE ROLE fi_adm; CREATE ROLE fi_reads IN ROLE pg_read_server_files;
+CREATE ROLE fi_adm LOGIN; CREATE ROLE fi_reads LOGIN IN ROLE pg_read_server_files;
 SELECT sas.grant_usage('fi_adm', 'admin'), sas.grant_usage('fi_reads', 'admin') \g /dev/null
-CREATE FUNCTION pg_temp.refusal(who text, statement text) RETURNS text LANGUAGE plpgsql AS $$
-DECLARE
-    place text := '';
-    said text := 'done';
-BEGIN
-    EXECUTE format('SET LOCAL ROLE %I', who);
-    BEGIN
-        EXECUTE statement;
-    EXCEPTION WHEN OTHERS THEN
-        GET STACKED DIAGNOSTICS place = PG_EXCEPTION_DETAIL;
-        said := SQLSTATE || ' ' || place;
-    END;
-    RESET ROLE;
-    RETURN said;
-END $$;
--- no worker sees it
-BEGIN;
+CREATE FUNCTION pg_temp.refusal(who text, statement text) RETURNS text LANGUAGE sql AS $$
+    SELECT CASE x.code WHEN 'ok' THEN 'done' ELSE x.code || ' ' || x.place END FROM login.as_role(who, statement) x $$;
 SELECT sas.create_agent('fi_old', 'https://127.0.0.1:1', options => '{"ca_file": "/etc/old.pem"}'), sas.create_agent('fi_plain', 'https://127.0.0.1:1') \g /dev/null
 SELECT is(pg_temp.refusal('fi_adm', s), '42501 At /options/' || k || '.', 'an admin does not: ' || s)
 FROM unnest('{ca_file,cert}'::text[]) k, unnest('{/etc/passwd,server.key,../x,base/1/1259}'::text[]) f,
@@ -39,4 +25,3 @@ SELECT is(pg_temp.refusal('fi_adm', $$SELECT sas.alter_agent('fi_old', options =
 SELECT is(pg_temp.refusal('fi_reads', $$SELECT sas.alter_agent('fi_plain', options => '{"cert": "/etc/client.pem"}')$$), 'done', 'who may read files of the server names them');
 
 SELECT * FROM finish();
-ROLLBACK;

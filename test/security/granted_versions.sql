@@ -6,26 +6,15 @@
 \pset format unaligned
 \pset tuples_only on
 \pset pager off
+\ir ../lib/login.sql
 SELECT no_plan();
 
-CREATE ROLE se_eve; CREATE ROLE se_bob; CREATE ROLE se_adm; CREATE ROLE se_root SUPERUSER;
+CREATE ROLE se_eve LOGIN; CREATE ROLE se_bob LOGIN; CREATE ROLE se_adm LOGIN; CREATE ROLE se_root LOGIN SUPERUSER;
 SELECT sas.grant_usage(r, 'user') FROM unnest('{se_eve,se_bob}'::regrole[]) r \g /dev/null
 SELECT sas.grant_usage('se_adm', 'admin') \g /dev/null
 CREATE SCHEMA se; GRANT ALL ON SCHEMA se TO PUBLIC;
-CREATE FUNCTION pg_temp.as_role(who text, statement text) RETURNS text LANGUAGE plpgsql AS $$
-DECLARE
-    said text := 'ok';
-BEGIN
-    EXECUTE format('SET LOCAL ROLE %I', who);
-    BEGIN
-        EXECUTE statement INTO said;
-        said := coalesce(nullif(said, ''), 'ok');
-    EXCEPTION WHEN OTHERS THEN
-        said := SQLSTATE;
-    END;
-    RESET ROLE;
-    RETURN said;
-END $$;
+CREATE FUNCTION pg_temp.as_role(who text, statement text) RETURNS text LANGUAGE sql AS $$
+    SELECT CASE x.code WHEN 'ok' THEN coalesce(nullif(x.said, ''), 'ok') ELSE x.code END FROM login.as_role(who, statement) x $$;
 -- the version that a run has
 CREATE FUNCTION se.version_of(id bigint) RETURNS text LANGUAGE sql AS $$ SELECT version::text FROM sas.runs WHERE run_id = id $$;
 CREATE FUNCTION se.steps_of(id bigint) RETURNS text LANGUAGE sql AS $$ SELECT string_agg(step, ',') FROM sas.steps WHERE run_id = id $$;

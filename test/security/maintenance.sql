@@ -15,10 +15,10 @@ SELECT sas.grant_usage('ma_evil', 'user'), sas.grant_usage('ma_ann', 'user') \g 
 CREATE SCHEMA ma AUTHORIZATION ma_evil;
 CREATE TABLE public.ma_seen (what text, who text, said text); GRANT ALL ON public.ma_seen TO ma_evil;
 SELECT sas.create_workflow('ma_open', '{"steps": {"w": {"wait": {"signal": "go"}}}}') \g /dev/null
-SET LOCAL ROLE ma_ann;
+SET LOCAL SESSION AUTHORIZATION ma_ann;
 SELECT run_id AS anns FROM sas.submit('ma_open') \gset
 SELECT sas.create_workflow('ma_anns', '{"steps": {}}') \g /dev/null
-SET LOCAL ROLE ma_evil;
+SET LOCAL SESSION AUTHORIZATION ma_evil;
 CREATE FUNCTION ma.tries(what text, statements text[]) RETURNS void LANGUAGE plpgsql AS $$
 DECLARE
     s text;
@@ -50,7 +50,7 @@ CREATE TABLE ma.t (i int);
 CREATE INDEX t_f ON ma.t (ma.f(i));
 CREATE MATERIALIZED VIEW ma.m AS SELECT ma.f(1) WITH NO DATA;
 INSERT INTO ma.t VALUES (1);
-RESET ROLE;
+RESET SESSION AUTHORIZATION;
 DELETE FROM public.ma_seen;
 
 -- each in its turn

@@ -6,36 +6,23 @@
 \pset format unaligned
 \pset tuples_only on
 \pset pager off
+\ir ../lib/login.sql
 SELECT no_plan();
 
-CREATE ROLE ma_ann; CREATE ROLE ma_op; CREATE ROLE ma_mate IN ROLE ma_ann;
+CREATE ROLE ma_ann LOGIN; CREATE ROLE ma_op LOGIN; CREATE ROLE ma_mate LOGIN IN ROLE ma_ann;
 SELECT sas.grant_usage('ma_ann', 'user'), sas.grant_usage('ma_op', 'operator') \g /dev/null
 CREATE SCHEMA ma; GRANT ALL ON SCHEMA ma TO PUBLIC;
 CREATE FUNCTION ma.act(input jsonb) RETURNS jsonb LANGUAGE sql AS $$ SELECT input $$;
 -- what a query gives as that role
-CREATE FUNCTION pg_temp.reads(who text, query text) RETURNS text LANGUAGE plpgsql AS $$
-DECLARE
-    said text;
-BEGIN
-    EXECUTE format('SET LOCAL ROLE %I', who);
-    BEGIN
-        EXECUTE format('SELECT string_agg(regexp_replace(x::text, ''run [0-9]+'', ''run N'', ''g''), '' '') FROM (%s) x', query) INTO said;
-    EXCEPTION WHEN OTHERS THEN
-        said := SQLSTATE;
-    END;
-    RESET ROLE;
-    RETURN said;
-END $$;
--- no worker sees it
-BEGIN;
-SET ROLE ma_ann;
-CREATE FUNCTION pg_temp.version(mask jsonb) RETURNS int LANGUAGE sql AS $$
+CREATE FUNCTION pg_temp.reads(who text, query text) RETURNS text LANGUAGE sql AS $$
+    SELECT coalesce(nullif(x.code, 'ok'), x.said)
+    FROM login.as_role(who, format('SELECT string_agg(regexp_replace(x::text, ''run [0-9]+'', ''run N'', ''g''), '' '') FROM (%s) x', query)) x $$;
+CREATE FUNCTION ma.version(mask jsonb) RETURNS int LANGUAGE sql AS $$
     SELECT sas.create_workflow('ma_w', '{"steps": {"a": {"wait": {"signal": "go"}}, "b": {"function": "ma.act", "after": ["a"]}},
                                          "concurrency": {"key": "{{input.card}}", "limit": 2},
                                          "hooks": [{"on": "stopped", "function": "ma.act"}]}'::jsonb || mask) $$;
-SELECT pg_temp.version('{}'), pg_temp.version('{"mask": ["input.card"]}'), pg_temp.version('{"mask": ["input.card", "output"]}'), pg_temp.version('{"mask": ["output"]}') \g /dev/null
-SELECT run_id AS run FROM sas.submit('ma_w', '{"card": "4711"}', version => 2) \gset
-RESET ROLE;
+SELECT pg_temp.reads('ma_ann', format('SELECT ma.version(%L)', mask)) FROM unnest(ARRAY['{}', '{"mask": ["input.card"]}', '{"mask": ["input.card", "output"]}', '{"mask": ["output"]}']) mask \g /dev/null
+SELECT said AS run FROM login.as_role('ma_ann', $$SELECT run_id FROM sas.submit('ma_w', '{"card": "4711"}', version => 2)$$) \gset
 
 -- another version
 SELECT is(pg_temp.reads('ma_op', format('SELECT input FROM sas.runs WHERE run_id = %s', :run)), '("{""card"": ""***""}")', 'an operator sees no masked value');
@@ -57,8 +44,7 @@ SELECT is(pg_temp.reads('ma_ann', format('SELECT key FROM sas.locks WHERE run_id
 SELECT is(pg_temp.reads('ma_op', format('SELECT changed FROM sas.halt(%s)', :run)), '(t)', 'when it is halted');
 SELECT is(pg_temp.reads('ma_op', format('SELECT changed, refused FROM sas.rerun(%s)', :run)),
           '(f,"run N cannot be run again: version 4 of the workflow does not mask all that run N masks; role ""ma_ann"" itself can do that")', 'he does not run it again with a version that masks less');
-SET ROLE ma_ann; SELECT pg_temp.version('{"mask": ["output", "input.card"]}') \g /dev/null
-RESET ROLE;
+SELECT pg_temp.reads('ma_ann', $$SELECT ma.version('{"mask": ["output", "input.card"]}')$$) \g /dev/null
 SELECT is(pg_temp.reads('ma_op', format('SELECT changed FROM sas.rerun(%s)', :run)), '(t)', 'only with one that masks it');
 SELECT is(pg_temp.reads('ma_op', $$SELECT input FROM sas.runs WHERE workflow = 'ma_w' ORDER BY run_id DESC LIMIT 1$$), '("{""card"": ""***""}")', 'and sees it no more than before');
 
@@ -68,4 +54,3 @@ SELECT is((SELECT array_agg(v.mask IS NOT NULL ORDER BY b.version) FROM _sas.wor
            WHERE w.name = 'ma_w' AND b.version > 0), '{f,t,t,t,t}', 'what the hooks of a workflow with a mask answer is masked');
 
 SELECT * FROM finish();
-ROLLBACK;

@@ -6,44 +6,27 @@
 \pset format unaligned
 \pset tuples_only on
 \pset pager off
+\ir ../lib/login.sql
 SELECT no_plan();
 
-CREATE ROLE mw_adm; CREATE ROLE mw_ann; CREATE ROLE mw_root SUPERUSER;
+CREATE ROLE mw_adm LOGIN; CREATE ROLE mw_ann LOGIN; CREATE ROLE mw_root LOGIN SUPERUSER;
 SELECT sas.grant_usage('mw_adm', 'admin'), sas.grant_usage('mw_ann', 'user') \g /dev/null
 CREATE SCHEMA mw; GRANT ALL ON SCHEMA mw TO PUBLIC;
 -- the error, or ok, of a submit as that role
-CREATE FUNCTION pg_temp.submits(who text, workflow text DEFAULT 'mw_w') RETURNS text LANGUAGE plpgsql AS $$
-DECLARE
-    said text := 'ok';
-BEGIN
-    EXECUTE format('SET LOCAL ROLE %I', who);
-    BEGIN
-        PERFORM sas.submit(workflow);
-    EXCEPTION WHEN OTHERS THEN
-        said := SQLERRM;
-    END;
-    RESET ROLE;
-    RETURN said;
-END $$;
+CREATE FUNCTION pg_temp.submits(who text, workflow text DEFAULT 'mw_w') RETURNS text LANGUAGE sql AS $$
+    SELECT coalesce(x.message, x.code) FROM login.as_role(who, format('SELECT s.created FROM sas.submit(%L) s', workflow)) x $$;
 -- an admin has this as the before and after of his only middleware
-CREATE FUNCTION pg_temp.around(body text, which text DEFAULT 'before') RETURNS void LANGUAGE plpgsql AS $$
-BEGIN
-    SET LOCAL ROLE mw_adm;
-    EXECUTE format('CREATE OR REPLACE FUNCTION mw.act(c jsonb) RETURNS jsonb LANGUAGE plpgsql AS %L', 'BEGIN ' || body || ' RETURN NULL; END');
-    PERFORM sas.create_middleware('mw_m', 'plan', before => CASE which WHEN 'before' THEN 'mw.act(jsonb)' END::regprocedure,
-                                  after => CASE which WHEN 'after' THEN 'mw.act(jsonb)' END::regprocedure);
-    RESET ROLE;
-END $$;
+CREATE FUNCTION pg_temp.around(body text, which text DEFAULT 'before') RETURNS text LANGUAGE sql AS $$
+    SELECT string_agg(x.message, ' ')
+    FROM unnest(ARRAY[format('CREATE OR REPLACE FUNCTION mw.act(c jsonb) RETURNS jsonb LANGUAGE plpgsql AS %L', 'BEGIN ' || body || ' RETURN NULL; END'),
+                      format('SELECT sas.create_middleware(''mw_m'', ''plan'', %s => ''mw.act(jsonb)'')', which)]) WITH ORDINALITY AS s (statement, n),
+         LATERAL login.as_role('mw_adm', statement) x $$;
 
--- no worker sees it
-BEGIN;
 CREATE TABLE mw.seen (who text, at text); GRANT ALL ON mw.seen TO PUBLIC;
 CREATE FUNCTION mw.step(input jsonb) RETURNS jsonb LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$ SELECT input $$;
-SET ROLE mw_ann;
-CREATE TABLE mw.anns (secret text); INSERT INTO mw.anns VALUES ('of ann');
-SELECT sas.create_workflow('mw_w', '{"steps": {"a": {"function": "mw.step"}}}') \g /dev/null
-SELECT set_config('mw.of_ann', 'hers', false) \g /dev/null
-RESET ROLE;
+SELECT is(string_agg(x.code, ' '), 'ok ok ok ok', 'a user has a table, a workflow and a setting')
+FROM unnest(ARRAY['CREATE TABLE mw.anns (secret text)', $$INSERT INTO mw.anns VALUES ('of ann')$$, $$SELECT sas.create_workflow('mw_w', '{"steps": {"a": {"function": "mw.step"}}}')$$,
+                  $$SELECT set_config('mw.of_ann', 'hers', false)$$]) s, LATERAL login.as_role('mw_ann', s) x;
 
 -- with whose rights
 SELECT pg_temp.around($$INSERT INTO mw.seen VALUES (current_user, 'before');$$) \g /dev/null
@@ -67,17 +50,17 @@ SELECT pg_temp.around($$EXECUTE 'DECLARE trap CURSOR WITH HOLD FOR SELECT 1';$$)
 SELECT alike(pg_temp.submits('mw_ann'), '%within security-restricted operation', 'nor a held cursor');
 SELECT pg_temp.around($$EXECUTE 'LISTEN trap';$$) \g /dev/null
 SELECT alike(pg_temp.submits('mw_ann'), 'cannot execute LISTEN within security-restricted operation', 'nor does it listen');
-SET ROLE mw_adm;
+SELECT is(x.code, 'ok', 'an admin has a table with a deferred trigger')
+FROM login.as_role('mw_adm', $do$
 CREATE TABLE mw.trap (n int);
 CREATE FUNCTION mw.spring() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN INSERT INTO mw.seen VALUES (current_user, 'deferred'); RETURN NULL; END $$;
-CREATE CONSTRAINT TRIGGER spring AFTER INSERT ON mw.trap DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION mw.spring();
-RESET ROLE;
+CREATE CONSTRAINT TRIGGER spring AFTER INSERT ON mw.trap DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION mw.spring();$do$) x;
 SELECT pg_temp.around($$INSERT INTO mw.trap VALUES (1);$$) \g /dev/null
 SELECT alike(pg_temp.submits('mw_ann'), 'cannot fire deferred trigger within security-restricted operation', 'nor a deferred trigger, which would run as who submits');
 SELECT pg_temp.around($$PERFORM set_config('search_path', 'mw', false), set_config('mw.of_ann', 'not hers', false);$$) \g /dev/null
-SELECT current_setting('search_path') AS path \gset
+SELECT said AS path FROM login.as_role('mw_ann', 'SHOW search_path') \gset
 SELECT is(pg_temp.submits('mw_ann'), 'ok', 'settings it may change');
-SELECT is(current_setting('mw.of_ann') || ' ' || current_setting('search_path'), 'hers ' || :'path', 'and they are what they were');
+SELECT is((login.as_role('mw_ann', $$SELECT current_setting('mw.of_ann') || ' ' || current_setting('search_path')$$)).said, 'hers ' || :'path', 'and they are what they were');
 
 -- superusers
 SELECT pg_temp.around($$INSERT INTO mw.seen VALUES (current_user, 'before');$$) \g /dev/null
@@ -86,17 +69,17 @@ DELETE FROM mw.seen;
 SELECT is(pg_temp.submits('mw_root', 'mw_super'), 'ok', 'middleware of an admin stops no superuser''s submit');
 SELECT is((SELECT count(*) FROM mw.seen), 0::bigint, 'which takes nothing of it');
 SELECT sas.create_middleware('mw_supers', 'plan', before => 'mw.step(jsonb)') \g /dev/null
-SELECT throws_ok($$SET LOCAL ROLE mw_adm; SELECT sas.create_middleware('mw_replaces', 'plan', before => 'mw.act(jsonb)', replaces => 'mw_supers')$$, '42501',
-                 'must be superuser to change middleware "mw_supers" of a superuser', 'an admin puts nothing in the place of a superuser''s middleware');
+SELECT is((login.as_role('mw_adm', $$SELECT sas.create_middleware('mw_replaces', 'plan', before => 'mw.act(jsonb)', replaces => 'mw_supers')$$)).message,
+          'must be superuser to change middleware "mw_supers" of a superuser', 'an admin puts nothing in the place of a superuser''s middleware');
 SELECT sas.create_middleware('mw_replaces', 'plan', before => 'mw.step(jsonb)', replaces => 'mw_supers') \g /dev/null
 UPDATE _sas.middleware SET created_by = 'mw_adm' WHERE name = 'mw_replaces';
 SELECT is((SELECT array_agg(e ->> 'name') FROM jsonb_array_elements(_sas.middleware_chain('plan', 0, 'mw_root'::regrole)) e), '{mw_supers}', 'what a role that is superuser no longer has put there is not there for superusers');
 SELECT sas.drop_middleware('mw_replaces'), sas.drop_middleware('mw_supers') \g /dev/null
 SELECT sas.set_alert_hook('mw.step(jsonb)') \g /dev/null
-SELECT throws_ok(format('SET LOCAL ROLE mw_adm; SELECT sas.set_alert_hook(%s)', f), '42501', 'must be superuser to change the alert hook of a superuser', 'an admin neither removes nor replaces the alert hook of a superuser: ' || f)
+SELECT is((login.as_role('mw_adm', format('SELECT sas.set_alert_hook(%s)', f))).message, 'must be superuser to change the alert hook of a superuser', 'an admin neither removes nor replaces the alert hook of a superuser: ' || f)
 FROM unnest(ARRAY['NULL', '''mw.act(jsonb)''']) f;
 SELECT sas.set_alert_hook(NULL) \g /dev/null
-SELECT lives_ok(format('SET LOCAL ROLE mw_adm; SELECT sas.set_alert_hook(%s); RESET ROLE', f), 'its own it does: ' || f) FROM unnest(ARRAY['''mw.act(jsonb)''', 'NULL']) f;
+SELECT is((login.as_role('mw_adm', format('SELECT sas.set_alert_hook(%s)', f))).code, 'ok', 'its own it does: ' || f) FROM unnest(ARRAY['''mw.act(jsonb)''', 'NULL']) f;
 SELECT sas.grant_usage('mw_ann', 'admin') \g /dev/null
 SELECT is(pg_temp.submits('mw_ann', 'mw_super'), 'ok', 'an admin''s run does');
 ALTER FUNCTION mw.act OWNER TO mw_adm;
@@ -110,4 +93,3 @@ SELECT is(pg_temp.submits('mw_ann'), 'function mw.super_act(jsonb) is not owned 
 SELECT throws_ok($$SELECT sas.create_workflow('mw_internal', '{"steps": {"a": {"function": "_sas.through_middleware"}}}')$$, '42883', NULL, 'no step names what calls middleware, with roles of its input');
 
 SELECT * FROM finish();
-ROLLBACK;

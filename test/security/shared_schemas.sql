@@ -33,11 +33,11 @@ BEGIN
         EXECUTE format($f$CREATE FUNCTION %I.act(input jsonb) RETURNS jsonb LANGUAGE plpgsql AS $b$ BEGIN RETURN to_jsonb(format('%%s', 'x'::text)); END $b$$f$, s);
         EXECUTE format($f$CREATE FUNCTION %I.plan(input jsonb) RETURNS jsonb LANGUAGE plpgsql AS $b$ BEGIN RETURN jsonb_build_object('steps', '{}'::jsonb, 'output', format('%%s', 'x'::text)); END $b$$f$, s);
     END LOOP;
-    SET LOCAL ROLE sh_evil;
+    SET LOCAL SESSION AUTHORIZATION sh_evil;
     FOREACH s IN ARRAY '{sh_his,sh_shared}'::text[] LOOP
         EXECUTE format($f$CREATE FUNCTION %I.format(text, text) RETURNS text LANGUAGE plpgsql AS $b$ BEGIN ALTER ROLE sh_evil CREATEROLE; RETURN 'x'; END $b$$f$, s);
     END LOOP;
-    RESET ROLE;
+    RESET SESSION AUTHORIZATION;
 END $do$;
 SELECT is(pg_temp.says(format(statement, s)), '42501', format('a superuser has no function of schema %1$s, in which others create: ' || statement, s))
 FROM unnest('{sh_his,sh_shared}'::text[]) s,
@@ -53,30 +53,30 @@ SELECT is(pg_temp.says('SELECT sas.submit(''sh_w'')'), 'ok', 'one of a schema in
 GRANT CREATE ON SCHEMA sh_own TO sh_evil;
 SELECT is(pg_temp.says('SELECT sas.submit(''sh_w'')'), 'ok', 'also when others may create there');
 CREATE FUNCTION sh_own.label(input jsonb) RETURNS text LANGUAGE sql AS $$ SELECT 'x' $$;
-SET LOCAL ROLE sh_evil;
+SET LOCAL SESSION AUTHORIZATION sh_evil;
 CREATE FUNCTION sh_own.other(text, text) RETURNS text LANGUAGE sql AS $$ SELECT 'x' $$;
-RESET ROLE;
+RESET SESSION AUTHORIZATION;
 SELECT is(pg_temp.says('SELECT sas.submit(''sh_w'')'), 'ok', 'and have, under names of their own');
 SAVEPOINT opened;
 -- nothing but the operator is new: what was remembered of the function does not outlive it
-SET LOCAL ROLE sh_evil;
+SET LOCAL SESSION AUTHORIZATION sh_evil;
 CREATE OPERATOR sh_own.|| (LEFTARG = text, RIGHTARG = text, FUNCTION = sh_own.other);
-RESET ROLE;
+RESET SESSION AUTHORIZATION;
 SELECT is(pg_temp.says('SELECT sas.submit(''sh_w'')'), '42501', 'no more, at once, when they make an operator of what they have');
 ROLLBACK TO opened;
-SET LOCAL ROLE sh_evil;
+SET LOCAL SESSION AUTHORIZATION sh_evil;
 CREATE FUNCTION sh_own.format(text, text) RETURNS text LANGUAGE sql AS $$ SELECT 'x' $$;
-RESET ROLE;
+RESET SESSION AUTHORIZATION;
 SELECT is(pg_temp.says('SELECT sas.submit(''sh_w'')'), '42501', 'no more when a function of theirs has the name of one of pg_catalog');
 ROLLBACK TO opened;
-SET LOCAL ROLE sh_evil;
+SET LOCAL SESSION AUTHORIZATION sh_evil;
 CREATE FUNCTION sh_own.label(text) RETURNS text LANGUAGE sql AS $$ SELECT 'x' $$;
-RESET ROLE;
+RESET SESSION AUTHORIZATION;
 SELECT is(pg_temp.says('SELECT sas.submit(''sh_w'')'), '42501', 'or that of a superuser''s in this schema');
 ROLLBACK TO opened;
-SET LOCAL ROLE sh_evil;
+SET LOCAL SESSION AUTHORIZATION sh_evil;
 CREATE OPERATOR sh_own.|| (LEFTARG = text, RIGHTARG = text, FUNCTION = sh_own.other);
-RESET ROLE;
+RESET SESSION AUTHORIZATION;
 SELECT is(pg_temp.says('SELECT sas.submit(''sh_w'')'), '42501', 'or an operator of theirs has such a name');
 ROLLBACK TO whole;
 SELECT sas.create_workflow('sh_w', '{"plan": "sh_own.plan"}') \g /dev/null
@@ -97,9 +97,9 @@ ROLLBACK TO whole;
 GRANT USAGE ON SCHEMA sh_his TO PUBLIC;
 CREATE ROLE sh_ann;
 SELECT sas.grant_usage('sh_ann', 'user') \g /dev/null
-SET LOCAL ROLE sh_ann;
+SET LOCAL SESSION AUTHORIZATION sh_ann;
 SELECT is(pg_temp.says('SELECT sas.create_workflow(''sh_w'', ''{"steps": {"a": {"function": "sh_his.act"}}}'')'), 'ok', 'who is no superuser trusts whom it likes');
-RESET ROLE;
+RESET SESSION AUTHORIZATION;
 ROLLBACK TO whole;
 
 -- tables that items go to
@@ -119,13 +119,13 @@ SELECT is(pg_temp.says('SELECT sas.watch(''sh_watcher'', ''k'')'), '42501', 'and
 ROLLBACK TO whole;
 
 -- what else an INSERT executes: left by a role that has lost its right on the table since, or reached through it
-SET LOCAL ROLE sh_evil;
+SET LOCAL SESSION AUTHORIZATION sh_evil;
 CREATE FUNCTION sh_his.fire() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN ALTER ROLE sh_evil CREATEROLE; RETURN NEW; END $$;
 CREATE FUNCTION sh_his.good(value anyelement) RETURNS boolean LANGUAGE plpgsql IMMUTABLE AS $$ BEGIN RETURN true; END $$;
 CREATE DOMAIN sh_his.d AS int;
 CREATE FUNCTION sh_his.same(jsonb, jsonb) RETURNS boolean LANGUAGE sql IMMUTABLE AS $$ SELECT true $$;
 CREATE OPERATOR sh_his.=== (LEFTARG = jsonb, RIGHTARG = jsonb, FUNCTION = sh_his.same);
-RESET ROLE;
+RESET SESSION AUTHORIZATION;
 CREATE FUNCTION sh_own.fire() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RETURN NEW; END $$;
 CREATE DOMAIN sh_own.d AS int CHECK (sh_his.good(VALUE));
 CREATE DOMAIN sh_own.on_his AS sh_his.d;
@@ -135,9 +135,9 @@ CREATE FUNCTION pg_temp.watcher(t text) RETURNS text LANGUAGE sql AS $$
 -- made by itself, with a right that it has no more
 CREATE TABLE sh_own.trigger (item jsonb);
 GRANT TRIGGER ON sh_own.trigger TO sh_evil;
-SET LOCAL ROLE sh_evil;
+SET LOCAL SESSION AUTHORIZATION sh_evil;
 CREATE TRIGGER fire BEFORE INSERT ON sh_own.trigger FOR EACH ROW EXECUTE FUNCTION sh_his.fire();
-RESET ROLE;
+RESET SESSION AUTHORIZATION;
 REVOKE TRIGGER ON sh_own.trigger FROM sh_evil;
 -- made when the table was still its own
 CREATE TABLE sh_own.check (item jsonb CHECK (sh_his.good(item)));

@@ -6,33 +6,25 @@
 \pset format unaligned
 \pset tuples_only on
 \pset pager off
+\ir ../lib/login.sql
 SELECT no_plan();
 
-CREATE ROLE si_ann; CREATE ROLE si_wren;
+CREATE ROLE si_ann LOGIN; CREATE ROLE si_wren LOGIN;
 SELECT sas.create_agent('si_away', kind => 'external') \g /dev/null
 SELECT sas.grant_usage('si_ann', 'user'), sas.grant_usage('si_wren', 'worker', 'si_away'), sas.grant_agent('si_away', 'si_ann') \g /dev/null
-CREATE FUNCTION pg_temp.refusal(statement text) RETURNS text LANGUAGE plpgsql AS $$
-DECLARE
-    place text;
-BEGIN
-    EXECUTE replace(replace(statement, 'JSON', 'to_jsonb(repeat(''x'', 2000000))'), 'TEXT', 'repeat(''x'', 2000000)');
-    RETURN 'done';
-EXCEPTION WHEN OTHERS THEN
-    GET STACKED DIAGNOSTICS place = PG_EXCEPTION_DETAIL;
-    RETURN SQLSTATE || ' ' || place;
-END $$;
+CREATE FUNCTION pg_temp.refusal(who text, statement text) RETURNS text LANGUAGE sql AS $$
+    SELECT CASE x.code WHEN 'ok' THEN 'done' ELSE x.code || ' ' || x.place END
+    FROM login.as_role(who, replace(replace(statement, 'JSON', 'to_jsonb(repeat(''x'', 2000000))'), 'TEXT', 'repeat(''x'', 2000000)')) x $$;
 -- it comes out of a table with a hundredth of its size
 CREATE TABLE public.si_packed AS SELECT to_jsonb(repeat('x', 12000000)) AS v, jsonb_build_object('a', repeat('x', 12000000)) AS o; GRANT SELECT ON public.si_packed TO PUBLIC;
 CREATE FUNCTION public.si_large(input jsonb) RETURNS jsonb LANGUAGE sql AS $$ SELECT to_jsonb(repeat('x', (input ->> 'n')::int)) $$;
--- no worker sees it
-BEGIN;
-SET ROLE si_ann;
-SELECT sas.create_workflow('si_one', '{"steps": {"f": {"function": "public.si_large"}}}'),
-       sas.create_workflow('si_w', '{"steps": {"t": {"agent": "si_away", "task": {}}}}'), sas.schedule('si_s', 'every 1 h', 'si_w'),
-       sas.create_watcher('si_f', '{"agent": "si_away", "external": {}, "items": {"workflow": "si_w"}}') \g /dev/null
-SELECT run_id AS run FROM sas.submit('si_w') \gset
-SELECT sas.watch('si_f', 'k') \g /dev/null
-SELECT is(pg_temp.refusal(s), '54000 At ' || place || '.', 'a user does not: ' || s)
+SELECT is(x.code, 'ok', 'a user does: ' || s)
+FROM unnest(ARRAY[$$SELECT sas.create_workflow('si_one', '{"steps": {"f": {"function": "public.si_large"}}}')$$,
+                  $$SELECT sas.create_workflow('si_w', '{"steps": {"t": {"agent": "si_away", "task": {}}}}')$$, $$SELECT sas.schedule('si_s', 'every 1 h', 'si_w')$$,
+                  $$SELECT sas.create_watcher('si_f', '{"agent": "si_away", "external": {}, "items": {"workflow": "si_w"}}')$$]) s, LATERAL login.as_role('si_ann', s) x;
+SELECT said AS run FROM login.as_role('si_ann', $$SELECT run_id FROM sas.submit('si_w')$$) \gset
+SELECT FROM login.as_role('si_ann', $$SELECT sas.watch('si_f', 'k')$$) \g /dev/null
+SELECT is(pg_temp.refusal('si_ann', s), '54000 At ' || place || '.', 'a user does not: ' || s)
 FROM (VALUES ($$SELECT sas.submit('si_w', labels => jsonb_build_object('a', JSON))$$, '/labels'),
              ($$SELECT sas.submit('si_w', labels => jsonb_build_object(TEXT, 1), key => 'x')$$, '/labels'),
              ($$SELECT sas.submit_batch('si_w', '{"{}","{}"}', labels => jsonb_build_object('a', JSON))$$, '/labels'),
@@ -58,16 +50,14 @@ FROM (VALUES ($$SELECT sas.submit('si_w', labels => jsonb_build_object('a', JSON
              ($$SELECT s.* FROM public.si_packed, LATERAL sas.submit('si_one', o) s$$, '/input'),
              ($$SELECT s.* FROM public.si_packed, LATERAL sas.submit('si_one', labels => o) s$$, '/labels'),
              ($$SELECT s.* FROM public.si_packed, LATERAL sas.watch('si_f', 'k2', o) s$$, '/input')) v (s, place);
-SELECT is(pg_temp.refusal($$SELECT sas.submit('si_w', labels => jsonb_build_object('a', repeat('x', 16000)))$$), 'done', 'labels of 16 kB are taken');
+SELECT is(pg_temp.refusal('si_ann', $$SELECT sas.submit('si_w', labels => jsonb_build_object('a', repeat('x', 16000)))$$), 'done', 'labels of 16 kB are taken');
 -- the shape of an array is the caller's, too
-SELECT is((SELECT array_agg(b.created) FROM sas.submit_batch('si_w', inputs, keys) b), fresh, 'a batch of ' || inputs::text || ' with keys ' || keys::text)
+SELECT is((login.as_role('si_ann', format('SELECT array_agg(b.created) FROM sas.submit_batch(''si_w'', %L::jsonb[], %L::text[]) b', inputs, keys))).said, fresh::text, 'a batch of ' || inputs::text || ' with keys ' || keys::text)
 FROM (VALUES (1, '[5:6]={"{}","{}"}'::jsonb[], '[9:10]={a,b}'::text[], '{t,t}'::boolean[]), (2, '{{"{}"},{"{}"}}', '{{b,c}}', '{f,t}'), (3, '{"{}","{}"}', '[0:1]={c,d}', '{f,t}')) v (n, inputs, keys, fresh) ORDER BY n;
-RESET ROLE;
-SET ROLE si_wren;
-SELECT request_id AS request FROM sas.claim('si_away', 'w') \gset
-SELECT sas.register_node('si n', 10, '{si_away}', by_connection => false) AS node \gset
-SELECT watch_id AS watch, epoch FROM sas.claim_watchers(:node, 1) \gset
-SELECT is(pg_temp.refusal(s), '54000 At ' || place || '.', 'an outside worker does not: ' || s)
+SELECT said AS request FROM login.as_role('si_wren', $$SELECT request_id FROM sas.claim('si_away', 'w')$$) \gset
+SELECT said AS node FROM login.as_role('si_wren', $$SELECT sas.register_node('si n', 10, '{si_away}', lease => '1 h', by_connection => false)$$) \gset
+SELECT split_part(said, ' ', 1) AS watch, split_part(said, ' ', 2) AS epoch FROM login.as_role('si_wren', format('SELECT watch_id || '' '' || epoch FROM sas.claim_watchers(%s, 1)', :node)) \gset
+SELECT is(pg_temp.refusal('si_wren', s), '54000 At ' || place || '.', 'an outside worker does not: ' || s)
 FROM (VALUES (format($$SELECT sas.heartbeat(%L, 0.5, JSON)$$, :'request'), '/checkpoint'),
              (format($$SELECT sas.heartbeat(%L, 0.5, (SELECT v FROM public.si_packed))$$, :'request'), '/checkpoint'),
              (format($$SELECT sas.emit((SELECT v FROM public.si_packed), %L)$$, :'request'), '/chunk'),
@@ -75,13 +65,17 @@ FROM (VALUES (format($$SELECT sas.heartbeat(%L, 0.5, JSON)$$, :'request'), '/che
              (format($$SELECT sas.complete(%L, to_jsonb(repeat('x', 12000000)))$$, :'request'), '/output'),
              (format($$SELECT sas.append_items(%s, %s, '[]', JSON)$$, :watch, :epoch), '/cursor'),
              ($$SELECT sas.register_node('si m', 10, '{si_away}', TEXT)$$, '/version')) v (s, place);
-SELECT is(pg_temp.refusal(format($$SELECT sas.heartbeat(%L, 0.5, to_jsonb(repeat('x', 100000)))$$, :'request')), 'done', 'a checkpoint of 100 kB is taken');
-SELECT is(pg_temp.refusal(format($$SELECT sas.complete(%L, JSON)$$, :'request')), 'done', 'an output of 2 MB is taken');
-RESET ROLE;
+SELECT is(pg_temp.refusal('si_wren', format($$SELECT sas.heartbeat(%L, 0.5, to_jsonb(repeat('x', 100000)))$$, :'request')), 'done', 'a checkpoint of 100 kB is taken');
+SELECT is(pg_temp.refusal('si_wren', format($$SELECT sas.complete(%L, JSON)$$, :'request')), 'done', 'an output of 2 MB is taken');
 -- functions, as a worker calls them
-SET ROLE si_ann;
-SELECT is((sas.run_inline('si_one', jsonb_build_object('n', n))).result, CASE n WHEN 12000000 THEN 'error' ELSE 'success' END, format('a function returns %s bytes', n)) FROM unnest('{12000000,2000000}'::int[]) n;
-SELECT is(error ->> 'type' || ' ' || (error ->> 'title'), 'urn:sas:sqlstate:54000 the output has more than 8388608 bytes', 'and its step says why') FROM sas.steps WHERE state = 'failed';
+CREATE FUNCTION public.si_ends(n int) RETURNS text LANGUAGE plpgsql AS $$
+DECLARE
+    ended text := (SELECT r.result FROM sas.run_inline('si_one', jsonb_build_object('n', n)) r);
+BEGIN
+    RETURN concat_ws(': ', ended, (SELECT concat(s.error ->> 'type', ' ', s.error ->> 'title') FROM sas.steps s WHERE s.state = 'failed'));
+END $$;
+SELECT is((login.as_role('si_ann', format('SELECT public.si_ends(%s)', n), false)).said,
+          CASE n WHEN 12000000 THEN 'error: urn:sas:sqlstate:54000 the output has more than 8388608 bytes' ELSE 'success' END, format('a function returns %s bytes', n))
+FROM unnest('{12000000,2000000}'::int[]) n;
 
 SELECT * FROM finish();
-ROLLBACK;

@@ -6,29 +6,16 @@
 \pset format unaligned
 \pset tuples_only on
 \pset pager off
--- no worker sees it
-BEGIN;
+\ir ../lib/login.sql
 SELECT no_plan();
 
-CREATE ROLE sw_group; CREATE ROLE sw_prog IN ROLE sw_group; CREATE ROLE sw_ann; CREATE ROLE sw_other;
+CREATE ROLE sw_group LOGIN; CREATE ROLE sw_prog LOGIN IN ROLE sw_group; CREATE ROLE sw_ann LOGIN; CREATE ROLE sw_other LOGIN;
 SELECT sas.create_agent('sw_mail', kind => 'external'), sas.create_agent('sw_print', kind => 'external') \g /dev/null
 SELECT sas.grant_usage('sw_group', 'worker', 'sw_mail'), sas.grant_usage('sw_prog', 'worker', 'sw_print'), sas.grant_usage('sw_other', 'worker', 'sw_print'), sas.grant_usage('sw_ann', 'user'), sas.grant_agent('sw_mail', 'sw_ann') \g /dev/null
 CREATE TABLE public.sw_item (item jsonb); GRANT INSERT ON public.sw_item TO sw_ann;
 -- what it gets, or the SQLSTATE
-CREATE FUNCTION pg_temp.says(who text, statement text) RETURNS text LANGUAGE plpgsql AS $$
-DECLARE
-    said text;
-BEGIN
-    EXECUTE format('SET LOCAL ROLE %I', who);
-    BEGIN
-        EXECUTE statement INTO said;
-    EXCEPTION WHEN OTHERS THEN
-        said := SQLSTATE;
-        PERFORM set_config('sw.error', SQLERRM, true);
-    END;
-    RESET ROLE;
-    RETURN said;
-END $$;
+CREATE FUNCTION pg_temp.says(who text, statement text) RETURNS text LANGUAGE sql AS $$
+    SELECT CASE WHEN set_config('sw.error', coalesce(x.message, ''), false) IS NOT NULL THEN coalesce(nullif(x.code, 'ok'), x.said) END FROM login.as_role(who, statement) x $$;
 
 SELECT pg_temp.says('sw_ann', $$SELECT sas.create_watcher('sw_watcher', '{"agent": "sw_mail", "external": {}, "items": {"table": "public.sw_item"}}')$$) \g /dev/null
 SELECT pg_temp.says('sw_ann', $$SELECT sas.watch('sw_watcher', k, '{"payload": "ann"}') FROM unnest('{a,b}'::text[]) k$$) \g /dev/null
@@ -54,4 +41,3 @@ SELECT is(pg_temp.says('sw_prog', format('SELECT (watch_id, news, request)::text
 SELECT is((SELECT w.last_error ->> 'type' FROM sas.watches w WHERE w.watch_id = :watch), 'urn:sas:sqlstate:42501', 'with the reason');
 
 SELECT * FROM finish();
-ROLLBACK;
