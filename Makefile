@@ -70,7 +70,7 @@ check-long:
 check-citus:
 	@[ -n "$(CITUS)" ] || echo "check-citus: skipped, CITUS=folder names no installed or built Citus"
 	@[ -z "$(CITUS)" ] || tools/setup build check
-	@[ -z "$(CITUS)" ] || LAYERS=tap TESTS="540_citus 541_citus_chaos" CITUS="$(CITUS)" tools/check
+	@[ -z "$(CITUS)" ] || LAYERS=tap TESTS="540_citus 541_citus_chaos 542_citus_once" CITUS="$(CITUS)" tools/check
 check-packages:
 	@tools/check_packages
 check-memory:

@@ -76,7 +76,7 @@ END $$;
 SELECT pg_catalog.pg_extension_config_dump('_sas.home', $$
     WHERE EXISTS (SELECT FROM _sas.run r WHERE r.state <> 'stopped')
         OR EXISTS (SELECT FROM _sas.watch w WHERE w.state <> 'deleted')
-        OR EXISTS (SELECT FROM _sas.schedule s WHERE s.state = 'active')$$);
+        OR EXISTS (SELECT FROM _sas.schedule s WHERE s.state = 'active' AND NOT s.copy)$$);
 
 -- without workers everything can be defined and submitted, so nothing else would report this
 DO LANGUAGE plpgsql $$

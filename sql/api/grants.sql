@@ -15,6 +15,7 @@ FROM (VALUES
         sas.create_workflow(text, jsonb); sas.drop_workflow(text); 
         sas.grant_workflow(text, regrole, int, boolean); sas.revoke_workflow(text, regrole, int);
         sas.subscribe(text, text, jsonb); sas.unsubscribe(text, text);
+        sas.distribute_keys(text, regclass, text);
         sas.submit(text, jsonb, text, int, timestamptz, timestamptz, interval, bigint, bigint[], text,
             jsonb, int, text[]);
         sas.submit_batch(text, jsonb[], text[], int, timestamptz, timestamptz, interval, bigint, bigint[],

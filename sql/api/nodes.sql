@@ -4,7 +4,7 @@
 -- read as rows, sent to each node, and applied there where the node differs. Each definition is checked as
 -- if its owner had made it.
 
--- _sas.definitions(): what is defined here, without runs and schedules. place: the order in which it was
+-- _sas.definitions(): what is defined here, without runs. place: the order in which it was
 -- made, within its kind. needed: false for versions that nobody can submit without naming them.
 CREATE FUNCTION _sas.definitions()
 RETURNS TABLE (kind text, name text, owner text, facts jsonb, place bigint, needed boolean)
@@ -49,7 +49,8 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp SET intervalstyle = is
     WHERE w.dropped_at IS NULL
     UNION ALL
     SELECT 'workflow', w.name, o.name,
-           jsonb_build_object('version', w.version, 'paused', w.paused_at IS NOT NULL), 1e12, true
+           jsonb_build_object('version', w.version, 'paused', w.paused_at IS NOT NULL,
+                              'keys_follow', w.keys_follow, 'key_separator', w.key_separator), 1e12, true
     FROM _sas.workflow w JOIN role o ON o.oid = w.owner WHERE w.dropped_at IS NULL
     UNION ALL
     SELECT 'subscription', w.name, o.name, jsonb_build_object('to_workflow', t.name, 'input', s.input),
@@ -60,7 +61,8 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp SET intervalstyle = is
     SELECT d.* FROM _sas.other_definitions() d
 $$;
 
--- _sas.other_definitions(): middleware, watchers and the alert hook, for _sas.definitions.
+-- _sas.other_definitions(): middleware, watchers, the alert hook and schedules, for _sas.definitions. What
+-- fires on the coordinator is a copy elsewhere.
 CREATE FUNCTION _sas.other_definitions()
 RETURNS TABLE (kind text, name text, owner text, facts jsonb, place bigint, needed boolean)
 LANGUAGE sql STABLE AS $$
@@ -74,6 +76,12 @@ LANGUAGE sql STABLE AS $$
     UNION ALL
     SELECT 'alert_hook', h.function, o.rolname, '{}', 5e12, true
     FROM _sas.alert_hook h JOIN pg_roles o ON o.oid = h.owner
+    UNION ALL
+    SELECT 'schedule', s.name, o.rolname,
+           _sas.schedule_facts(s) || jsonb_build_object('paused', s.state = 'paused', 'fires_on', CASE
+               WHEN s.copy OR _sas.id_base() >> _sas.node_shift() = 0 THEN 'coordinator' ELSE 'here' END),
+           6e12, true
+    FROM _sas.schedule s JOIN pg_roles o ON o.oid = s.owner
 $$;
 
 -- _sas.role_here(name): the role of that name; an error if there is none, null for null.
@@ -124,8 +132,8 @@ LANGUAGE sql STABLE AS $$
     SELECT CASE WHEN (facts ->> 'by_superuser')::boolean THEN me ELSE 'pg_database_owner'::regrole::oid END
 $$;
 
--- _sas.apply_agent(me, name, facts), _sas.apply_queue(...), _sas.apply_workflow(...): makes it as the facts
--- say, as the superuser "me".
+-- _sas.apply_agent(me, name, facts), _sas.apply_queue(...), _sas.apply_workflow(...),
+-- _sas.apply_schedule(...): makes it as the facts say, as the superuser "me" or the owner.
 CREATE FUNCTION _sas.apply_agent(me oid, name text, facts jsonb) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -161,11 +169,29 @@ BEGIN
         RAISE EXCEPTION 'workflow "%" has no version % here', $2, facts ->> 'version'
             USING ERRCODE = 'undefined_object', DETAIL = 'At /version.',
                 HINT = 'Call sas.sync_nodes() again.';
-    ELSIF (facts ->> 'paused')::boolean THEN
+    END IF;
+    -- nothing is known of moves before now: the other nodes are asked for keys
+    PERFORM _sas.follow_table(w.workflow_id, facts ->> 'keys_follow', facts ->> 'key_separator', '{}')
+    FROM _sas.workflow w WHERE w.name = $2 AND w.dropped_at IS NULL
+        AND (w.keys_follow, w.key_separator) IS DISTINCT FROM
+            (facts ->> 'keys_follow', facts ->> 'key_separator');
+    IF (facts ->> 'paused')::boolean THEN
         PERFORM _sas.pause_workflow_as(me, name);
     ELSE
         PERFORM _sas.resume_workflow_as(me, name);
     END IF;
+END $$;
+
+CREATE FUNCTION _sas.apply_schedule(owner oid, name text, facts jsonb) RETURNS void
+LANGUAGE plpgsql AS $$
+DECLARE
+    s _sas.schedule := jsonb_populate_record(NULL::_sas.schedule, facts);
+BEGIN
+    s.name := $2; s.owner := $1; s.copy := true;
+    PERFORM _sas.put_schedule($1, s);
+    UPDATE _sas.schedule x
+    SET state = CASE WHEN (facts ->> 'paused')::boolean THEN 'paused' ELSE 'active' END, paused_reason = NULL
+    WHERE x.name = $2;
 END $$;
 
 -- _sas.apply_definition(kind, name, owner, facts): makes one definition. Next: what waits for it.
@@ -211,6 +237,8 @@ BEGIN
                                               goes_before text[], goes_after text[], replaces text);
         WHEN 'watcher' THEN
             PERFORM _sas.create_watcher_as(owner, name, facts -> 'definition');
+        WHEN 'schedule' THEN
+            PERFORM _sas.apply_schedule(owner, name, facts);
         WHEN 'alert_hook' THEN
             PERFORM _sas.set_alert_hook_as(owner, to_regprocedure(name || '(pg_catalog.jsonb)'));
     END CASE;
@@ -267,6 +295,6 @@ END $$;
 CREATE FUNCTION sas.sync_nodes() RETURNS TABLE (node_id int, applied int, surplus int)
 LANGUAGE C AS 'MODULE_PATHNAME', 'sas_api_sync_nodes';
 COMMENT ON FUNCTION sas.sync_nodes IS
-    'Makes the definitions, secrets and grants of the coordinator on the other nodes of a Citus cluster, '
-    'where they lack them or differ. For superusers, after a node was added. Returns for each node how many '
-    'were made, and how many it has besides.';
+    'Makes the definitions, schedules, secrets and grants of the coordinator on the other nodes of a Citus '
+    'cluster, where they lack them or differ. For superusers, after a node was added. Returns for each node '
+    'how many were made, and how many it has besides.';

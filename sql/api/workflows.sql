@@ -33,6 +33,13 @@ LANGUAGE C AS 'MODULE_PATHNAME', 'sas_api_verb';
 COMMENT ON FUNCTION sas.revoke_workflow IS
     'Revokes a grant of sas.grant_workflow, for one version; null: for all versions.';
 
+CREATE FUNCTION sas.distribute_keys(workflow text, follows regclass, separator text DEFAULT NULL) RETURNS void
+LANGUAGE C AS 'MODULE_PATHNAME', 'sas_api_verb';
+COMMENT ON FUNCTION sas.distribute_keys IS
+    'In a Citus cluster: a run with a key is made on the node whose shard of that table has the key, or the '
+    'part of it before the separator, as its distribution column; so a key is unique in the cluster. Null: '
+    'keys follow no table, and are unique on a node.';
+
 CREATE FUNCTION sas.pause_workflow(name text) RETURNS boolean
 LANGUAGE C AS 'MODULE_PATHNAME', 'sas_api_verb';
 COMMENT ON FUNCTION sas.pause_workflow IS

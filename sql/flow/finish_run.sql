@@ -143,7 +143,8 @@ LANGUAGE plpgsql AS $$
 BEGIN
     UPDATE _sas.schedule s SET due_at = sas.now()
     WHERE s.schedule_id IN (SELECT l.schedule_id FROM _sas.schedule l WHERE l.name = ANY (names)
-                            AND l.pause_on_failure AND l.state = 'active' FOR NO KEY UPDATE SKIP LOCKED);
+                            AND l.pause_on_failure AND l.state = 'active' AND NOT l.copy
+                            FOR NO KEY UPDATE SKIP LOCKED);
     IF FOUND THEN
         PERFORM _sas.wake('{}', true, false, '{}');
     END IF;

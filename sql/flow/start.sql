@@ -115,7 +115,16 @@ BEGIN
                       AND (pg_has_role(caller, r.owner, 'MEMBER') OR _sas.has_level(caller, 'operator')
                            OR _sas.has_level(caller, 'admin')))
     LIMIT 1;
-    IF FOUND THEN
+    IF FOUND AND unknown >> _sas.node_shift() <> _sas.id_base() >> _sas.node_shift()
+        AND to_regclass('pg_catalog.pg_dist_node') IS NOT NULL THEN
+        RAISE EXCEPTION 'run % is on node %, and a run follows only runs of its own node', unknown,
+                unknown >> _sas.node_shift()
+            USING ERRCODE = 'object_not_in_prerequisite_state',
+                DETAIL = _sas.at(CASE WHEN cardinality(after_runs) = 1 THEN '/after_run'
+                                      ELSE '/after_runs' END),
+                HINT = format('This run would be on node %s. Submit it on the node of the other run.',
+                              _sas.id_base() >> _sas.node_shift());
+    ELSIF FOUND THEN
         RAISE EXCEPTION 'run % does not exist, or is not yours', unknown
             USING ERRCODE = 'undefined_object',
                 DETAIL = _sas.at(CASE WHEN cardinality(after_runs) = 1 THEN '/after_run'

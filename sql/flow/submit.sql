@@ -386,13 +386,14 @@ END $$;
 -- table that this function reads needs the trigger below; functions, roles and schemas have invalidations
 -- of their own.
 CREATE FUNCTION _sas.plain_workflow(caller oid, workflow text, OUT workflow_id int, OUT version_id int,
-                                    OUT priority int, OUT deadline interval,
+                                    OUT priority int, OUT keys_follow boolean, OUT deadline interval,
                                     OUT root_nos int[], OUT root_lanes int[], OUT root_priorities int[])
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_column
 BEGIN
-    SELECT x.workflow_id, x.version_id, x.priority, x.deadline, x.root_nos, x.root_lanes, x.root_priorities
-    INTO workflow_id, version_id, priority, deadline, root_nos, root_lanes, root_priorities
+    SELECT x.workflow_id, x.version_id, x.priority, f.keys_follow IS NOT NULL, x.deadline, x.root_nos,
+        x.root_lanes, x.root_priorities
+    INTO workflow_id, version_id, priority, keys_follow, deadline, root_nos, root_lanes, root_priorities
     FROM _sas.workflow f JOIN _sas.workflow_version x ON x.workflow_id = f.workflow_id
         AND x.version = _sas.runnable_version(caller, f)
     WHERE f.name = $2 AND f.dropped_at IS NULL AND f.paused_at IS NULL AND x.root_nos IS NOT NULL

@@ -21,9 +21,11 @@ BEGIN ATOMIC
         _sas.html_table('{schedule,state,spec,time zone,workflow,owner,next run,last run,#open,#runs,#missed,'
                         '#skipped,error}', array_agg(ARRAY[
                 '<b>' || _sas.html_escape(s.name) || '</b>',
-                _sas.html_badge(s.state) || _sas.console_schedule_acts(look, s.name, s.state),
+                _sas.html_badge(s.state) || CASE s.fires_on
+                    WHEN 'here' THEN _sas.console_schedule_acts(look, s.name, s.state) ELSE '' END,
                 _sas.html_escape(s.spec), _sas.html_escape(s.timezone), _sas.html_escape(s.workflow),
-                _sas.html_escape(s.owner::text), _sas.html_time(s.next_run_at, look.now),
+                _sas.html_escape(s.owner::text), CASE s.fires_on
+                    WHEN 'here' THEN _sas.html_time(s.next_run_at, look.now) ELSE 'on the coordinator' END,
                 _sas.html_time(s.last_run_at, look.now) || ' ' || _sas.html_badge(s.last_result),
                 s.open_runs::text, s.runs::text, s.missed::text, s.skipped::text,
                 _sas.html_escape(coalesce(s.error ->> 'title', s.paused_reason))]

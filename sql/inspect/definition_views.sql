@@ -4,7 +4,7 @@
 
 CREATE VIEW sas.workflows WITH (security_barrier) AS
 SELECT w.name AS workflow, w.version, pg_get_userbyid(w.owner) AS owner, v.step_count AS steps, v.definition,
-    w.created_at, v.created_at AS version_created_at, w.paused_at
+    w.created_at, v.created_at AS version_created_at, w.paused_at, w.keys_follow, w.key_separator
 FROM _sas.workflow w JOIN _sas.workflow_version v ON v.workflow_id = w.workflow_id AND v.version = w.version
 WHERE w.dropped_at IS NULL
   AND (pg_has_role(current_user, w.owner, 'MEMBER') OR (SELECT _sas.sees_all())
@@ -13,6 +13,10 @@ WHERE w.dropped_at IS NULL
 COMMENT ON VIEW sas.workflows IS
     'Workflows with their current version: the role''s own workflows and those granted to it; operators see '
     'all.';
+COMMENT ON COLUMN sas.workflows.keys_follow IS
+    'The distributed table of a Citus cluster that the keys of its runs follow: see sas.distribute_keys()';
+COMMENT ON COLUMN sas.workflows.key_separator IS
+    'The distribution column has the part of a key before it; null: the whole key';
 
 CREATE VIEW sas.versions WITH (security_barrier) AS
 SELECT w.name AS workflow, v.version, v.definition, pg_get_userbyid(v.created_by) AS created_by, v.created_at,

@@ -195,7 +195,7 @@ $$;
 CREATE FUNCTION _sas.gauges_of_schedules() RETURNS TABLE (family text, labels jsonb, value float8)
 LANGUAGE sql STABLE AS $$
     SELECT 'sas_schedules_defined', jsonb_build_object('state', k),
-        (SELECT count(*) FROM _sas.schedule s WHERE s.state = k)
+        (SELECT count(*) FROM _sas.schedule s WHERE s.state = k AND NOT s.copy)
     FROM unnest('{active,paused,finished,failed}'::text[]) k
     UNION ALL SELECT 'sas_schedules_due', '{}',
         (SELECT count(*) FROM _sas.schedule s WHERE s.due_at <= (SELECT sas.now()))

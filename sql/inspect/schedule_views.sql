@@ -13,7 +13,8 @@ SELECT s.name, s.spec, s.timezone, s.workflow, pg_get_userbyid(s.owner) AS owner
     CASE WHEN p.sees THEN s.error ELSE _sas.public_error(s.error) END AS error, s.failures,
     s.catch_up_window, s.jitter, s.start_at, s.end_at, s.max_runs, s.pause_on_failure, s.priority,
     CASE WHEN p.sees AND _sas.hides(m.mask, s.owner) THEN _sas.masked(s.input, m.mask, '{input}')
-         WHEN p.sees THEN s.input END AS input, s.labels, s.last_scheduled_at, s.created_at, s.schedule_id
+         WHEN p.sees THEN s.input END AS input, s.labels, s.last_scheduled_at, s.created_at, s.schedule_id,
+    CASE WHEN s.copy THEN 'coordinator' ELSE 'here' END AS fires_on
 FROM _sas.schedule s
 LEFT JOIN _sas.run l ON l.run_id = s.last_run_id
 CROSS JOIN LATERAL (SELECT _sas.sees_payload(s.owner) AS sees OFFSET 0) p
@@ -34,6 +35,9 @@ COMMENT ON COLUMN sas.schedules.missed IS
 COMMENT ON COLUMN sas.schedules.skipped IS
     'Instants that the overlap rule has skipped, or that the workflow has refused';
 COMMENT ON COLUMN sas.schedules.error IS 'Why its last instant could not be submitted';
+COMMENT ON COLUMN sas.schedules.fires_on IS
+    'here; or coordinator: this is the copy of another node of a Citus cluster. A copy submits no run. Its '
+    'state says whether it was paused; all else about its runs is on the coordinator';
 
 CREATE FUNCTION sas.calendar(from_at timestamptz DEFAULT NULL, to_at timestamptz DEFAULT NULL)
 RETURNS TABLE (run_at timestamptz, scheduled_at timestamptz, schedule text, workflow text, owner text)

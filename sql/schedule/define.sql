@@ -8,13 +8,13 @@ LANGUAGE sql IMMUTABLE AS $$
     SELECT greatest(s.last_scheduled_at, s.start_at - interval '1 us')
 $$;
 
--- _sas.schedule_due(s): when the schedule is due next; null: never again.
+-- _sas.schedule_due(s): when the schedule is due next; null: never again, or never here.
 CREATE FUNCTION _sas.schedule_due(s _sas.schedule) RETURNS timestamptz
 LANGUAGE plpgsql STABLE AS $$
 DECLARE
     next timestamptz;
 BEGIN
-    IF s.runs >= s.max_runs THEN
+    IF s.copy OR s.runs >= s.max_runs THEN
         RETURN NULL;
     END IF;
     next := _sas.next_instant(s.spec, s.timezone, s.start_at, _sas.schedule_from(s));
@@ -105,36 +105,46 @@ LANGUAGE sql STABLE SET intervalstyle = 'postgres' SET timezone = 'UTC' AS $$
     WHERE s.name IS NOT NULL
 $$;
 
--- _sas.schedule_as(...): the body of sas.schedule. If two sessions create the same name at the same time,
--- the second one waits for the first, and changes its schedule.
--- Writes: schedule. Wakes: the scheduler. Next: _sas.fire_schedules.
+-- _sas.schedule_as(...): the body of sas.schedule. Next: _sas.put_schedule.
 CREATE FUNCTION _sas.schedule_as(caller oid, name text, spec text, workflow text, input jsonb, timezone text,
                                  overlap text, catch_up text, catch_up_window interval, jitter interval,
                                  start_at timestamptz, end_at timestamptz, max_runs int,
                                  pause_on_failure boolean, priority int, labels jsonb) RETURNS timestamptz
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    s _sas.schedule;
+BEGIN
+    s.name := $2; s.owner := caller; s.spec := btrim($3); s.timezone := _sas.check_spec($3, $6);
+    s.workflow := $4;
+    s.input := $5; s.overlap := $7; s.catch_up := $8; s.catch_up_window := $9;
+    s.jitter := $10; s.start_at := $11; s.end_at := $12; s.max_runs := $13; s.pause_on_failure := $14;
+    s.priority := $15; s.labels := $16;
+    -- the coordinator calls this, too
+    s.copy := current_setting('sas.this_node_only') = 'copy';
+    RETURN _sas.put_schedule(caller, s);
+END $$;
+
+-- _sas.put_schedule(caller, s): creates or changes the schedule. If two sessions create the same name at the
+-- same time, the second one waits for the first, and changes its schedule. Returns when it runs next.
+-- Writes: schedule. Wakes: the scheduler. Next: _sas.fire_schedules.
+CREATE FUNCTION _sas.put_schedule(caller oid, s _sas.schedule) RETURNS timestamptz
+LANGUAGE plpgsql AS $$
 #variable_conflict use_column
 DECLARE
     now timestamptz := sas.now();
     old _sas.schedule;
-    s _sas.schedule;
     made _sas.schedule;
 BEGIN
     PERFORM _sas.wake_on_abort();
-    s.name := $2; s.owner := caller; s.spec := btrim($3); s.timezone := _sas.check_spec($3, $6);
-    s.workflow := $4; s.workflow_owner := _sas.owner_of_workflow($4);
-    s.input := $5; s.overlap := $7; s.catch_up := $8; s.catch_up_window := $9;
-    s.jitter := $10; s.start_at := $11; s.end_at := $12; s.max_runs := $13; s.pause_on_failure := $14;
-    s.priority := $15; s.labels := $16; s.state := 'active'; s.last_scheduled_at := now; s.runs := 0;
-    s.created_at := now;
+    s.workflow_owner := _sas.owner_of_workflow(s.workflow);
+    s.state := 'active'; s.last_scheduled_at := now; s.runs := 0; s.created_at := now;
     PERFORM _sas.check_schedule(s);
     INSERT INTO _sas.schedule AS t (name, owner, spec, timezone, workflow, workflow_owner, input, overlap,
         catch_up, catch_up_window, jitter, start_at, end_at, max_runs, pause_on_failure, priority, labels,
-        state, due_at, last_scheduled_at, created_at)
+        state, due_at, last_scheduled_at, created_at, copy)
     SELECT s.name, s.owner, s.spec, s.timezone, s.workflow, s.workflow_owner, s.input, s.overlap,
         s.catch_up, s.catch_up_window, s.jitter, s.start_at, s.end_at, s.max_runs, s.pause_on_failure,
-        s.priority,
-        s.labels, s.state, _sas.schedule_due(s), s.last_scheduled_at, s.created_at
+        s.priority, s.labels, s.state, _sas.schedule_due(s), s.last_scheduled_at, s.created_at, s.copy
     ON CONFLICT (name) DO NOTHING RETURNING t.* INTO made;
     IF FOUND THEN
         s := made;
@@ -143,7 +153,7 @@ BEGIN
                                  format('role "%s" has too many schedules', pg_get_userbyid(s.owner)),
                                  '/name', 'Remove some with sas.unschedule()');
     ELSE
-        old := _sas.own_schedule(caller, $2, true);
+        old := _sas.own_schedule(caller, s.name, true);
         s := _sas.changed_schedule(old, s);
         PERFORM _sas.drop_plan(old.schedule_id);
         UPDATE _sas.schedule t SET spec = s.spec, timezone = s.timezone, workflow = s.workflow,
@@ -151,13 +161,13 @@ BEGIN
             catch_up_window = s.catch_up_window, jitter = s.jitter, start_at = s.start_at,
             end_at = s.end_at, max_runs = s.max_runs, pause_on_failure = s.pause_on_failure,
             priority = s.priority, labels = s.labels, state = s.state, failures = s.failures,
-            error = s.error, due_at = s.due_at, last_scheduled_at = s.last_scheduled_at
+            error = s.error, due_at = s.due_at, last_scheduled_at = s.last_scheduled_at, copy = s.copy
         WHERE t.schedule_id = old.schedule_id;
     END IF;
-    PERFORM _sas.refuse_schedule(format('schedule "%s" never happens', $3), '/spec',
+    PERFORM _sas.refuse_schedule(format('schedule "%s" never happens', s.spec), '/spec',
                                  'No instant lies between now, start_at and end_at.')
-    WHERE s.state = 'active' AND s.due_at IS NULL;
-    PERFORM _sas.record_change(caller, 'schedule', jsonb_build_object('schedule', $2),
+    WHERE s.state = 'active' AND s.due_at IS NULL AND NOT s.copy;
+    PERFORM _sas.record_change(caller, 'schedule', jsonb_build_object('schedule', s.name),
                                _sas.schedule_facts(old), _sas.schedule_facts(s), '{input,labels}');
     PERFORM _sas.wake('{}', true, false, '{}');
     RETURN s.due_at;
@@ -176,7 +186,7 @@ BEGIN
     s.runs := old.runs;
     s.last_scheduled_at := old.last_scheduled_at;
     s.failures := 0;
-    IF old.state <> 'active' OR (old.spec, old.timezone) IS DISTINCT FROM (new.spec, new.timezone)
+    IF old.state <> 'active' OR old.copy OR (old.spec, old.timezone) IS DISTINCT FROM (new.spec, new.timezone)
        OR old.start_at IS DISTINCT FROM new.start_at THEN
         s.last_scheduled_at := greatest(old.last_scheduled_at, sas.now());
     END IF;
@@ -184,7 +194,7 @@ BEGIN
     IF old.state = 'paused' THEN
         s.state := 'paused';
         s.due_at := NULL;
-    ELSIF s.due_at IS NULL AND s.runs >= s.max_runs THEN
+    ELSIF s.runs >= s.max_runs AND NOT s.copy THEN
         s.state := 'finished';
     END IF;
     PERFORM _sas.close_alerts(ARRAY[format('schedule %s', s.name)]) WHERE old.failures > 0;

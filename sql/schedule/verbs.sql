@@ -43,7 +43,8 @@ BEGIN
     s.last_scheduled_at := greatest(s.last_scheduled_at, sas.now());
     s.due_at := _sas.schedule_due(s);
     UPDATE _sas.schedule x
-    SET state = CASE WHEN s.due_at IS NULL THEN 'finished' ELSE 'active' END, paused_reason = NULL,
+    SET state = CASE WHEN s.due_at IS NULL AND NOT s.copy THEN 'finished' ELSE 'active' END,
+        paused_reason = NULL,
         failures = 0, error = NULL, last_scheduled_at = s.last_scheduled_at, due_at = s.due_at,
         open_run_ids = _sas.still_open(x.open_run_ids)
     WHERE x.schedule_id = s.schedule_id;
@@ -54,12 +55,18 @@ BEGIN
     RETURN true;
 END $$;
 
--- _sas.check_by_hand(caller, schedule): raises an error if functions of users plan the run and the caller
--- is not the owner: they run in the session that submits it, with the rights of the owner, so only in a
--- session of the owner.
+-- _sas.check_by_hand(caller, schedule): raises an error if the schedule fires on another node; or if
+-- functions of users plan the run and the caller is not the owner: they run in the session that submits it,
+-- with the rights of the owner, so only in a session of the owner.
 CREATE FUNCTION _sas.check_by_hand(caller oid, s _sas.schedule) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
+    IF s.copy THEN
+        RAISE EXCEPTION 'schedule "%" fires on the coordinator, not here', s.name
+            USING ERRCODE = 'object_not_in_prerequisite_state', DETAIL = 'At /name.',
+                HINT = 'Connect to the coordinator. A node that has left its cluster fires a schedule that '
+                    'is defined again on it, with sas.schedule().';
+    END IF;
     IF caller <> s.owner AND _sas.plans_by_function(s.owner, s.workflow) THEN
         RAISE EXCEPTION 'permission denied for schedule "%": its runs are planned by functions', s.name
             USING ERRCODE = 'insufficient_privilege', DETAIL = 'At /name.',
@@ -157,7 +164,7 @@ DECLARE
     until timestamptz := coalesce(to_at, sas.now() + interval '1 day');
     done int := 0;
     todo int[] := ARRAY(SELECT s.schedule_id FROM _sas.schedule s
-                        WHERE s.state = 'active' AND coalesce(s.due_at <= until, true)
+                        WHERE s.state = 'active' AND NOT s.copy AND coalesce(s.due_at <= until, true)
                           AND (pg_has_role(caller, s.owner, 'MEMBER') OR _sas.has_level(caller, 'admin')
                                OR _sas.has_level(caller, 'operator') OR _sas.has_level(caller, 'monitor'))
                         ORDER BY s.due_at);

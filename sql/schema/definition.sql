@@ -121,9 +121,16 @@ CREATE TABLE _sas.workflow (
     version int NOT NULL,
     created_at timestamptz NOT NULL,
     paused_at timestamptz,
-    dropped_at timestamptz
+    dropped_at timestamptz,
+    keys_follow text,
+    key_separator text,
+    key_shards jsonb
 );
 CREATE UNIQUE INDEX workflow_name ON _sas.workflow (name) WHERE dropped_at IS NULL;
+COMMENT ON COLUMN _sas.workflow.keys_follow IS
+    'The distributed table that the keys of its runs follow, as every node of a cluster names it. '
+    'key_shards: by shard of that table, which transaction had last written its placement on this node when '
+    'all keys were on the nodes of their shards.';
 COMMENT ON TABLE _sas.workflow IS 'Workflows by name. version is the version that new runs get.';
 
 CREATE TABLE _sas.workflow_grant (

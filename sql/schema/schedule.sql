@@ -33,7 +33,9 @@ CREATE TABLE _sas.schedule (
     missed bigint NOT NULL DEFAULT 0,
     skipped bigint NOT NULL DEFAULT 0,
     failures int NOT NULL DEFAULT 0,
-    created_at timestamptz NOT NULL
+    created_at timestamptz NOT NULL,
+    copy boolean NOT NULL DEFAULT false,
+    CHECK (NOT copy OR due_at IS NULL)
 ) WITH (fillfactor = 70);
 CREATE INDEX schedule_due ON _sas.schedule (due_at) WHERE due_at IS NOT NULL;
 CREATE INDEX schedule_owner ON _sas.schedule (owner);
@@ -50,6 +52,9 @@ COMMENT ON COLUMN _sas.schedule.last_scheduled_at IS
 COMMENT ON COLUMN _sas.schedule.open_run_ids IS
     'Its last runs that had not stopped when it fired last, at most a thousand, in the order of their '
     'instants.';
+COMMENT ON COLUMN _sas.schedule.copy IS
+    'It fires on the coordinator of a cluster, and here never: it stays a copy if this node leaves the '
+    'cluster or is restored elsewhere. sas.schedule() called here makes it one that fires here.';
 COMMENT ON COLUMN _sas.schedule.failures IS 'How many instants in a row could not be submitted.';
 
 -- One instant of a schedule: first what is to be submitted, then what happened.

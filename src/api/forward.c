@@ -9,6 +9,12 @@
  * sas.this_node_only says that the call comes from the coordinator. Any role
  * may set it: it gives no right, and it only keeps nodes from differing by
  * mistake.
+ *
+ * The keys of a workflow may follow a distributed table
+ * (sas.distribute_keys). Then a new run with a key is made on the node that
+ * has the key's shard. That node finds the key among its own. Only if the
+ * shard has moved there since, runs with its keys may be on other nodes, so
+ * these are asked.
  */
 #include "postgres.h"
 
@@ -19,6 +25,7 @@
 #include "funcapi.h"
 #include "miscadmin.h"
 #include "nodes/execnodes.h"
+#include "pgtime.h"
 #include "utils/array.h"
 #include "utils/builtins.h"
 #include "utils/lsyscache.h"
@@ -33,15 +40,15 @@ static const char *const forward_everywhere[] = {
 	"create_agent", "alter_agent", "drop_agent", "grant_agent", "revoke_agent", "reset_agent", "pause_agent", "resume_agent",
 	"set_secret", "set_secret_file", "drop_secret",
 	"create_workflow", "drop_workflow", "grant_workflow", "revoke_workflow", "pause_workflow", "resume_workflow",
-	"subscribe", "unsubscribe", "create_middleware", "drop_middleware",
+	"distribute_keys", "subscribe", "unsubscribe", "create_middleware", "drop_middleware",
 	"create_queue", "alter_queue", "drop_queue", "pause_queue", "resume_queue",
-	"create_watcher", "drop_watcher", "set_limit", "set_alert_hook", "grant_usage", "revoke_usage"
+	"create_watcher", "drop_watcher", "set_limit", "set_alert_hook", "grant_usage", "revoke_usage",
+	"schedule", "unschedule", "pause_schedule", "resume_schedule"
 };
 
-/* So that each instant has one run in the cluster. */
-static const char *const forward_on_coordinator[] = {
-	"schedule", "unschedule", "pause_schedule", "resume_schedule", "trigger_schedule", "backfill_schedule"
-};
+/* Schedules fire there. */
+static const char *const forward_on_coordinator[] = {"trigger_schedule", "backfill_schedule"};
+
 
 /* Ids of one node among those of a verb for many. */
 typedef struct ForwardPart
@@ -70,6 +77,14 @@ sas_api_reach(HeapTuple function)
 	}			by_parameter[] = {
 		{"run_id", SAS_REACH_RUN}, {"run_ids", SAS_REACH_RUNS}, {"alert_ids", SAS_REACH_ALERTS}
 	};
+	static const struct
+	{
+		const char *name;
+		SasReach	reach;
+	}			by_name[] = {
+		{"signal_key", SAS_REACH_KEY}, {"signal_token", SAS_REACH_TOKEN},
+		{"submit", SAS_REACH_SUBMIT}, {"submit_batch", SAS_REACH_BATCH}
+	};
 	const char *name = NameStr(((Form_pg_proc) GETSTRUCT(function))->proname);
 	char	  **names;
 	Oid		   *types;
@@ -79,10 +94,9 @@ sas_api_reach(HeapTuple function)
 		return SAS_REACH_ALL;
 	if (forward_is_among(name, forward_on_coordinator, lengthof(forward_on_coordinator)))
 		return SAS_REACH_COORDINATOR;
-	if (strcmp(name, "signal_key") == 0)
-		return SAS_REACH_KEY;
-	if (strcmp(name, "signal_token") == 0)
-		return SAS_REACH_TOKEN;
+	for (int i = 0; i < lengthof(by_name); i++)
+		if (strcmp(name, by_name[i].name) == 0)
+			return by_name[i].reach;
 	if (((Form_pg_proc) GETSTRUCT(function))->pronargs > 0 && get_func_arg_info(function, &types, &names, &modes) > 0 && names != NULL)
 		for (int i = 0; i < lengthof(by_parameter); i++)
 			if (strcmp(names[0], by_parameter[i].parameter) == 0)
@@ -99,7 +113,7 @@ sas_api_check_node(SasReach reach, const char *name)
 			(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 			 errmsg("sas.%s must be called on the coordinator", name),
 			 errdetail(reach == SAS_REACH_ALL ? "It holds for all nodes, and is carried out on them in one transaction." :
-					   "Of the nodes of a cluster only the coordinator has schedules, so that each instant has one run."),
+					   "Schedules fire on the coordinator alone, so that each instant has one run."),
 			 errhint("Connect to the coordinator. For this node alone, set sas.this_node_only to on.")));
 }
 
@@ -170,9 +184,12 @@ forward_value(FunctionCallInfo fcinfo, const SasNodeRows *rows)
 	Oid			type = get_func_rettype(fcinfo->flinfo->fn_oid);
 	Oid			input;
 	Oid			parameter;
+	TupleDesc	row;
 
 	if (type == VOIDOID)
 		return (Datum) 0;
+	if (rows->n_rows > 0 && get_call_result_type(fcinfo, NULL, &row) == TYPEFUNC_COMPOSITE)
+		return HeapTupleGetDatum(BuildTupleFromCStrings(TupleDescGetAttInMetadata(BlessTupleDesc(row)), rows->values[0]));
 	if (rows->n_rows == 0 || rows->values[0][0] == NULL)
 	{
 		fcinfo->isnull = true;
@@ -203,22 +220,20 @@ forward_node_of_token(const char *token)
 	return *end == '-' && id > 0 ? forward_node_of_id(SAS_REACH_RUN, id) : NULL;
 }
 
-/* The node that has a run of this workflow with this key, unless it is this one, or none. */
+/* The keys of this workflow follow no table: the node that has a run with this key, unless it is this one, or none. */
 static SasNode *
-forward_node_of_key(const char *workflow, const char *key)
+forward_node_of_free_key(const char *workflow, const char *key)
 {
 	SasNode    *found = NULL;
 	ListCell   *lc;
 
-	if (sas_store_count_key(workflow, key) > 0)
+	if (sas_store_has_run(NULL, SAS_ANY_RUN, workflow, key))
 		return NULL;
 	foreach(lc, sas_store_other_nodes())
 	{
 		SasNode    *node = lfirst(lc);
-		SasNodeRows *rows = sas_store_run_on_node(node, false, "SELECT 1 FROM sas.runs WHERE workflow = $1 AND key = $2 LIMIT 1",
-												  2, (Oid[]) {TEXTOID, TEXTOID}, (const char *const[]) {workflow, key});
 
-		if (rows->n_rows == 0)
+		if (!sas_store_has_run(node, SAS_ANY_RUN, workflow, key))
 			continue;
 		if (found != NULL)
 			ereport(ERROR,
@@ -231,8 +246,108 @@ forward_node_of_key(const char *workflow, const char *key)
 	return found;
 }
 
+/* The node of the key's shard, NULL: this one. It has to be one that can be asked. */
 static SasNode *
-forward_node(FunctionCallInfo fcinfo, SasReach reach)
+forward_node_of_place(const SasKeyPlace *place, const char *key)
+{
+	SasNode    *node;
+
+	if (place->node == sas_store_group_id())
+		return NULL;
+	node = sas_store_other_node(place->node);
+	if (node == NULL)
+		ereport(ERROR,
+				(errcode(ERRCODE_CONNECTION_FAILURE),
+				 errmsg("node %d, to which key \"%s\" belongs, is not active", place->node, key),
+				 errdetail("At /key."),
+				 errhint("See pg_dist_node.")));
+	return node;
+}
+
+/* A node besides this one and that one (NULL: none) that has such a run; else NULL. */
+static SasNode *
+forward_find_other(const SasNode *asked, SasKeyRun which, const char *workflow, const char *key)
+{
+	ListCell   *lc;
+
+	foreach(lc, sas_store_other_nodes())
+	{
+		SasNode    *node = lfirst(lc);
+
+		if ((asked == NULL || node->id != asked->id) && sas_store_has_run(node, which, workflow, key))
+			return node;
+	}
+	return NULL;
+}
+
+/*
+ * The node that a signal is for, NULL: this one. left: that is not the node
+ * of the key, which would look for the run again.
+ */
+static SasNode *
+forward_node_of_key(const char *workflow, const char *key, bool *left)
+{
+	SasKeyPlace place = sas_store_key_place(workflow, key, false);
+	SasNode    *node;
+	SasNode    *other;
+
+	if (!place.follows)
+		return forward_node_of_free_key(workflow, key);
+	node = forward_node_of_place(&place, key);
+	if (!place.moved || sas_store_has_run(node, SAS_OPEN_RUN, workflow, key))
+		return node;
+	if (node != NULL && sas_store_has_run(NULL, SAS_OPEN_RUN, workflow, key))
+		return NULL;
+	other = forward_find_other(node, SAS_OPEN_RUN, workflow, key);
+	*left = other != NULL;
+	return *left ? other : node;
+}
+
+/*
+ * The node that makes a new run with this key, or has it: NULL: this one. Its
+ * shard does not move before the end of this transaction.
+ */
+static SasNode *
+forward_node_to_submit(const char *workflow, const char *key, bool *left)
+{
+	SasKeyPlace place = sas_store_key_place(workflow, key, true);
+	SasNode    *node = place.follows ? forward_node_of_place(&place, key) : NULL;
+
+	/* the node of the key asks the others */
+	if (node != NULL || !place.moved || sas_store_has_run(NULL, SAS_OWN_RUN, workflow, key))
+		return node;
+	node = forward_find_other(NULL, SAS_OWN_RUN, workflow, key);
+	*left = node != NULL;
+	return node;
+}
+
+/* A batch is not split: a key that belongs to another node is an error. */
+static void
+forward_check_batch(const char *workflow, Datum array)
+{
+	Datum	   *keys;
+	bool	   *nulls;
+	int			n;
+
+	deconstruct_array(DatumGetArrayTypeP(array), TEXTOID, -1, false, TYPALIGN_INT, &keys, &nulls, &n);
+	for (int i = 0; i < n; i++)
+	{
+		bool		left = false;
+		char	   *key = nulls[i] ? NULL : text_to_cstring(DatumGetTextPP(keys[i]));
+		SasNode    *node = nulls[i] ? NULL : forward_node_to_submit(workflow, key, &left);
+
+		if (node != NULL)
+			ereport(ERROR,
+					(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+					 errmsg(left ? "key \"%s\" has a run on node %d already" : "key \"%s\" belongs to node %d", key, node->id),
+					 errdetail("At /keys/%d. The node is %s:%d.", i, node->host, node->port),
+					 errhint("Submit it there, or with sas.submit, which goes there.")));
+	}
+}
+
+/* NULL: this one. left: as above. */
+static SasNode *
+forward_node(FunctionCallInfo fcinfo, SasReach reach, bool *left)
 {
 	if (PG_NARGS() == 0 || PG_ARGISNULL(0))
 		return NULL;
@@ -241,7 +356,15 @@ forward_node(FunctionCallInfo fcinfo, SasReach reach)
 		case SAS_REACH_RUN:
 			return forward_node_of_id(reach, PG_GETARG_INT64(0));
 		case SAS_REACH_KEY:
-			return PG_ARGISNULL(1) ? NULL : forward_node_of_key(text_to_cstring(PG_GETARG_TEXT_PP(0)), text_to_cstring(PG_GETARG_TEXT_PP(1)));
+			return PG_ARGISNULL(1) || sas_base_this_node_only ? NULL :
+				forward_node_of_key(text_to_cstring(PG_GETARG_TEXT_PP(0)), text_to_cstring(PG_GETARG_TEXT_PP(1)), left);
+		case SAS_REACH_SUBMIT:
+			return PG_ARGISNULL(2) || sas_base_this_node_only ? NULL :
+				forward_node_to_submit(text_to_cstring(PG_GETARG_TEXT_PP(0)), text_to_cstring(PG_GETARG_TEXT_PP(2)), left);
+		case SAS_REACH_BATCH:
+			if (!PG_ARGISNULL(2) && !sas_base_this_node_only)
+				forward_check_batch(text_to_cstring(PG_GETARG_TEXT_PP(0)), PG_GETARG_DATUM(2));
+			return NULL;
 		case SAS_REACH_TOKEN:
 			return forward_node_of_token(text_to_cstring(PG_GETARG_TEXT_PP(0)));
 		default:
@@ -249,17 +372,29 @@ forward_node(FunctionCallInfo fcinfo, SasReach reach)
 	}
 }
 
+static void
+forward_mark(const SasNode *node, const char *value)
+{
+	(void) sas_store_run_on_node(node, true, "SELECT pg_catalog.set_config('sas.this_node_only', $1, true)",
+								 1, (Oid[]) {TEXTOID}, (const char *const[]) {value});
+}
+
 bool
 sas_api_forward(FunctionCallInfo fcinfo, SasReach reach, const char *name, bool writes, Datum *result)
 {
-	SasNode    *node = sas_store_in_cluster() ? forward_node(fcinfo, reach) : NULL;
+	bool		left = false;
+	SasNode    *node = sas_store_in_cluster() ? forward_node(fcinfo, reach, &left) : NULL;
 	SasNodeRows *rows;
 
 	if (node == NULL)
 		return false;
 	if (get_func_retset(fcinfo->flinfo->fn_oid))
 		sas_store_pin_text_on_node(node);
+	if (left)
+		forward_mark(node, "on");
 	rows = forward_call(fcinfo, node, name, writes, NULL);
+	if (left)
+		forward_mark(node, "off");
 	fcinfo->isnull = false;
 	*result = (Datum) 0;
 	if (get_func_retset(fcinfo->flinfo->fn_oid))
@@ -342,11 +477,19 @@ sas_api_forward_rest(FunctionCallInfo fcinfo, List *parts, const char *name, boo
 
 /* ------------------------------------------------------------------ all nodes */
 
+/* The time zone of a schedule is that of this session, on all nodes. */
 static void
-forward_mark(const SasNode *node, const char *value)
+forward_set_zone(FunctionCallInfo fcinfo, const char *name)
 {
-	(void) sas_store_run_on_node(node, true, "SELECT pg_catalog.set_config('sas.this_node_only', $1, true)",
-								 1, (Oid[]) {TEXTOID}, (const char *const[]) {value});
+	enum
+	{
+		ZONE = 4
+	};
+
+	if (strcmp(name, "schedule") != 0 || !PG_ARGISNULL(ZONE))
+		return;
+	fcinfo->args[ZONE].value = CStringGetTextDatum(pg_get_timezone_name(session_timezone));
+	fcinfo->args[ZONE].isnull = false;
 }
 
 void
@@ -358,12 +501,13 @@ sas_api_forward_to_all(FunctionCallInfo fcinfo, const char *name, Datum result)
 
 	if (sas_base_this_node_only)
 		return;
+	forward_set_zone(fcinfo, name);
 	foreach(lc, sas_store_other_nodes())
 	{
 		SasNode    *node = lfirst(lc);
 		SasNodeRows *rows;
 
-		forward_mark(node, "on");
+		forward_mark(node, "copy");
 		rows = forward_call(fcinfo, node, name, true, NULL);
 		forward_mark(node, "off");
 		if (here != NULL && (rows->n_rows == 0 || rows->values[0][0] == NULL || strcmp(rows->values[0][0], here) != 0))

@@ -19,6 +19,8 @@ typedef enum SasReach
 	SAS_REACH_RUNS,				/* those of the runs: run_ids */
 	SAS_REACH_ALERTS,			/* those of the alerts: alert_ids */
 	SAS_REACH_KEY,				/* that of the run with this workflow and key */
+	SAS_REACH_SUBMIT,			/* that of the key of a new run */
+	SAS_REACH_BATCH,			/* here, if that is the one of all the keys */
 	SAS_REACH_TOKEN,			/* that of the run in the token */
 	SAS_REACH_ALL,				/* all; it is called on the coordinator */
 	SAS_REACH_COORDINATOR		/* the coordinator alone */

@@ -22,11 +22,13 @@
 #include "utils/jsonb.h"
 #include "utils/memutils.h"
 
+#include "api/forward.h"
 #include "api/verb.h"
 #include "base/compat.h"
 #include "base/settings.h"
 #include "limits/shares.h"
 #include "metrics/metrics.h"
+#include "store/node.h"
 #include "store/submit.h"
 #include "wake/low_water.h"
 #include "wake/wakeup.h"
@@ -208,17 +210,29 @@ api_submit_result_row(void)
 	return row;
 }
 
+/* In a cluster: the run is made on the node to which its key belongs, if that is another one. */
+static bool
+api_submit_elsewhere(FunctionCallInfo fcinfo, Oid owner, Datum *result)
+{
+	const SasPlainWorkflow *workflow = sas_store_in_cluster() ? sas_store_plain_workflow(owner, PG_GETARG_TEXT_PP(WORKFLOW)) : NULL;
+
+	return workflow != NULL && workflow->keys_follow && !XactReadOnly && sas_api_forward(fcinfo, SAS_REACH_SUBMIT, "submit", true, result);
+}
+
 /* sas.submit(...) */
 Datum
 sas_api_submit(PG_FUNCTION_ARGS)
 {
 	SasSubmission submission;
 	int64		run_id;
+	Datum		result;
 	Datum		values[2];
 
 	if (!api_submit_is_plain(fcinfo) || api_submit_has_odd_key(fcinfo) || !api_submit_fits(PG_GETARG_DATUM(INPUT), true))
 		return sas_api_verb(fcinfo);
 	submission = api_submit_read(fcinfo);
+	if (submission.key != NULL && api_submit_elsewhere(fcinfo, submission.owner, &result))
+		return result;
 	if (!api_submit_runs(PG_GETARG_TEXT_PP(WORKFLOW), &submission, &PG_GETARG_DATUM(INPUT), 1, &run_id))
 		return sas_api_verb(fcinfo);
 	values[0] = Int64GetDatum(run_id);

@@ -44,7 +44,7 @@ int			sas_base_node_id = -1;
 int			sas_base_watch_slots = -1;
 int			sas_base_watch_window = 10000;
 bool		sas_base_auto_rescue = true;
-bool		sas_base_this_node_only = false;
+int			sas_base_this_node_only = SAS_ALL_NODES;
 static char *settings_deny_networks = NULL;
 static char *settings_allow_networks = NULL;
 static char *settings_reason = NULL;	/* read by the default of a column */
@@ -191,6 +191,14 @@ settings_define_ints(const SasIntSetting *settings, int n, GucContext context)
 	}
 }
 
+/* As a boolean; "copy" comes from the coordinator. */
+static const struct config_enum_entry settings_this_node_only[] = {
+	{"off", SAS_ALL_NODES, false}, {"on", SAS_THIS_NODE_ONLY, false}, {"copy", SAS_COPY_ON_THIS_NODE, true},
+	{"false", SAS_ALL_NODES, true}, {"no", SAS_ALL_NODES, true}, {"0", SAS_ALL_NODES, true},
+	{"true", SAS_THIS_NODE_ONLY, true}, {"yes", SAS_THIS_NODE_ONLY, true}, {"1", SAS_THIS_NODE_ONLY, true},
+	{NULL, 0, false}
+};
+
 void
 sas_base_settings_define(void)
 {
@@ -202,9 +210,9 @@ sas_base_settings_define(void)
 	DefineCustomIntVariable("sas.node_id", "The number of this server among the nodes of a cluster, in each run id that it gives out.",
 							"No two nodes have the same. -1: the number that Citus knows the node by, and 0 without Citus.",
 							&sas_base_node_id, -1, -1, 4095, PGC_SUSET, 0, NULL, NULL, NULL);
-	DefineCustomBoolVariable("sas.this_node_only", "Make definitions and schedules on this node of a cluster alone.",
-							 "Off: the coordinator makes definitions on all nodes, and has all schedules.",
-							 &sas_base_this_node_only, false, PGC_USERSET, 0, NULL, NULL, NULL);
+	DefineCustomEnumVariable("sas.this_node_only", "Make definitions and schedules on this node of a cluster alone.",
+							 "Off: the coordinator makes definitions and schedules on all nodes.",
+							 &sas_base_this_node_only, SAS_ALL_NODES, settings_this_node_only, PGC_USERSET, 0, NULL, NULL, NULL);
 	DefineCustomBoolVariable("sas.auto_rescue", "Carry out what on_failure says.",
 							 "Off: the run is paused, and its alert says what on_failure suggests. A workflow may say otherwise.",
 							 &sas_base_auto_rescue, true, PGC_SIGHUP, 0, NULL, NULL, NULL);

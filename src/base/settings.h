@@ -10,6 +10,14 @@
 /* No actor may have more workers than this in one database. */
 #define SAS_MAX_WORKERS 64
 
+/* Is a definition made on this node alone? Copy: the coordinator makes it here, too. */
+typedef enum SasThisNodeOnly
+{
+	SAS_ALL_NODES,
+	SAS_THIS_NODE_ONLY,
+	SAS_COPY_ON_THIS_NODE
+} SasThisNodeOnly;
+
 extern int	sas_base_schedulers;
 extern int	sas_base_agents;
 extern int	sas_base_function_workers;
@@ -34,7 +42,7 @@ extern int	sas_base_node_id;	/* -1: as sas_store_node_id() finds it */
 extern int	sas_base_watch_slots;
 extern int	sas_base_watch_window; /* items */
 extern bool sas_base_auto_rescue;
-extern bool sas_base_this_node_only;
+extern int	sas_base_this_node_only; /* a SasThisNodeOnly */
 extern int	sas_base_retain_success; /* s; -1: for ever; also in the settings below */
 extern int	sas_base_retain_warning;
 extern int	sas_base_retain_error;

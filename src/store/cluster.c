@@ -2,11 +2,11 @@
 /*
  * cluster.c: the other nodes of a cluster, and statements there.
  *
- * This file and node.c are the only ones that know of Citus. It is needed
- * neither to build nor to run: its functions, and those of the libpq that it
- * is linked with, are looked up by name when the first statement is to run on
- * another node. Citus opens the connections, prepares and commits on all
- * nodes, and finishes after a crash what was prepared.
+ * This file, node.c and sql/definition/keys.sql are the only ones that know of
+ * Citus. It is needed neither to build nor to run: its functions, and those of
+ * the libpq that it is linked with, are looked up by name when the first
+ * statement is to run on another node. Citus opens the connections, prepares
+ * and commits on all nodes, and finishes after a crash what was prepared.
  */
 #include "postgres.h"
 
@@ -14,7 +14,9 @@
 #include "access/htup_details.h"
 #include "access/table.h"
 #include "catalog/namespace.h"
+#include "catalog/pg_proc.h"
 #include "catalog/pg_type.h"
+#include "executor/executor.h"
 #include "fmgr.h"
 #include "miscadmin.h"
 #include "store/cluster.h"
@@ -27,6 +29,7 @@
 #include "utils/lsyscache.h"
 #include "utils/rel.h"
 #include "utils/snapmgr.h"
+#include "utils/syscache.h"
 
 #define CLUSTER_LIBRARY "$libdir/citus"
 
@@ -301,15 +304,44 @@ sas_store_has_id(const char *table, const char *column, const char *index, int64
 	return found;
 }
 
-int64
-sas_store_count_key(const char *workflow, const char *key)
+bool
+sas_store_has_run(const SasNode *node, SasKeyRun which, const char *workflow, const char *key)
 {
-	static SasPlan plan = {"SELECT count(*) FROM sas.runs WHERE workflow = $1 AND key = $2", 2, {TEXTOID, TEXTOID}};
-	int			level = sas_store_enter();
-	int64		n;
+	static SasPlan plans[] = {
+		[SAS_OWN_RUN] = {"SELECT 1 FROM sas.runs r WHERE r.workflow = $1 AND r.key = $2 AND r.submitted_by = current_user LIMIT 1", 2, {TEXTOID, TEXTOID}},
+		[SAS_ANY_RUN] = {"SELECT 1 FROM sas.runs r WHERE r.workflow = $1 AND r.key = $2 LIMIT 1", 2, {TEXTOID, TEXTOID}},
+		[SAS_OPEN_RUN] = {"SELECT 1 FROM sas.runs r WHERE r.workflow = $1 AND r.key = $2 AND r.state <> 'stopped' LIMIT 1", 2, {TEXTOID, TEXTOID}}
+	};
+	SasPlan    *plan = &plans[which];
+	int			level;
+	bool		found;
 
-	sas_store_plan_run(&plan, (Datum[]) {CStringGetTextDatum(workflow), CStringGetTextDatum(key)}, NULL);
-	n = sas_store_cell_int(0, 1);
+	if (node != NULL)
+		return sas_store_run_on_node(node, false, plan->text, 2, plan->types, (const char *const[]) {workflow, key})->n_rows > 0;
+	level = sas_store_enter();
+	sas_store_plan_run(plan, (Datum[]) {CStringGetTextDatum(workflow), CStringGetTextDatum(key)}, NULL);
+	found = SPI_processed > 0;
 	sas_store_leave(level);
-	return n;
+	return found;
+}
+
+/* An internal function is called without a grant, and runs as its owner. */
+SasKeyPlace
+sas_store_key_place(const char *workflow, const char *key, bool hold)
+{
+	Oid			types[3] = {TEXTOID, TEXTOID, BOOLOID};
+	Oid			function = GetSysCacheOid3(PROCNAMEARGSNSP, Anum_pg_proc_oid, CStringGetDatum("key_place"),
+										   PointerGetDatum(buildoidvector(types, 3)), ObjectIdGetDatum(get_namespace_oid("_sas", false)));
+	HeapTupleHeader row = DatumGetHeapTupleHeader(OidFunctionCall3(function, CStringGetTextDatum(workflow), CStringGetTextDatum(key),
+																   BoolGetDatum(hold)));
+	SasKeyPlace place = {0};
+	bool		isnull;
+	Datum		value = GetAttributeByName(row, "node", &isnull);
+
+	if (isnull)
+		return place;
+	place.follows = true;
+	place.node = DatumGetInt32(value);
+	place.moved = DatumGetBool(GetAttributeByName(row, "moved", &isnull));
+	return place;
 }

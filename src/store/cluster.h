@@ -63,7 +63,26 @@ extern SasNodeRows *sas_store_ask_all_nodes(const char *query);
 /* Is there a row with that id in this table of schema _sas? Nobody's rights are checked. */
 extern bool sas_store_has_id(const char *table, const char *column, const char *index, int64 id);
 
-/* How many runs of that workflow the current user sees here that have the key. */
-extern int64 sas_store_count_key(const char *workflow, const char *key);
+/* Where the keys of a workflow belong, if they follow a distributed table. */
+typedef struct SasKeyPlace
+{
+	bool		follows;		/* else nothing below holds */
+	int			node;			/* that has the key's shard */
+	bool		moved;			/* the shard has been on another node: so may runs with its keys */
+} SasKeyPlace;
+
+/* hold: the shard does not move before the end of this transaction. */
+extern SasKeyPlace sas_store_key_place(const char *workflow, const char *key, bool hold);
+
+/* Of the runs with a key, one that the current user owns; one that he sees; and of these one that has not stopped. */
+typedef enum SasKeyRun
+{
+	SAS_OWN_RUN,
+	SAS_ANY_RUN,
+	SAS_OPEN_RUN
+} SasKeyRun;
+
+/* Is there such a run on that node (NULL: here)? */
+extern bool sas_store_has_run(const SasNode *node, SasKeyRun which, const char *workflow, const char *key);
 
 #endif							/* SAS_STORE_CLUSTER_H */

@@ -148,6 +148,7 @@ store_submit_read_workflow(Oid caller, const text *name, SasPlainWorkflow *workf
 	workflow->version_id = DatumGetInt32(value);
 	workflow->workflow_id = DatumGetInt32(GetAttributeByName(row, "workflow_id", &isnull));
 	workflow->priority = DatumGetInt32(GetAttributeByName(row, "priority", &isnull));
+	workflow->keys_follow = DatumGetBool(GetAttributeByName(row, "keys_follow", &isnull));
 	value = GetAttributeByName(row, "deadline", &isnull);
 	workflow->deadline = NULL;
 	if (!isnull)

@@ -16,6 +16,7 @@ typedef struct SasPlainWorkflow
 	int			workflow_id;
 	int			version_id;
 	int			priority;
+	bool		keys_follow;	/* a distributed table: a key may belong to another node */
 	Interval   *deadline;		/* NULL: the setting sas.run_deadline */
 	int			n_roots;
 	int		   *root_nos;
@@ -38,6 +39,7 @@ typedef struct SasSubmission
 {
 	Oid			owner;
 	int			priority;
+	bool		keys_follow;	/* a distributed table: a key may belong to another node */
 	Interval   *deadline;		/* NULL: the workflow's */
 	Datum		labels;
 	text	   *key;			/* of a single run; NULL: none */

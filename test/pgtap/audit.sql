@@ -59,6 +59,7 @@ SELECT is(pg_temp.leaves($$SELECT sas.pause_workflow('au_a')$$), 'pause_workflow
 SELECT is(pg_temp.leaves($$SELECT sas.resume_workflow('au_a')$$), 'resume_workflow {"workflow": "au_a"}', 'resumed');
 SELECT is(pg_temp.leaves($$SELECT sas.create_workflow('au_c', '{"steps": {"c": {"agent": "au_pay", "call": {}}}}')$$), 'create_workflow {"to": {"version": 1}, "workflow": "au_c"}', 'a third');
 SELECT is(pg_temp.leaves($$SELECT sas.subscribe('au_a', 'au_c')$$), 'subscribe {"workflow": "au_a", "to_workflow": "au_c"}', 'a subscription');
+SELECT is(pg_temp.leaves($$SELECT sas.distribute_keys('au_a', NULL)$$), 'distribute_keys {"workflow": "au_a"}', 'keys that follow no table');
 SELECT is(pg_temp.leaves($$SELECT sas.unsubscribe('au_a', 'au_c')$$), 'unsubscribe {"workflow": "au_a", "to_workflow": "au_c"}', 'ended');
 SELECT is(pg_temp.leaves($$SELECT sas.drop_workflow('au_c')$$), 'drop_workflow {"from": {"version": 1}, "workflow": "au_c"}', 'a dropped workflow');
 SELECT is(pg_temp.leaves($$SELECT sas.create_middleware('au_m', 'call', before => 'public.au_around(jsonb)')$$),

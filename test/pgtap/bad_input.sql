@@ -520,6 +520,7 @@ SELECT pg_temp.refused('SELECT sas.alter_agent(''nobody'')', '42704', '/name', '
 SELECT pg_temp.refused('SELECT sas.alter_agent(''payments'', reset => ''{colour}'')', '22023', '/reset', 'what an agent does not have cannot be reset');
 SELECT pg_temp.refused('SELECT sas.alter_agent(''payments'', max_in_flight => 7, reset => ''{retry,max_in_flight}'')', '22023', '/reset', 'what is given a value cannot be reset as well');
 SELECT pg_temp.refused('SELECT sas.drop_agent(''nobody'')', '42704', '/name', 'an agent that is not there cannot be dropped');
+SELECT pg_temp.refused('SELECT sas.distribute_keys(''nobody'', NULL)', '42704', '/workflow', 'the keys of a workflow that is not there follow nothing');
 SELECT pg_temp.refused('SELECT sas.reset_agent(''nobody'')', '42704', '/name', 'an agent that is not there cannot be reset');
 SELECT pg_temp.refused('SELECT sas.drop_secret(''nope'')', '42704', '/name', 'a secret that is not there cannot be dropped');
 SELECT pg_temp.refused('SELECT sas.set_secret(''Bad'', ''x'')', '42602', '/name', 'a secret whose name is not plain');

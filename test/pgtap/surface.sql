@@ -54,6 +54,7 @@ INSERT INTO wanted VALUES
 ('resume_queue', 'name text', 'boolean'),
 ('subscribe', 'workflow text, to_workflow text, input jsonb DEFAULT ''"{{input}}"''::jsonb', 'void'),
 ('unsubscribe', 'workflow text, to_workflow text', 'void'),
+('distribute_keys', 'workflow text, follows regclass, separator text DEFAULT NULL::text', 'void'),
 ('create_middleware', 'name text, phase text, before regprocedure DEFAULT NULL::regprocedure, after regprocedure DEFAULT NULL::regprocedure, workflow text DEFAULT NULL::text, goes_before text[] DEFAULT ''{}''::text[], goes_after text[] DEFAULT ''{}''::text[], replaces text DEFAULT NULL::text', 'void'),
 ('drop_middleware', 'name text, phase text DEFAULT NULL::text', 'void'),
 ('worker_restart', '', 'integer'),
