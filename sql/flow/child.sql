@@ -308,7 +308,9 @@ LANGUAGE sql STABLE AS $$
                         AND x.step_no = u.step_no AND x.element = u.element OFFSET 0) s
     JOIN _sas.workflow_step w ON w.version_id = r.version_id AND w.step_no = u.step_no
         AND w.undo = u.undoes AND w.kind = 'workflow'
-    CROSS JOIN LATERAL _sas.last_child(u.run_id, u.step_no, u.child_element) c
+    CROSS JOIN LATERAL (SELECT x.run_id, x.state, x.result, x.output, x.error FROM _sas.run x
+                        WHERE x.parent_run_id = u.run_id AND x.parent_step_no = u.step_no
+                            AND x.parent_element = u.child_element ORDER BY x.run_id DESC LIMIT 1) c
     CROSS JOIN LATERAL (SELECT s.state = 'suspended' OR u.undoes AS does,
                                c.result IN ('success', 'warning') AS well) d
     WHERE c.state = 'stopped'

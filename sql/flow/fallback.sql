@@ -73,8 +73,10 @@ BEGIN
     INTO stands_for, changes
     FROM unnest(run_ids, step_nos, elements) WITH ORDINALITY AS u (run_id, step_no, element, n)
     JOIN _sas.run r ON r.run_id = u.run_id
-    JOIN _sas.workflow_step w ON w.version_id = r.version_id AND w.step_no = u.step_no AND NOT w.undo
-    JOIN _sas.step s ON s.run_id = u.run_id AND s.step_no = u.step_no AND s.element = u.element;
+    CROSS JOIN LATERAL (SELECT x.shape FROM _sas.workflow_step x WHERE x.version_id = r.version_id
+                        AND x.step_no = u.step_no AND NOT x.undo OFFSET 0) w
+    CROSS JOIN LATERAL (SELECT x.output FROM _sas.step x WHERE x.run_id = u.run_id
+                        AND x.step_no = u.step_no AND x.element = u.element OFFSET 0) s;
     PERFORM _sas.move_steps(changes);
     step_nos := stands_for;
 END $$;

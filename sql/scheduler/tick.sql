@@ -14,9 +14,10 @@ BEGIN
         HAVING count(*) > 0;
     PERFORM _sas.tell_followers(array_agg(d.run_id)) FROM unnest(taken) d WHERE d.kind = 'ended'
         HAVING count(*) > 0;
-    PERFORM _sas.begin_runs(array_agg(d.run_id)) FROM unnest(taken) d WHERE d.kind = 'start';
+    PERFORM _sas.begin_runs(array_agg(d.run_id)) FROM unnest(taken) d WHERE d.kind = 'start'
+        HAVING count(*) > 0;
     PERFORM _sas.wake_steps(array_agg(d.run_id), array_agg(d.step_no), array_agg(d.element))
-        FROM unnest(taken) d WHERE d.kind = 'ready';
+        FROM unnest(taken) d WHERE d.kind = 'ready' HAVING count(*) > 0;
     PERFORM _sas.end_aside(array_agg(d.run_id)) FROM unnest(taken) d WHERE d.kind = 'aside'
         HAVING count(*) > 0;
     PERFORM _sas.begin_steps(array_agg(d.run_id), array_agg(d.step_no), array_agg(d.element))
@@ -41,7 +42,8 @@ BEGIN
         HAVING count(*) > 0;
     PERFORM _sas.reverse_runs(array_agg(d.run_id)) FROM unnest(taken) d WHERE d.kind = 'reverse'
         HAVING count(*) > 0;
-    PERFORM _sas.undo_next(array_agg(DISTINCT d.run_id)) FROM unnest(taken) d WHERE d.kind = 'undo';
+    PERFORM _sas.undo_next(array_agg(DISTINCT d.run_id)) FROM unnest(taken) d WHERE d.kind = 'undo'
+        HAVING count(*) > 0;
     PERFORM _sas.pause_held(array_agg(DISTINCT d.run_id)) FROM unnest(taken) d WHERE d.kind = 'held'
         HAVING count(*) > 0;
 END $$;
