@@ -61,6 +61,7 @@ CREATE FUNCTION _sas.check_agent(a _sas.agent) RETURNS SETOF _sas.problem
 LANGUAGE plpgsql STABLE AS $$
 DECLARE
     why text;
+    plain jsonb := CASE jsonb_typeof(a.options) WHEN 'object' THEN a.options - 'concurrency' ELSE '{}' END;
 BEGIN
     RETURN QUERY SELECT * FROM _sas.check_name(a.name, '/name');
     IF a.kind = 'external' THEN
@@ -103,12 +104,12 @@ BEGIN
     UNION ALL SELECT part.place || r.pointer,
         format('"%s" is not a reference to a secret', coalesce(r.path, '')),
         'Templates of an agent can refer to {{secret.NAME}} only.', '42P10'
-    FROM (VALUES ('/headers', a.headers), ('/options', a.options - 'concurrency')) AS part (place, value)
+    FROM (VALUES ('/headers', a.headers), ('/options', plain)) AS part (place, value)
     CROSS JOIN LATERAL _sas.references(part.value) r
     WHERE r.problem IS NOT NULL OR r.root IS DISTINCT FROM 'secret' OR r.member IS NULL
     UNION ALL SELECT part.place || r.pointer, format('secret "%s" does not exist', r.member),
         'Set it with sas.set_secret first.', '42704'
-    FROM (VALUES ('/headers', a.headers), ('/options', a.options - 'concurrency')) AS part (place, value)
+    FROM (VALUES ('/headers', a.headers), ('/options', plain)) AS part (place, value)
     CROSS JOIN LATERAL _sas.references(part.value) r
     WHERE r.problem IS NULL AND r.root = 'secret'
       AND NOT EXISTS (SELECT FROM _sas.secret s WHERE s.name = r.member);

@@ -2,7 +2,7 @@
 /*
  * http.c: what a service answers, over a socket, through the transport as it
  * is: status lines, headers, chunks, Retry-After; the first byte says whether
- * as a call or as a stream, and whether redirects are followed. The answer that comes out is whole: each header a
+ * as a call, a stream or a WebSocket, and whether redirects are followed. The answer that comes out is whole: each header a
  * name and a value within its memory, a body no larger than allowed.
  *
  * Sources: src/transport/?*.c src/base/networks.c -lcurl -lpthread
@@ -134,6 +134,8 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		call.window = 1000;
 	if (data[0] & 2)
 		call.follow_redirects = true;
+	if ((data[0] & 5) == 5)
+		call.websocket = true;
 	handle = sas_transport_start(transport, &call, why, sizeof(why));
 	if (handle == NULL)
 		abort();

@@ -454,6 +454,8 @@ SELECT pg_temp.refused(format('SELECT sas.create_agent(%L, %L)', 'x', u), '22023
 FROM unnest(ARRAY['ftp://127.0.0.1', 'file:///etc/passwd', '127.0.0.1', '', 'http://', 'http:///x', 'http://user:pw@host', 'http://host?x=1', 'http://host/#x', 'http://host:99999',
                   'gopher://host', 'javascript:alert(1)', E'http://host\n/x', 'http://ho st']) u;
 SELECT pg_temp.refused('SELECT sas.create_agent(''x'')', '22023', '/base_url', 'an agent without a base_url');
+SELECT pg_temp.refused(format('SELECT sas.create_agent(''x'', ''http://127.0.0.1'', %s => %L)', part, value), '22023', '/' || part, format('%s of an agent that are no object: %s', part, value))
+FROM unnest('{headers,options}'::text[]) part, unnest(ARRAY['"1 h"', '1', 'true', 'null', '[1]']) value WHERE (part, value) <> ('headers', 'null');
 CREATE FUNCTION pg_temp.bad_agent(arguments text, code text, pointer text, claim text) RETURNS SETOF text LANGUAGE sql AS $$
     SELECT pg_temp.refused(format('SELECT sas.create_agent(''x'', ''http://127.0.0.1'', %s)', arguments), code, pointer, claim)
     UNION ALL
