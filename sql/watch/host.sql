@@ -65,12 +65,14 @@ BEGIN
         ELSE greatest(0, ceil((held + waiting)::numeric * n.capacity / nullif(capacities, 0)) - mine) END;
 END $$;
 
--- _sas.free_from(n, due_at): from when on this node may take a task that is due since due_at: if there are
--- other nodes of its kind, the first two seconds may be theirs.
+-- _sas.free_from(n, due_at): from when on this node may take a task that is due since due_at: if there were
+-- other nodes of its kind then, the first two seconds may have been theirs.
 CREATE FUNCTION _sas.free_from(n _sas.node, due_at timestamptz) RETURNS timestamptz
 LANGUAGE sql STABLE AS $$
-    SELECT due_at + CASE WHEN EXISTS (SELECT FROM _sas.node p WHERE p.kind = n.kind AND p.ended_at IS NULL
-                                      AND p.node_id <> n.node_id) THEN interval '2 s' ELSE '0' END
+    SELECT due_at + CASE WHEN EXISTS (
+        SELECT FROM _sas.node p
+        WHERE p.kind = n.kind AND p.node_id <> n.node_id AND (p.ended_at IS NULL OR p.ended_at > due_at))
+        THEN interval '2 s' ELSE '0' END
 $$;
 
 -- _sas.lanes_of(n): the lanes from which this node may take tasks now, and how many of each; null: any

@@ -213,3 +213,10 @@ SELECT sas.create_watcher('camera', '{"agent": "host", "external": {"must": "{{i
 SELECT sas.register_node('q', 5, '{host}');
 SELECT key FROM sas.claim_watchers(4, 5);
 SELECT * FROM t.watches();
+\echo the two seconds of a node that has ended meanwhile were its, too: nothing was found late then
+SELECT t.clean() \g /dev/null
+SELECT t.node('a', 10), t.node('b', 10);
+SELECT t.later('1 s') \g /dev/null
+UPDATE t.worker SET alive = false WHERE name = 'b';
+SELECT t.supervise() > 0 AS found;
+SELECT ago, _sas.free_from(n, sas.now() - ago) - (sas.now() - ago) AS others_have FROM _sas.node n, unnest('{1 s, 0 s}'::interval[]) ago WHERE n.name = 'a';
