@@ -171,7 +171,7 @@ BEGIN
                 HINT = 'Call sas.sync_nodes() again.';
     END IF;
     -- nothing is known of moves before now: the other nodes are asked for keys
-    PERFORM _sas.follow_table(w.workflow_id, facts ->> 'keys_follow', facts ->> 'key_separator', '{}')
+    PERFORM _sas.follow_table(w, facts ->> 'keys_follow', facts ->> 'key_separator', '{}')
     FROM _sas.workflow w WHERE w.name = $2 AND w.dropped_at IS NULL
         AND (w.keys_follow, w.key_separator) IS DISTINCT FROM
             (facts ->> 'keys_follow', facts ->> 'key_separator');

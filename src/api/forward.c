@@ -310,8 +310,12 @@ forward_node_of_key(const char *workflow, const char *key, bool *left)
 static SasNode *
 forward_node_to_submit(const char *workflow, const char *key, bool *left)
 {
-	SasKeyPlace place = sas_store_key_place(workflow, key, true);
-	SasNode    *node = place.follows ? forward_node_of_place(&place, key) : NULL;
+	SasKeyPlace place;
+	SasNode    *node;
+
+	sas_api_hold_keys(workflow);
+	place = sas_store_key_place(workflow, key, true);
+	node = place.follows ? forward_node_of_place(&place, key) : NULL;
 
 	/* the node of the key asks the others */
 	if (node != NULL || !place.moved || sas_store_has_run(NULL, SAS_OWN_RUN, workflow, key))

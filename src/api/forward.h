@@ -48,4 +48,10 @@ extern void sas_api_forward_rest(FunctionCallInfo fcinfo, List *parts, const cha
 /* Calls the verb on all other nodes, after it was called here with this result. */
 extern void sas_api_forward_to_all(FunctionCallInfo fcinfo, const char *name, Datum result);
 
+/*
+ * lock_api.c: until this transaction ends, no other one changes what the keys
+ * of that workflow follow. Comes before that is read.
+ */
+extern void sas_api_hold_keys(const char *workflow);
+
 #endif							/* SAS_API_FORWARD_H */

@@ -16,31 +16,39 @@
 #include "storage/lock.h"
 #include "utils/builtins.h"
 
+#include "api/forward.h"
+
 #define SAS_LOCK_CLASS 29537
 
 PG_FUNCTION_INFO_V1(sas_api_lock);
 PG_FUNCTION_INFO_V1(sas_api_try_lock);
 
 static bool
-lock_api_take(Datum name, bool dont_wait)
+lock_api_take(const char *words, LOCKMODE mode, bool dont_wait)
 {
-	char	   *words = TextDatumGetCString(name);
 	uint64		key = hash_bytes_extended((unsigned char *) words, strlen(words), 0);
 	LOCKTAG		tag;
 
 	SET_LOCKTAG_ADVISORY(tag, MyDatabaseId, (uint32) (key >> 32), (uint32) key, SAS_LOCK_CLASS);
-	return LockAcquire(&tag, ExclusiveLock, false, dont_wait) != LOCKACQUIRE_NOT_AVAIL;
+	return LockAcquire(&tag, mode, false, dont_wait) != LOCKACQUIRE_NOT_AVAIL;
+}
+
+/* sas.distribute_keys takes it alone. */
+void
+sas_api_hold_keys(const char *workflow)
+{
+	lock_api_take(psprintf("keys %s", workflow), ShareLock, false);
 }
 
 Datum
 sas_api_lock(PG_FUNCTION_ARGS)
 {
-	lock_api_take(PG_GETARG_DATUM(0), false);
+	lock_api_take(text_to_cstring(PG_GETARG_TEXT_PP(0)), ExclusiveLock, false);
 	PG_RETURN_VOID();
 }
 
 Datum
 sas_api_try_lock(PG_FUNCTION_ARGS)
 {
-	PG_RETURN_BOOL(lock_api_take(PG_GETARG_DATUM(0), true));
+	PG_RETURN_BOOL(lock_api_take(text_to_cstring(PG_GETARG_TEXT_PP(0)), ExclusiveLock, true));
 }

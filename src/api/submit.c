@@ -214,9 +214,13 @@ api_submit_result_row(void)
 static bool
 api_submit_elsewhere(FunctionCallInfo fcinfo, Oid owner, Datum *result)
 {
-	const SasPlainWorkflow *workflow = sas_store_in_cluster() ? sas_store_plain_workflow(owner, PG_GETARG_TEXT_PP(WORKFLOW)) : NULL;
+	const SasPlainWorkflow *workflow;
 
-	return workflow != NULL && workflow->keys_follow && !XactReadOnly && sas_api_forward(fcinfo, SAS_REACH_SUBMIT, "submit", true, result);
+	if (!sas_store_in_cluster() || XactReadOnly)
+		return false;
+	sas_api_hold_keys(text_to_cstring(PG_GETARG_TEXT_PP(WORKFLOW)));
+	workflow = sas_store_plain_workflow(owner, PG_GETARG_TEXT_PP(WORKFLOW));
+	return workflow != NULL && workflow->keys_follow && sas_api_forward(fcinfo, SAS_REACH_SUBMIT, "submit", true, result);
 }
 
 /* sas.submit(...) */

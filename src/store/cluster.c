@@ -2,11 +2,11 @@
 /*
  * cluster.c: the other nodes of a cluster, and statements there.
  *
- * This file, node.c and sql/definition/keys.sql are the only ones that know of
- * Citus. It is needed neither to build nor to run: its functions, and those of
- * the libpq that it is linked with, are looked up by name when the first
- * statement is to run on another node. Citus opens the connections, prepares
- * and commits on all nodes, and finishes after a crash what was prepared.
+ * This file and node.c are the only ones that know of Citus. It is needed
+ * neither to build nor to run: its functions, and those of the libpq that it
+ * is linked with, are looked up by name when the first statement is to run on
+ * another node. Citus opens the connections, prepares and commits on all
+ * nodes, and finishes after a crash what was prepared.
  */
 #include "postgres.h"
 
@@ -14,9 +14,8 @@
 #include "access/htup_details.h"
 #include "access/table.h"
 #include "catalog/namespace.h"
-#include "catalog/pg_proc.h"
+#include "catalog/pg_class.h"
 #include "catalog/pg_type.h"
-#include "executor/executor.h"
 #include "fmgr.h"
 #include "miscadmin.h"
 #include "store/cluster.h"
@@ -325,23 +324,154 @@ sas_store_has_run(const SasNode *node, SasKeyRun which, const char *workflow, co
 	return found;
 }
 
-/* An internal function is called without a grant, and runs as its owner. */
+/* ------------------------------------------------------------ places of keys */
+
+/* As the owner of the extension, who reads the tables of both: the one before is in caller and context. */
+static void
+cluster_become_owner(Oid *caller, int *context)
+{
+	HeapTuple	table = SearchSysCache1(RELOID, ObjectIdGetDatum(get_relname_relid("workflow", get_namespace_oid("_sas", false))));
+	Oid			owner;
+
+	if (!HeapTupleIsValid(table))
+		elog(ERROR, "there is no table of workflows");
+	owner = ((Form_pg_class) GETSTRUCT(table))->relowner;
+	ReleaseSysCache(table);
+	GetUserIdAndSecContext(caller, context);
+	SetUserIdAndSecContext(owner, *context | SECURITY_LOCAL_USERID_CHANGE);
+}
+
+/*
+ * The tables that keys can follow. The input function of the column's type
+ * runs as the owner of the extension; that of a domain, or of what may
+ * contain one, would call functions of users.
+ */
+#define CLUSTER_KEY_TABLE \
+	" FROM pg_catalog.pg_dist_partition t JOIN pg_catalog.pg_attribute a ON a.attrelid = t.logicalrelid" \
+	" AND a.attname = pg_catalog.column_to_column_name(t.logicalrelid, t.partkey)" \
+	" JOIN pg_catalog.pg_type y ON y.oid = a.atttypid AND y.typtype IN ('b', 'e') AND y.typcategory <> 'A'"
+
+/* The shard of the key; 0: there is none, or the table is not one that keys can follow. */
+static int64
+cluster_find_shard(Datum follows, Datum key, Datum separator, bool whole)
+{
+	static SasPlan plan = {"WITH t AS MATERIALIZED (SELECT t.logicalrelid" CLUSTER_KEY_TABLE
+		" WHERE t.logicalrelid = pg_catalog.to_regclass($1) AND t.partmethod = 'h')"
+		" SELECT pg_catalog.get_shard_id_for_distribution_column(t.logicalrelid,"
+	" CASE WHEN $3 IS NULL THEN $2 ELSE pg_catalog.split_part($2, $3, 1) END) FROM t", 3, {TEXTOID, TEXTOID, TEXTOID}};
+	MemoryContext caller = CurrentMemoryContext;
+
+	PG_TRY();
+	{
+		sas_store_plan_run(&plan, (Datum[]) {follows, key, separator}, whole ? "  n" : NULL);
+	}
+	PG_CATCH();
+	{
+		ErrorData  *error;
+
+		MemoryContextSwitchTo(caller);
+		error = CopyErrorData();
+		FlushErrorState();
+		if (error->detail == NULL)
+			error->detail = pstrdup("At /key.");
+		if (error->hint == NULL)
+			error->hint = psprintf("The key has to be a value of the distribution column of table %s: see sas.workflows.", TextDatumGetCString(follows));
+		ReThrowError(error);
+	}
+	PG_END_TRY();
+	return SPI_processed == 0 ? 0 : sas_store_cell_int(0, 1);
+}
+
+/* The same, after which the shard does not move. A split gives the key another one while this waits. */
+static int64
+cluster_hold_shard(Datum follows, Datum key, Datum separator, bool whole)
+{
+	/* 5: ShareLock */
+	static SasPlan plan = {"SELECT pg_catalog.lock_shard_metadata(5, ARRAY[$1])", 1, {INT8OID}};
+	int64		shard = cluster_find_shard(follows, key, separator, whole);
+	int64		held = 0;
+
+	while (shard != held)
+	{
+		held = shard;
+		sas_store_plan_run(&plan, (Datum[]) {Int64GetDatum(held)}, NULL);
+		shard = cluster_find_shard(follows, key, separator, whole);
+	}
+	return shard;
+}
+
+static void
+cluster_find_place(const char *workflow, const char *key, bool hold, SasKeyPlace *place)
+{
+	static SasPlan declared = {"SELECT w.workflow_id, w.keys_follow, w.key_separator FROM _sas.workflow w"
+	" WHERE w.name = $1 AND w.dropped_at IS NULL AND w.keys_follow IS NOT NULL", 1, {TEXTOID}};
+	static SasPlan placed = {"SELECT p.groupid, (p.xmin::text = w.key_shards ->> $1::text) IS NOT TRUE FROM pg_catalog.pg_dist_placement p"
+	" CROSS JOIN _sas.workflow w WHERE p.shardid = $1 AND w.workflow_id = $2 ORDER BY 1 LIMIT 1", 2, {INT8OID, INT4OID}};
+	int			id;
+	bool		whole;
+	Datum		follows;
+	Datum		separator;
+	int64		shard;
+
+	sas_store_plan_run(&declared, (Datum[]) {CStringGetTextDatum(workflow)}, NULL);
+	if (SPI_processed == 0)
+		return;
+	id = (int) sas_store_cell_int(0, 1);
+	follows = CStringGetTextDatum(sas_store_cell_text(0, 2));
+	whole = sas_store_cell_null(0, 3);
+	separator = whole ? (Datum) 0 : CStringGetTextDatum(sas_store_cell_text(0, 3));
+	shard = (hold ? cluster_hold_shard : cluster_find_shard) (follows, CStringGetTextDatum(key), separator, whole);
+	sas_store_plan_run(&placed, (Datum[]) {Int64GetDatum(shard), Int32GetDatum(id)}, NULL);
+	if (SPI_processed == 0)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("the key belongs to no shard of table %s", TextDatumGetCString(follows)),
+				 errdetail("At /key. The keys of workflow \"%s\" follow that table.", workflow),
+				 errhint("Call sas.distribute_keys with another table, or with null.")));
+	place->follows = true;
+	place->node = (int) sas_store_cell_int(0, 1);
+	place->moved = sas_store_cell_bool(0, 2);
+}
+
 SasKeyPlace
 sas_store_key_place(const char *workflow, const char *key, bool hold)
 {
-	Oid			types[3] = {TEXTOID, TEXTOID, BOOLOID};
-	Oid			function = GetSysCacheOid3(PROCNAMEARGSNSP, Anum_pg_proc_oid, CStringGetDatum("key_place"),
-										   PointerGetDatum(buildoidvector(types, 3)), ObjectIdGetDatum(get_namespace_oid("_sas", false)));
-	HeapTupleHeader row = DatumGetHeapTupleHeader(OidFunctionCall3(function, CStringGetTextDatum(workflow), CStringGetTextDatum(key),
-																   BoolGetDatum(hold)));
+	/* of _sas.instant_key(): the runs of a schedule are where it fires */
+	static const char of_schedules[] = "schedule:";
 	SasKeyPlace place = {0};
-	bool		isnull;
-	Datum		value = GetAttributeByName(row, "node", &isnull);
+	Oid			caller;
+	int			context;
+	int			level;
 
-	if (isnull)
+	if (!sas_store_in_cluster() || strncmp(key, of_schedules, strlen(of_schedules)) == 0)
 		return place;
-	place.follows = true;
-	place.node = DatumGetInt32(value);
-	place.moved = DatumGetBool(GetAttributeByName(row, "moved", &isnull));
+	cluster_become_owner(&caller, &context);
+	level = sas_store_enter();
+	cluster_find_place(workflow, key, hold, &place);
+	sas_store_leave(level);
+	SetUserIdAndSecContext(caller, context);
 	return place;
+}
+
+Jsonb *
+sas_store_placements(Oid table)
+{
+	static SasPlan plan = {"SELECT jsonb_object_agg(p.shardid, p.xmin::text)" CLUSTER_KEY_TABLE
+		" JOIN pg_catalog.pg_dist_shard s ON s.logicalrelid = t.logicalrelid JOIN pg_catalog.pg_dist_placement p ON p.shardid = s.shardid"
+	" WHERE t.logicalrelid = $1 AND t.partmethod = 'h'", 1, {REGCLASSOID}};
+	Jsonb	   *placements = NULL;
+	Oid			caller;
+	int			context;
+	int			level;
+
+	if (!sas_store_in_cluster())
+		return NULL;
+	cluster_become_owner(&caller, &context);
+	level = sas_store_enter();
+	sas_store_plan_run(&plan, (Datum[]) {ObjectIdGetDatum(table)}, NULL);
+	if (!sas_store_cell_null(0, 1))
+		placements = sas_store_cell_jsonb(0, 1);
+	sas_store_leave(level);
+	SetUserIdAndSecContext(caller, context);
+	return placements;
 }

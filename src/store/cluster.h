@@ -12,6 +12,7 @@
 #define SAS_STORE_CLUSTER_H
 
 #include "nodes/pg_list.h"
+#include "utils/jsonb.h"
 
 typedef struct SasNode
 {
@@ -73,6 +74,9 @@ typedef struct SasKeyPlace
 
 /* hold: the shard does not move before the end of this transaction. */
 extern SasKeyPlace sas_store_key_place(const char *workflow, const char *key, bool hold);
+
+/* Who has written the placement of each shard of that table here; NULL: keys cannot follow it. */
+extern Jsonb *sas_store_placements(Oid table);
 
 /* Of the runs with a key, one that the current user owns; one that he sees; and of these one that has not stopped. */
 typedef enum SasKeyRun

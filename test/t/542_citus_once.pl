@@ -58,7 +58,15 @@ SELECT create_distributed_table('account', 'tenant', shard_count => 8)
 ;;
 CREATE TABLE local (tenant int)
 ;;
-GRANT ALL ON account, local TO ann
+CREATE FUNCTION public.looks(tenant int) RETURNS boolean LANGUAGE plpgsql AS $$ BEGIN RETURN tenant > 0; END $$
+;;
+CREATE DOMAIN public.checked AS int CHECK (public.looks(VALUE))
+;;
+CREATE TABLE odd (tenant public.checked PRIMARY KEY)
+;;
+SELECT create_distributed_table('odd', 'tenant', colocate_with => 'none')
+;;
+GRANT ALL ON account, local, odd TO ann
 ;;
 SELECT sas.grant_usage(r, 'user') FROM unnest('{ann,bob}'::regrole[]) r
 ;;
@@ -82,6 +90,7 @@ sub submit { my ($node, $key, $input, $flow) = @_; return what($node, sprintf q{
 my $follows = q{SELECT keys_follow, key_separator FROM sas.workflows WHERE workflow = 'waits'};
 refused(what($w[0], q{SELECT sas.distribute_keys('waits', 'account')}), '55000', 'another node refuses it');
 refused(what($c, q{SELECT sas.distribute_keys('waits', 'local')}), '42809', 'keys follow a distributed table');
+refused(what($c, q{SELECT sas.distribute_keys('waits', 'odd')}), '42809', 'whose column has no type that calls functions of users');
 refused(what($c, q{SELECT sas.distribute_keys('waits', 'account', '')}), '22023', 'a separator is not empty');
 refused(what($c, q{SELECT sas.distribute_keys('waits', 'account')}, 'bob'), '42501', 'the workflow is the caller\'s');
 what($c, q{BEGIN; SELECT sas.distribute_keys('waits', 'account'); ROLLBACK});
@@ -167,7 +176,14 @@ admin($_, q{SELECT sas.cancel(run_id) FROM sas.runs WHERE workflow = 'waits' AND
 ok(wait_for($w[0], q{SELECT count(*) FROM sas.runs WHERE workflow = 'waits' AND state <> 'stopped'}, '0'), 'the old runs end');
 ok(wait_for($w[0], q{SELECT more FROM sas.purge('0')}, 'f'), 'and are purged');
 is(what($c, "SELECT run_id >> 41, created FROM sas.submit('waits', '{}', key => '$one:held')"), '2|t', 'then the key is free, and is where the shard is');
-is(what($c, q{SELECT sas.distribute_keys('waits', 'account', ':')}), '', 'and all keys are where they belong');
+my $open = SasSession->new($w[1], undef, user => q{ann});
+$open->query("BEGIN; SELECT sas.submit('waits', '{}', key => '$two:open')");
+my $declares = SasSession->new($c, undef, user => q{ann});
+$declares->start_query(q{SELECT sas.distribute_keys('waits', 'account', ':')});
+ok(wait_for($w[1], q{SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND objsubid = 29537 AND NOT granted}, '1'), 'a table is declared when those who submit keys are done');
+is(submit($w[1], "$two:meanwhile", '{}', 'plain') >> 41, 2, 'which holds up no other workflow');
+$open->query('COMMIT');
+is($declares->answer, '', 'then all keys are where they belong');
 $w[0]->stop('immediate');
 is(submit($c, "$one:later") >> 41, 2, 'so that no other node is asked');
 $w[0]->start;
@@ -221,6 +237,7 @@ my $ticks = q{SELECT count(*) FROM sas.runs WHERE schedule = 'tick'};
 ok(wait_for($c, "SELECT ($ticks) >= 3"), 'a schedule fires on the coordinator');
 everywhere(\@w, $ticks, '0', 'and on no other node');
 is(what($c, q{SELECT count(*) = count(DISTINCT scheduled_at) FROM sas.cluster_runs WHERE schedule = 'tick'}), 't', 'each instant once');
+like(admin($w[0], 'SELECT sas.console_schedules()'), qr/on the coordinator/, 'the console says where it fires');
 is(admin($w[0], q{SELECT ok OR problems::text !~ 'schedule' FROM sas.health()}), 't', 'no node is late with it');
 
 # -- a node that is added gets them, and does not fire when it has left -------------------------------------
