@@ -3,8 +3,9 @@
 # A Citus cluster under load: clients place orders through whichever node
 # answers, while the host of a node fails, that of the coordinator fails, shards
 # move, the node they moved to fails, and a node is lost and its standby takes
-# over. Each order may be placed again. None is lost or placed twice, every run ends, and the books of the
-# services equal the database.
+# over. An order is placed again if its client knows of no answer. No order is
+# lost, none has two runs, every run ends, and the books of the services equal
+# the database.
 # Takes about 130 s.
 use strict;
 use warnings;

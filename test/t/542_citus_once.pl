@@ -232,6 +232,15 @@ is(what($w[0], q{SELECT count(*) FROM sas.calendar(now(), now() + interval '3 da
 is(admin($w[0], q{SELECT sum(value) FROM sas.metrics('{sas_schedules_defined,sas_schedules_due,sas_schedule_late_seconds}')}), '0', 'and metrics do not count copies');
 is(what($c, q{SELECT count(*) FROM sas.calendar(now(), now() + interval '3 days')}), '3', 'as those of the coordinator do');
 
+$w[1]->stop('immediate');
+refused(what($c, q{SELECT sas.pause_schedule('daily')}), '08\d\d\d', 'while a node is down, no schedule is paused on all');
+is(what($c, q{SET sas.this_node_only = on; SELECT sas.pause_schedule('daily')}), 't', 'but where it fires, it is');
+$w[1]->start;
+is(admin($c, 'SELECT sum(applied) FROM sas.sync_nodes()'), '2', 'the others follow when all are up');
+everywhere(\@all, 'SELECT state FROM sas.schedules', 'paused', 'and it is paused');
+is(what($c, q{SELECT sas.resume_schedule('daily')}), 't', 'until it is resumed');
+everywhere(\@all, 'SELECT state FROM sas.schedules', 'active', 'on all nodes');
+
 what($c, q{SELECT sas.schedule('tick', 'every 1 s', 'nothing')});
 my $ticks = q{SELECT count(*) FROM sas.runs WHERE schedule = 'tick'};
 ok(wait_for($c, "SELECT ($ticks) >= 3"), 'a schedule fires on the coordinator');
