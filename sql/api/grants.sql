@@ -271,8 +271,8 @@ BEGIN
     END IF;
 END $$;
 
--- _sas.warn_of_code(role): warns if the role is no admin, and its functions are still called for others:
--- middleware around their runs, which reads their inputs, and the hook of alerts.
+-- _sas.warn_of_code(role): warns if the role is no admin any more, so that functions which it has put around
+-- the work of others are not called any more: middleware around their runs, and the hook of alerts.
 CREATE FUNCTION _sas.warn_of_code(role regrole) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -283,10 +283,10 @@ DECLARE
                                        WHERE h.owner = $1) x);
 BEGIN
     IF left_over IS NOT NULL AND NOT _sas.has_level(role, 'admin') THEN
-        RAISE WARNING 'functions of role "%" are still called around the work of others',
+        RAISE WARNING 'functions of role "%" are no longer called around the work of others',
                 pg_get_userbyid(role)
             USING DETAIL = left_over || '.',
-                HINT = 'Drop what they belong to, or give it to another role with REASSIGN OWNED.';
+                HINT = 'Drop what they belong to, or let an admin create it again.';
     END IF;
 END $$;
 

@@ -5,7 +5,7 @@
 -- like every step. Its outcome never changes the run that triggered it.
 
 -- _sas.fire_alert_hook(alert_ids): calls the alert hook for these new alerts, each in a run of its own.
--- Without an alert hook nothing happens.
+-- Without an alert hook nothing happens, nor with one of a former admin: alerts contain data of others.
 -- Reads: alert_hook, alert, and what the alert is about. Writes: run, message (its deadline), ready. Wakes:
 -- function workers.
 CREATE FUNCTION _sas.fire_alert_hook(alert_ids bigint[]) RETURNS void
@@ -25,7 +25,7 @@ BEGIN
                                   'step', _sas.shown_name(w.name), 'at', l.created_at),
                '{}', now, now + _sas.run_deadline(), 0
         FROM _sas.alert_hook h
-        JOIN _sas.alert l ON l.alert_id = ANY (alert_ids)
+        JOIN _sas.alert l ON l.alert_id = ANY (alert_ids) AND _sas.has_level(h.owner, 'admin')
         LEFT JOIN _sas.agent a ON a.agent_id = l.agent_id
         LEFT JOIN _sas.run r ON r.run_id = l.run_id
         LEFT JOIN _sas.workflow f ON f.workflow_id = l.workflow_id

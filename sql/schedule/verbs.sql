@@ -2,11 +2,18 @@
 --
 -- Schedules: the verbs for existing schedules.
 
+-- _sas.unschedule_as(...): the body of sas.unschedule. What a superuser has defined only a superuser removes;
+-- operators pause it.
 CREATE FUNCTION _sas.unschedule_as(caller oid, name text) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     s _sas.schedule := _sas.own_schedule(caller, name);
 BEGIN
+    IF NOT _sas.trusts(s.owner, caller) THEN
+        RAISE EXCEPTION 'must be superuser to remove schedule "%" of a superuser', s.name
+            USING ERRCODE = 'insufficient_privilege', DETAIL = 'At /name.',
+                HINT = 'Pause it with sas.pause_schedule.';
+    END IF;
     DELETE FROM _sas.schedule x WHERE x.schedule_id = s.schedule_id;
     PERFORM _sas.close_alerts(ARRAY[format('schedule %s', s.name), format('schedule %s paused', s.name)]);
     PERFORM _sas.record(caller, ARRAY[NULL::bigint], 'unschedule', NULL,

@@ -273,12 +273,14 @@ END $$;
 
 -- _sas.middleware_chain(phase, workflow_id, owner): the middleware that applies to runs of this role and
 -- workflow, outermost first; null if none does. Leaves out middleware whose creator the role does not
--- trust: an admin can neither change nor stop what superusers submit.
+-- trust: an admin can neither change nor stop what superusers submit, and a former admin has no more right
+-- to see or change what others submit.
 CREATE FUNCTION _sas.middleware_chain(for_phase text, for_workflow int, for_owner oid) RETURNS jsonb
 LANGUAGE sql STABLE AS $$
     WITH here AS (SELECT m.* FROM _sas.middleware m WHERE m.phase = for_phase
                   AND (m.workflow_id IS NULL OR m.workflow_id = for_workflow)
-                  AND _sas.trusts(for_owner, m.created_by))
+                  AND _sas.trusts(for_owner, m.created_by)
+                  AND (m.created_by = for_owner OR _sas.has_level(m.created_by, 'admin')))
     SELECT jsonb_agg(jsonb_build_object('name', h.name, 'owner', h.created_by::oid::bigint,
                                         'before', h.before_function, 'after', h.after_function)
                      ORDER BY h.place, h.workflow_id IS NOT NULL, h.middleware_id)

@@ -34,7 +34,7 @@ FROM unnest('{sas.cancel(%s)}'::text[]) verb;
 SELECT is(pg_temp.says('os_op', format('SELECT coalesce(refused, changed::text) FROM ' || verb, :run)), 'true', 'an operator ends a superuser''s run: ' || verb)
 FROM unnest('{sas.halt(%s)}'::text[]) verb;
 
--- and of its schedules: they begin runs that are as the superuser has written them, stop them, and remove them
+-- and of its schedules: they begin runs that are as the superuser has written them, and stop them
 SELECT sas.create_workflow('os_plain', '{"steps": {"a": {"function": "os.act"}}}'), sas.schedule('os_sched', '0 3 1 1 *', 'os_plain'), sas.schedule('os_plans', '0 3 1 1 *', 'os_planned') \g /dev/null
 SELECT isnt(left(pg_temp.says(who, statement, true), 2), '42', format('%s on a superuser''s schedule: %s', who, statement))
 FROM unnest('{os_op,os_adm}'::text[]) who, unnest(ARRAY['SELECT created FROM sas.trigger_schedule(''os_sched'')', 'SELECT count(*) FROM sas.backfill_schedule(''os_sched'', now() - interval ''2 years'', now())',
@@ -43,8 +43,13 @@ SELECT ok((SELECT bool_and(r.submitted_by = current_user::regrole::text AND r.in
 SELECT is(pg_temp.says(who, statement), '42501', format('%s cannot: %s', who, statement))
 FROM unnest('{os_op,os_adm}'::text[]) who, unnest(ARRAY['SELECT created FROM sas.trigger_schedule(''os_plans'')', 'SELECT count(*) FROM sas.backfill_schedule(''os_plans'', now() - interval ''2 years'', now())',
     'SELECT sas.schedule(''os_sched'', ''0 3 * * *'', ''os_plain'', input => ''{"evil": true}'')']) statement;
-SELECT is(pg_temp.says('os_op', 'SELECT sas.unschedule(''os_sched'')', true), 'ok', 'they remove it, and sas.history says who did');
-SELECT is((SELECT h.role::text FROM sas.history h WHERE h.act = 'unschedule' AND h.detail ->> 'schedule' = 'os_sched'), 'os_op', 'as it says');
+SELECT is(pg_temp.says(who, 'SELECT sas.unschedule(''os_sched'')', true), '42501', format('%s does not remove it', who)) FROM unnest('{os_op,os_adm,os_both}'::text[]) who;
+SELECT is((SELECT count(*) FROM sas.schedules s WHERE s.name = 'os_sched'), 1::bigint, 'it is there');
+GRANT USAGE ON SCHEMA os TO os_user;
+SELECT is(pg_temp.says('os_user', s, true), said, 'a user: ' || s)
+FROM (VALUES (1, $$SELECT sas.create_workflow('os_users', '{"steps": {"a": {"function": "os.act"}}}')$$, '1'), (2, $$SELECT sas.schedule('os_users', '0 3 1 1 *', 'os_users') IS NOT NULL$$, 'true')) v (n, s, said) ORDER BY n;
+SELECT is(pg_temp.says('os_op', 'SELECT sas.unschedule(''os_users'')', true), 'ok', 'that of a user they remove, and sas.history says who did');
+SELECT is((SELECT h.role::text FROM sas.history h WHERE h.act = 'unschedule' AND h.detail ->> 'schedule' = 'os_users'), 'os_op', 'as it says');
 
 -- what they may not: say what it is given
 SELECT is(pg_temp.says(who, format(statement, :run)), '42501', format('%s sends a superuser''s run no payload: %s', who, statement))

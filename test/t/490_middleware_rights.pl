@@ -183,12 +183,31 @@ is($sql->(q{SELECT count(*) FROM sas.alerts WHERE kind = 'stuck'}), '0', 'no wor
 
 # -- an admin that is one no more ---------------------------------------------------------------------------------
 
-middleware('deputy', 'stays', 'function', before => q{BEGIN RETURN NULL; END});
+middleware('deputy', 'stays', 'function', before => q{BEGIN PERFORM app.note('stays'); RETURN NULL; END});
+my $alerted = function('deputy', q{BEGIN PERFORM app.note('alerted'); RETURN NULL; END});
+$sql->("SET ROLE deputy; SELECT sas.set_alert_hook('$alerted(jsonb)')");
+my $alert = sub { $sql->("SELECT _sas.raise_alert('stuck', 'test $_[0]', 'a test')"); return };
+$sql->('TRUNCATE app.seen');
+is(outcome(q{BEGIN RETURN '1'; END}), '1', 'a run has middleware of an admin around it');
+$alert->('before');
+ok(wait_for($node, q{SELECT string_agg(what, ' ' ORDER BY what) FROM app.seen}, 'alerted stays stays'), 'which is called, and so is the hook of alerts, with the same around it');
+$sql->('TRUNCATE app.seen');
 my $told = sub { my ($by) = @_; my $err = ''; $node->psql('postgres', $by, stderr => \$err); return $err };
 is($told->(q{SELECT sas.revoke_usage('chief', 'admin')}), '', 'an admin that leaves nothing loses its level in silence');
 $sql->(q{SELECT sas.grant_usage('deputy', 'user')});
 is($told->(q{SELECT sas.revoke_usage('deputy', 'user')}), '', 'and so does a role that is still an admin');
-like($told->(q{SELECT sas.revoke_usage('deputy', 'admin')}), qr/WARNING:  functions of role "deputy" are still called around the work of others.*DETAIL:  middleware "stays"\./s,
-	'middleware of a former admin is named when its level is revoked');
+like($told->(q{SELECT sas.revoke_usage('deputy', 'admin')}), qr/WARNING:  functions of role "deputy" are no longer called around the work of others.*DETAIL:  middleware "stays", the hook of alerts\./s,
+	'middleware and alert hook of a former admin are named when its level is revoked');
+$alert->('after');
+$sql->(q{SELECT sas.grant_usage('deputy', 'user')});
+is(outcome(q{BEGIN RETURN '1'; END}), '1', 'a run of another role');
+is(outcome(q{BEGIN PERFORM app.note('of itself'); RETURN '1'; END}, role => 'deputy'), '1', 'and one of the former admin');
+is(seen(), 'stays: deputy deputy off, of itself: deputy deputy off; 1', 'it is around its own runs only');
+is($sql->(q{SELECT count(*) FROM sas.alerts WHERE kind = 'stuck' AND message = 'a test'}), 2, 'there was an alert');
+ok(wait_for($node, q{SELECT count(*) FROM _sas.message WHERE kind = 'alert_hook'}, 0), 'which the supervisor has seen');
+is($sql->(q{SELECT count(*) FROM _sas.run WHERE hook_of = 0}), 1, 'and its hook was not told');
+$sql->(q{SELECT sas.grant_usage('deputy', 'admin')});
+is(outcome(q{BEGIN RETURN '1'; END}), '1', 'and when it is an admin again, all is as it was');
+is(seen(), 'stays: deputy deputy off; 1', 'around the runs of others, too');
 $sql->(q{SELECT sas.drop_middleware('stays')});
 done_testing();
