@@ -28,11 +28,11 @@ BEGIN
         SELECT p.run_id, p.step_no, p.element, p.request_id, p.verdict, p.attempt, p.output, p.error,
             p.in_doubt, p.again_in, coalesce(p.arrived_at, now)
         FROM unnest(replies) p
-        JOIN _sas.step s ON s.run_id = p.run_id AND s.step_no = p.step_no AND s.element = p.element
-            AND s.request_id = p.request_id
-            -- for a task: the time to which a heartbeat has extended it while another session held the run
-            AND greatest(s.complete_by, (SELECT h.extended_by FROM _sas.external_slot h
-                                         WHERE h.request_id = p.request_id)) > coalesce(p.arrived_at, now)
+        CROSS JOIN LATERAL (SELECT * FROM _sas.step x WHERE x.run_id = p.run_id AND x.step_no = p.step_no
+                            AND x.element = p.element AND x.request_id = p.request_id OFFSET 0) s
+        -- for a task: the time to which a heartbeat has extended it while another session held the run
+        WHERE greatest(s.complete_by, (SELECT h.extended_by FROM _sas.external_slot h
+                                       WHERE h.request_id = p.request_id)) > coalesce(p.arrived_at, now)
         ON CONFLICT DO NOTHING
         RETURNING a.run_id, a.step_no, a.element)
     SELECT array_agg(k.run_id), array_agg(k.step_no), array_agg(k.element) INTO run_ids, step_nos, elements

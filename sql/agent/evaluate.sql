@@ -70,12 +70,13 @@ $$;
 --   queued    one of the steps has a slot in a queue
 --   falls     one of them has a fallback, or is one
 --   objected  one of them is a call that was done, and whose step does not accept the reply
+--   noted     beside the changes: the replies to polls, and those that were not accepted
 --   holds     the locks of the runs
 --   reads     run, step, workflow_step, what their templates name; writes nothing
 --   next      _sas.move_steps
 CREATE FUNCTION _sas.evaluate_replies(replies _sas.call_reply[], now timestamptz,
                                       OUT changes _sas.step_change[], OUT verdicts text[], OUT queued boolean,
-                                      OUT falls boolean, OUT objected boolean)
+                                      OUT falls boolean, OUT objected boolean, OUT noted _sas.call_reply[])
 LANGUAGE plpgsql AS $$
 BEGIN
     SELECT array_agg(_sas.make_step_change(
@@ -109,11 +110,11 @@ BEGIN
                                      WHEN f.asks_again THEN h.next_at END)),
            array_agg(f.verdict), bool_or(coalesce(w.queue_id, r.queue_id) > 0),
            bool_or(w.shape ?| '{stands_in,fallback}'), bool_or(
-               p.verdict = 'done' AND f.verdict = 'permanent' AND w.kind = 'call' AND h.asks IS NOT TRUE)
-    INTO changes, verdicts, queued, falls, objected
+               p.verdict = 'done' AND f.verdict = 'permanent' AND w.kind = 'call' AND h.asks IS NOT TRUE),
+           array_agg(CASE WHEN w.polls OR p.verdict = 'done' AND f.verdict = 'permanent' THEN p END)
+    INTO changes, verdicts, queued, falls, objected, noted
     FROM unnest(replies) p
-    -- OFFSET 0: without it the planner may use only the first column of the key, and walk all steps of the
-    -- run
+    -- OFFSET 0: by the whole key, not by its first column through all steps of the run
     CROSS JOIN LATERAL (SELECT x.* FROM _sas.step x WHERE x.run_id = p.run_id AND x.step_no = p.step_no
                         AND x.element = p.element OFFSET 0) s
     JOIN _sas.run r ON r.run_id = p.run_id
@@ -124,10 +125,9 @@ BEGIN
                coalesce(k.shape ? 'poll', false) AS polls
         FROM _sas.workflow_step k WHERE k.version_id = r.version_id AND k.step_no = p.step_no
             AND k.undo = (s.state = 'compensating') OFFSET 0) w
-    CROSS JOIN LATERAL (
-        SELECT (x.asked).*
-        FROM (SELECT CASE WHEN w.polls THEN _sas.judge_poll(r, w.whole, p.element, p.verdict, p.output)
-                     END AS asked OFFSET 0) x OFFSET 0) h
+    CROSS JOIN LATERAL (SELECT (x.asked).*
+        FROM (SELECT CASE WHEN w.polls THEN _sas.judge_poll(r, w.whole, p.element, p.verdict, p.output) END
+              AS asked OFFSET 0) x OFFSET 0) h
     CROSS JOIN LATERAL _sas.judge_output(r, w.whole, p.element, p.output,
                                          w.expects AND h.asks IS NOT TRUE, w.keeps AND NOT w.polls) o
     CROSS JOIN LATERAL (
@@ -144,7 +144,7 @@ END $$;
 
 -- _sas.note_objections(replies, changes): stores attempts of calls that the worker took for done, and whose
 -- step does not accept the reply (expect, output), as failed. A first attempt has no row yet; the row of a
--- further attempt, or of an undo, says that it succeeded.
+-- further attempt, or of an undo, says that it succeeded. replies: beside the changes.
 -- Caller: before it moves the steps, because their claims say which worker it was, and when. Writes:
 -- attempt.
 CREATE FUNCTION _sas.note_objections(replies _sas.call_reply[], changes _sas.step_change[]) RETURNS void
@@ -153,9 +153,9 @@ LANGUAGE sql AS $$
         SELECT c.run_id, c.step_no, c.element, c.attempt, w.undo, w.lane, l.locked_by,
             (p.output ->> 'status')::int AS http_status, c.error,
                s.complete_by - coalesce(w.complete_in, _sas.complete_in()) AS started_at
-        FROM unnest(changes) c
-        JOIN unnest(replies) p ON p.run_id = c.run_id AND p.step_no = c.step_no AND p.element = c.element
-            AND p.verdict = 'done'
+        FROM (SELECT unnest(changes) AS change, unnest(replies) AS reply) u
+        CROSS JOIN LATERAL (SELECT (u.change).* OFFSET 0) c
+        CROSS JOIN LATERAL (SELECT (u.reply).verdict, (u.reply).output OFFSET 0) p
         JOIN _sas.run r ON r.run_id = c.run_id
         CROSS JOIN LATERAL (SELECT x.*, (SELECT o.asks FROM _sas.poll_of(x) o) AS polled
                             FROM _sas.step x WHERE x.run_id = c.run_id AND x.step_no = c.step_no
@@ -164,7 +164,7 @@ LANGUAGE sql AS $$
                             WHERE x.version_id = r.version_id AND x.step_no = c.step_no
                                 AND x.undo = (s.state = 'compensating') OFFSET 0) w
         LEFT JOIN _sas.lease l ON l.lease_id = s.lease_id
-        WHERE w.kind = 'call' AND c.error IS NOT NULL
+        WHERE p.verdict = 'done' AND w.kind = 'call' AND c.error IS NOT NULL
             AND NOT (coalesce(w.shape ? 'poll', false) AND s.polled IS NOT NULL)),
     told AS (
         UPDATE _sas.attempt a SET status = 'failed', error = o.error

@@ -184,8 +184,10 @@ BEGIN
         INTO taken_now
         FROM taken t
         JOIN _sas.run v ON v.run_id = t.run_id
-        JOIN _sas.workflow_step w ON w.version_id = v.version_id AND w.step_no = t.step_no AND w.undo = t.undo
-        LEFT JOIN _sas.step s ON s.run_id = t.run_id AND s.step_no = t.step_no AND s.element = t.element;
+        CROSS JOIN LATERAL (SELECT * FROM _sas.workflow_step x WHERE x.version_id = v.version_id
+                            AND x.step_no = t.step_no AND x.undo = t.undo OFFSET 0) w
+        LEFT JOIN LATERAL (SELECT * FROM _sas.step x WHERE x.run_id = t.run_id AND x.step_no = t.step_no
+                           AND x.element = t.element OFFSET 0) s ON true;
         -- other transactions may have locked all that was shared out: the next owners have their turn
         further := taken_now IS NULL;
         EXIT WHEN further AND NOT turns.remaining;
@@ -214,15 +216,20 @@ BEGIN
     RETURNING l.lease_id INTO held_under;
     PERFORM _sas.due_by(now + min(c.complete_in)) FROM unnest(claimed) c;
     UPDATE _sas.external_slot p
-    SET request_id = c.request_id, lease_id = held_under, run_id = c.run_id, step_no = c.step_no,
-        element = c.element, undo = c.undo, settles = v.abandon_as IS NOT NULL, worker = $4, lease = $5,
-        claimed_at = now, last_by = now + w.complete_in
-    FROM unnest(claimed) WITH ORDINALITY AS c (run_id, step_no, element, undo, alone, version_id, lane,
-                                               from_state, attempt, complete_in, request_id, rank,
-                                               ready_at, n)
-    JOIN _sas.run v ON v.run_id = c.run_id
-    JOIN _sas.workflow_step w ON w.version_id = c.version_id AND w.step_no = c.step_no AND w.undo = c.undo
-    WHERE p.agent_id = $1 AND p.place = places[c.n];
+    SET request_id = h.request_id, lease_id = held_under, run_id = h.run_id, step_no = h.step_no,
+        element = h.element, undo = h.undo, settles = h.settles, worker = $4, lease = $5,
+        claimed_at = now, last_by = now + h.complete_in
+    -- OFFSET 0, and the agent in it: each slot is found by its whole key
+    FROM (SELECT $1 AS agent_id, places[c.n] AS place, c.request_id, c.run_id, c.step_no, c.element, c.undo,
+                 v.abandon_as IS NOT NULL AS settles, w.complete_in
+          FROM unnest(claimed) WITH ORDINALITY AS c (run_id, step_no, element, undo, alone, version_id, lane,
+                                                     from_state, attempt, complete_in, request_id, rank,
+                                                     ready_at, n)
+          JOIN _sas.run v ON v.run_id = c.run_id
+          CROSS JOIN LATERAL (SELECT x.complete_in FROM _sas.workflow_step x
+                              WHERE x.version_id = c.version_id AND x.step_no = c.step_no
+                                  AND x.undo = c.undo OFFSET 0) w OFFSET 0) h
+    WHERE p.agent_id = h.agent_id AND p.place = h.place;
     PERFORM _sas.move_steps(array_agg(_sas.make_step_change(
         run_id => c.run_id, step_no => c.step_no, element => c.element, from_state => c.from_state,
         to_state => CASE WHEN c.undo THEN 'compensating' ELSE 'running' END, started_at => now,

@@ -85,8 +85,9 @@ BEGIN
         JOIN _sas.lease l ON l.next_by >= mark AND l.worker_id = u.worker AND l.boot = $1
         CROSS JOIN LATERAL unnest(l.run_ids, l.step_nos, l.elements)
             WITH ORDINALITY AS h (run_id, step_no, element, n)
-        JOIN _sas.step s ON s.run_id = h.run_id AND s.step_no = h.step_no AND s.element = h.element
-            AND s.lease_id = l.lease_id AND s.request_id IS NOT NULL
+        CROSS JOIN LATERAL (SELECT * FROM _sas.step x WHERE x.run_id = h.run_id AND x.step_no = h.step_no
+                            AND x.element = h.element AND x.lease_id = l.lease_id
+                            AND x.request_id IS NOT NULL OFFSET 0) s
         JOIN _sas.run r ON r.run_id = s.run_id)
     SELECT array_agg(_sas.make_call_reply(run_id => c.run_id, step_no => c.step_no, element => c.element,
                                           request_id => c.request_id, verdict => 'hand_back', attempt => 0,
@@ -224,6 +225,7 @@ LANGUAGE plpgsql AS $$
 DECLARE
     changes _sas.step_change[];
     verdicts text[];
+    noted _sas.call_reply[];
     falls boolean;
     objected boolean;
     ok_runs bigint[];
@@ -233,16 +235,14 @@ DECLARE
     failed _sas.step_change[];
     again _sas.step_change[];
 BEGIN
-    SELECT j.changes, j.verdicts, j.queued, j.falls, j.objected INTO changes, verdicts, queued, falls,
-        objected FROM _sas.evaluate_replies(replies, now) j;
+    SELECT j.changes, j.verdicts, j.queued, j.falls, j.objected, j.noted
+    INTO changes, verdicts, queued, falls, objected, noted FROM _sas.evaluate_replies(replies, now) j;
     IF changes IS NULL THEN
         RETURN;
     END IF;
-    IF objected THEN
-        PERFORM _sas.note_objections(replies, changes);
-    END IF;
+    PERFORM _sas.note_objections(noted, changes) WHERE objected;
     PERFORM _sas.move_steps(changes);
-    PERFORM _sas.note_asks(replies, changes, verdicts) WHERE verdicts && '{started,asked}';
+    PERFORM _sas.note_asks(noted, changes, verdicts) WHERE verdicts && '{started,asked}';
     PERFORM _sas.end_undo_polls(changes);
 
     SELECT array_agg((x.c).run_id), array_agg((x.c).step_no), array_agg((x.c).element),
@@ -302,8 +302,8 @@ BEGIN
                             FROM unnest(l.run_ids, l.step_nos, l.elements) AS u (run_id, step_no, element)
                             WHERE NOT (u.run_id, u.step_no, u.element)
                                 IN (SELECT * FROM unnest($2, $3, $4)) OFFSET 0) u
-                      JOIN _sas.step s ON s.run_id = u.run_id AND s.step_no = u.step_no
-                          AND s.element = u.element
+                      CROSS JOIN LATERAL (SELECT * FROM _sas.step x WHERE x.run_id = u.run_id
+                                          AND x.step_no = u.step_no AND x.element = u.element OFFSET 0) s
                       WHERE s.lease_id = l.lease_id AND s.request_id IS NOT NULL
                         AND NOT EXISTS (SELECT FROM _sas.answer a WHERE a.run_id = s.run_id
                                         AND a.step_no = s.step_no AND a.element = s.element
@@ -320,8 +320,8 @@ BEGIN
     SELECT w.lane, count(*)
     FROM unnest(replies) p
     JOIN _sas.run r ON r.run_id = p.run_id
-    JOIN _sas.workflow_step w ON w.version_id = r.version_id AND w.step_no = p.step_no AND NOT w.undo
-        AND w.lane > 0
+    CROSS JOIN LATERAL (SELECT * FROM _sas.workflow_step x WHERE x.version_id = r.version_id
+                        AND x.step_no = p.step_no AND NOT x.undo AND x.lane > 0 OFFSET 0) w
     WHERE p.request_id = ANY (lost)
     GROUP BY w.lane ORDER BY w.lane
     ON CONFLICT (agent_id) DO UPDATE SET stale_replies = h.stale_replies + EXCLUDED.stale_replies;

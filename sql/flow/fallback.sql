@@ -42,7 +42,8 @@ BEGIN
     INTO f
     FROM unnest(run_ids, step_nos, elements) AS u (run_id, step_no, element)
     JOIN _sas.run r ON r.run_id = u.run_id
-    JOIN _sas.workflow_step w ON w.version_id = r.version_id AND w.step_no = u.step_no AND NOT w.undo
+    CROSS JOIN LATERAL (SELECT * FROM _sas.workflow_step x WHERE x.version_id = r.version_id
+                        AND x.step_no = u.step_no AND NOT x.undo OFFSET 0) w
     LEFT JOIN LATERAL (SELECT * FROM _sas.step x WHERE x.run_id = u.run_id AND x.step_no = u.step_no
                        AND x.element = u.element OFFSET 0) s ON true;
     PERFORM _sas.move_steps(f.changes);
@@ -90,10 +91,11 @@ BEGIN
     PERFORM _sas.mark_undone(array_agg(s.run_id), array_agg(s.step_no), array_agg(s.element))
     FROM unnest(changes) c
     JOIN _sas.run r ON r.run_id = c.run_id
-    JOIN _sas.workflow_step w ON w.version_id = r.version_id AND w.step_no = c.step_no AND NOT w.undo
-        AND w.shape ? 'stands_in'
-    JOIN _sas.step s ON s.run_id = c.run_id AND s.step_no = (w.shape ->> 'stands_in')::int
-        AND s.element = c.element AND s.state = 'succeeded'
+    CROSS JOIN LATERAL (SELECT * FROM _sas.workflow_step x WHERE x.version_id = r.version_id
+                        AND x.step_no = c.step_no AND NOT x.undo AND x.shape ? 'stands_in' OFFSET 0) w
+    CROSS JOIN LATERAL (SELECT * FROM _sas.step x WHERE x.run_id = c.run_id
+                        AND x.step_no = (w.shape ->> 'stands_in')::int AND x.element = c.element
+                        AND x.state = 'succeeded' OFFSET 0) s
     WHERE c.to_state = 'compensated';
 END $$;
 
@@ -221,9 +223,11 @@ BEGIN
     FROM (SELECT q.run_id, q.step_no, q.element
           FROM _sas.ready q
           JOIN _sas.run r ON r.run_id = q.run_id AND r.abandon_as IS NULL
-          JOIN _sas.workflow_step w ON w.version_id = r.version_id AND w.step_no = q.step_no AND NOT w.undo
-              AND w.shape #> '{fallback,on}' ? 'breaker_open'
-          LEFT JOIN _sas.step s ON s.run_id = q.run_id AND s.step_no = q.step_no AND s.element = q.element
+          CROSS JOIN LATERAL (SELECT * FROM _sas.workflow_step x WHERE x.version_id = r.version_id
+                              AND x.step_no = q.step_no AND NOT x.undo
+                              AND x.shape #> '{fallback,on}' ? 'breaker_open' OFFSET 0) w
+          LEFT JOIN LATERAL (SELECT * FROM _sas.step x WHERE x.run_id = q.run_id AND x.step_no = q.step_no
+                             AND x.element = q.element OFFSET 0) s ON true
           WHERE q.run_id = ANY ($1) AND q.lane = ANY (lanes) AND NOT q.undo
             AND (s.run_id IS NULL OR _sas.way_back(q.run_id, q.step_no, q.element) = 'none')
           FOR UPDATE OF q SKIP LOCKED) f;

@@ -314,8 +314,9 @@ BEGIN
                FILTER (WHERE n.request IS NULL) AS problems
     INTO planned
     FROM unnest(elements, inputs) AS u (element, input)
-    LEFT JOIN _sas.phase g ON g.run_id = parent_id AND g.step_no = parent_no AND g.element = u.element
-        AND g.undo = of_undo AND g.request -> 'of' = u.input
+    LEFT JOIN LATERAL (SELECT * FROM _sas.phase x WHERE x.run_id = parent_id AND x.step_no = parent_no
+                       AND x.element = u.element AND x.undo = of_undo
+                       AND x.request -> 'of' = u.input OFFSET 0) g ON true
     JOIN _sas.run r ON r.run_id = parent_id
     CROSS JOIN LATERAL (SELECT coalesce(g.request -> 'made', '{}') AS made OFFSET 0) m
     CROSS JOIN LATERAL (

@@ -79,7 +79,7 @@ $$;
 
 -- _sas.note_asks(replies, changes, verdicts): stores what the replies to calls and status requests of polls
 -- say: the reply to the call, the number of requests, the progress. Also stores the attempt that has
--- started the job, because failed requests count on from it.
+-- started the job, because failed requests count on from it. Arrays of equal length.
 -- Writes: attempt, step, phase.
 CREATE FUNCTION _sas.note_asks(replies _sas.call_reply[], changes _sas.step_change[], verdicts text[])
 RETURNS void
@@ -89,41 +89,51 @@ DECLARE
 BEGIN
     INSERT INTO _sas.attempt (run_id, step_no, element, attempt, undo, agent_id, status, http_status,
                               started_at, finished_at)
-    SELECT s.run_id, s.step_no, s.element, 1, false, w.lane, 'succeeded', (p.output ->> 'status')::int,
+    SELECT s.run_id, s.step_no, s.element, 1, false, w.lane, 'succeeded', (u.output ->> 'status')::int,
         s.started_at, now
-    FROM unnest(changes) WITH ORDINALITY AS c
-    JOIN unnest(verdicts) WITH ORDINALITY AS v (verdict, n) ON v.n = c.ordinality AND v.verdict = 'started'
-    JOIN unnest(replies) p ON p.run_id = c.run_id AND p.step_no = c.step_no AND p.element = c.element
-    JOIN _sas.step s ON s.run_id = c.run_id AND s.step_no = c.step_no AND s.element = c.element
-        AND s.attempt = 1 AND c.from_state <> 'compensating'
-    JOIN _sas.run r ON r.run_id = c.run_id
-    JOIN _sas.workflow_step w ON w.version_id = r.version_id AND w.step_no = c.step_no AND NOT w.undo;
+    FROM _sas.asks_of(replies, changes, verdicts) u
+    -- OFFSET 0: by the whole key, not by its first column through all steps of the run
+    CROSS JOIN LATERAL (SELECT * FROM _sas.step x WHERE x.run_id = u.run_id AND x.step_no = u.step_no
+                        AND x.element = u.element AND x.attempt = 1 OFFSET 0) s
+    JOIN _sas.run r ON r.run_id = u.run_id
+    CROSS JOIN LATERAL (SELECT x.lane FROM _sas.workflow_step x WHERE x.version_id = r.version_id
+                        AND x.step_no = u.step_no AND NOT x.undo OFFSET 0) w
+    WHERE u.verdict = 'started' AND NOT u.undo;
     UPDATE _sas.step s
-    SET started = CASE v.verdict WHEN 'started' THEN p.output ELSE s.started END,
+    SET started = CASE a.verdict WHEN 'started' THEN a.output ELSE s.started END,
         asks = coalesce(s.asks + 1, 0),
-        ask_until = CASE v.verdict WHEN 'started' THEN now + (w.shape #>> '{poll,timeout}')::interval
+        ask_until = CASE a.verdict WHEN 'started' THEN now + ((a.def).shape #>> '{poll,timeout}')::interval
             ELSE s.ask_until END,
-        progress = coalesce(_sas.reported_progress(r, w, s, p.output), s.progress)
-    FROM unnest(changes) WITH ORDINALITY AS c
-    JOIN unnest(verdicts) WITH ORDINALITY AS v (verdict, n) ON v.n = c.ordinality
-        AND v.verdict IN ('started', 'asked')
-    JOIN unnest(replies) p ON p.run_id = c.run_id AND p.step_no = c.step_no AND p.element = c.element
-    JOIN _sas.run r ON r.run_id = c.run_id
-    JOIN _sas.workflow_step w ON w.version_id = r.version_id AND w.step_no = c.step_no AND NOT w.undo
-    WHERE s.run_id = c.run_id AND s.step_no = c.step_no AND s.element = c.element
-      AND c.from_state <> 'compensating';
+        progress = coalesce(_sas.reported_progress(a.r, a.def, s, a.output), s.progress)
+    FROM (SELECT u.*, r, w.def
+          FROM _sas.asks_of(replies, changes, verdicts) u
+          JOIN _sas.run r ON r.run_id = u.run_id
+          CROSS JOIN LATERAL (SELECT x AS def FROM _sas.workflow_step x WHERE x.version_id = r.version_id
+                              AND x.step_no = u.step_no AND NOT x.undo OFFSET 0) w
+          WHERE NOT u.undo OFFSET 0) a
+    WHERE s.run_id = a.run_id AND s.step_no = a.step_no AND s.element = a.element;
     INSERT INTO _sas.phase AS g (run_id, step_no, element, undo, stage, response, asks, ask_until)
-    SELECT c.run_id, c.step_no, c.element, true, 'poll', p.output, 0,
+    SELECT u.run_id, u.step_no, u.element, true, 'poll', u.output, 0,
            now + (w.shape #>> '{poll,timeout}')::interval
-    FROM unnest(changes) WITH ORDINALITY AS c
-    JOIN unnest(verdicts) WITH ORDINALITY AS v (verdict, n) ON v.n = c.ordinality
-        AND v.verdict IN ('started', 'asked')
-    JOIN unnest(replies) p ON p.run_id = c.run_id AND p.step_no = c.step_no AND p.element = c.element
-    JOIN _sas.run r ON r.run_id = c.run_id
-    JOIN _sas.workflow_step w ON w.version_id = r.version_id AND w.step_no = c.step_no AND w.undo
-    WHERE c.to_state = 'compensating'
+    FROM _sas.asks_of(replies, changes, verdicts) u
+    JOIN _sas.run r ON r.run_id = u.run_id
+    CROSS JOIN LATERAL (SELECT x.shape FROM _sas.workflow_step x WHERE x.version_id = r.version_id
+                        AND x.step_no = u.step_no AND x.undo OFFSET 0) w
+    WHERE u.undo AND u.undoes
     ON CONFLICT (run_id, step_no, element, undo) DO UPDATE SET asks = g.asks + 1;
 END $$;
+
+-- _sas.asks_of(replies, changes, verdicts): the steps among these whose poll goes on, with the output of
+-- their reply. undo: it was the undo that was polled; undoes: and it is not over.
+CREATE FUNCTION _sas.asks_of(replies _sas.call_reply[], changes _sas.step_change[], verdicts text[])
+RETURNS TABLE (run_id bigint, step_no int, element int, verdict text, output jsonb, undo boolean,
+               undoes boolean)
+LANGUAGE sql IMMUTABLE AS $$
+    SELECT (u.c).run_id, (u.c).step_no, (u.c).element, u.v, (u.p).output, (u.c).from_state = 'compensating',
+           (u.c).to_state = 'compensating'
+    FROM (SELECT unnest($1) AS p, unnest($2) AS c, unnest($3) AS v) u
+    WHERE u.v IN ('started', 'asked')
+$$;
 
 -- _sas.end_undo_polls(changes): deletes what was noted of the polls of those undos that have ended.
 -- Writes: phase.
@@ -163,14 +173,16 @@ DECLARE
     late record;
 BEGIN
     SELECT array_agg(s.run_id) AS run_ids, array_agg(s.step_no) AS step_nos,
-        array_agg(s.element) AS elements, array_agg(_sas.late_poll(s.run_id, w)) AS errors INTO late
+        array_agg(s.element) AS elements, array_agg(_sas.late_poll(s.run_id, w.whole)) AS errors INTO late
     FROM (SELECT DISTINCT * FROM unnest(run_ids, step_nos, elements) AS u (run_id, step_no, element)) u
-    JOIN _sas.step s ON s.run_id = u.run_id AND s.step_no = u.step_no AND s.element = u.element
+    CROSS JOIN LATERAL (SELECT x AS whole, x.* FROM _sas.step x WHERE x.run_id = u.run_id
+                        AND x.step_no = u.step_no AND x.element = u.element OFFSET 0) s
     JOIN _sas.run r ON r.run_id = u.run_id AND r.state <> 'paused'
         AND (r.abandon_as IS NULL OR s.state = 'compensating')
-    JOIN _sas.workflow_step w ON w.version_id = r.version_id AND w.step_no = s.step_no
-        AND w.undo = (s.state = 'compensating') AND w.shape ? 'poll'
-    CROSS JOIN LATERAL _sas.poll_of(s) o
+    CROSS JOIN LATERAL (SELECT x AS whole FROM _sas.workflow_step x WHERE x.version_id = r.version_id
+                        AND x.step_no = s.step_no AND x.undo = (s.state = 'compensating')
+                        AND x.shape ? 'poll' OFFSET 0) w
+    CROSS JOIN LATERAL _sas.poll_of(s.whole) o
     WHERE s.state IN ('ready', 'compensating') AND s.request_id IS NULL AND o.ask_until <= sas.now();
     IF late.run_ids IS NOT NULL THEN
         PERFORM _sas.take_ready_steps(late.run_ids, late.step_nos, late.elements);

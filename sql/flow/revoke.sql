@@ -11,19 +11,24 @@
 CREATE FUNCTION _sas.keep_abandoned(run_ids bigint[], gone _sas.ready[], of_parent boolean) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
-    WITH open AS (
+    -- grouped, because a join would compare each step with each ready row
+    WITH listed AS (
+        SELECT k.run_id, k.step_no, k.element, bool_or(k.alone) AS alone
+        FROM (SELECT s.run_id, s.step_no, s.element, NULL::boolean AS alone FROM _sas.step s
+              WHERE s.run_id = ANY (run_ids)
+                AND s.state IN ('waiting', 'ready', 'suspended', 'running', 'compensating')
+              UNION ALL SELECT g.run_id, g.step_no, g.element, g.alone FROM unnest(gone) g) k
+        GROUP BY 1, 2, 3),
+    open AS (
         SELECT s.run_id, ROW(s.step_no, s.element, CASE s.state WHEN 'cancelled' THEN 'none' ELSE s.state END,
-                             coalesce(taken.alone, s.alone), s.waiting_kind, s.waiting_until,
+                             coalesce(k.alone, s.alone), s.waiting_kind, s.waiting_until,
                              (SELECT d.kind FROM _sas.message d
                               WHERE d.actor = 's' AND d.due_at = s.waiting_until AND d.run_id = s.run_id
                                 AND d.step_no = s.step_no AND d.element = s.element
                               LIMIT 1))::_sas.abandoned_step AS step
-        FROM _sas.step s
-        LEFT JOIN unnest(gone) taken ON taken.run_id = s.run_id AND taken.step_no = s.step_no
-            AND taken.element = s.element
-        WHERE s.run_id = ANY (run_ids)
-          AND (s.state IN ('waiting', 'ready', 'suspended', 'running', 'compensating')
-               OR taken.run_id IS NOT NULL)
+        FROM listed k
+        CROSS JOIN LATERAL (SELECT * FROM _sas.step x WHERE x.run_id = k.run_id AND x.step_no = k.step_no
+                            AND x.element = k.element OFFSET 0) s
         UNION ALL
         -- a message to begin a step, which the scheduler ignores in a run that cannot continue
         SELECT d.run_id, ROW(d.step_no, d.element, 'none', false, NULL, NULL, 'enter')::_sas.abandoned_step
@@ -33,9 +38,12 @@ BEGIN
           AND NOT EXISTS (SELECT FROM _sas.step s WHERE s.run_id = d.run_id AND s.step_no = d.step_no
                           AND s.element = d.element))
     INSERT INTO _sas.abandoned_run (run_id, for_parent, state, open_steps, steps)
-    SELECT r.run_id, of_parent, r.state, r.open_steps,
-           ARRAY(SELECT o.step FROM open o WHERE o.run_id = r.run_id)
-    FROM _sas.run r WHERE r.run_id = ANY (run_ids);
+    SELECT r.run_id, of_parent, r.state, r.open_steps, coalesce(o.steps, '{}')
+    FROM (SELECT k.run_id, array_agg(k.step) FILTER (WHERE k.is_open) AS steps
+          FROM (SELECT o.run_id, o.step, true AS is_open FROM open o
+                UNION ALL SELECT unnest(run_ids), NULL, false) k GROUP BY 1) o
+    CROSS JOIN LATERAL (SELECT x.run_id, x.state, x.open_steps FROM _sas.run x WHERE x.run_id = o.run_id
+                        OFFSET 0) r;
 END $$;
 
 -- _sas.note_undo(changes): stores the undos that are next in their runs. The second undo of a run deletes
@@ -122,22 +130,28 @@ CREATE FUNCTION _sas.reopen_abandoned(run_ids bigint[]) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
     changes _sas.step_change[];
+    kinds text[];
 BEGIN
-    DELETE FROM _sas.message d USING _sas.abandoned_run a CROSS JOIN LATERAL unnest(a.steps) was
-    WHERE a.run_id = ANY (run_ids) AND was.message_kind = 'enter' AND d.actor = 's'
-      AND d.due_at <= (SELECT sas.now()) AND d.run_id = a.run_id AND d.kind = 'enter'
-      AND d.step_no = was.step_no
-      AND d.element = was.element;
+    -- IS TRUE: a list of steps, not a scan of the messages for each of them
+    DELETE FROM _sas.message d
+    WHERE d.actor = 's' AND d.due_at <= (SELECT sas.now()) AND d.run_id = ANY (run_ids) AND d.kind = 'enter'
+      AND ((d.run_id, d.step_no, d.element)
+           IN (SELECT a.run_id, was.step_no, was.element
+               FROM _sas.abandoned_run a CROSS JOIN LATERAL unnest(a.steps) was
+               WHERE a.run_id = ANY (run_ids) AND was.message_kind = 'enter')) IS TRUE;
     SELECT array_agg(_sas.make_step_change(
                run_id => a.run_id, step_no => was.step_no, element => was.element,
                from_state => coalesce(s.state, 'none'), to_state => x.to_state, alone => was.alone,
                deferred => x.to_state = 'ready',
                waiting_kind => CASE x.to_state WHEN 'suspended' THEN was.waiting_kind END,
-               waiting_until => CASE x.to_state WHEN 'suspended' THEN was.waiting_until END))
-    INTO changes
+               waiting_until => CASE x.to_state WHEN 'suspended' THEN was.waiting_until END)),
+           array_agg(CASE WHEN x.to_state = 'suspended'
+               THEN CASE was.waiting_kind WHEN 'child' THEN 'child' ELSE was.message_kind END END)
+    INTO changes, kinds
     FROM _sas.abandoned_run a
     CROSS JOIN LATERAL unnest(a.steps) was
-    LEFT JOIN _sas.step s ON s.run_id = a.run_id AND s.step_no = was.step_no AND s.element = was.element
+    LEFT JOIN LATERAL (SELECT * FROM _sas.step x WHERE x.run_id = a.run_id AND x.step_no = was.step_no
+                       AND x.element = was.element OFFSET 0) s ON true
     CROSS JOIN LATERAL (SELECT CASE was.from_state WHEN 'none' THEN 'ready' WHEN 'running' THEN 'ready'
                                ELSE was.from_state END AS to_state) x
     WHERE a.run_id = ANY (run_ids) AND was.from_state <> 'compensating'
@@ -152,12 +166,8 @@ BEGIN
     FROM unnest(changes) c WHERE s.run_id = c.run_id AND s.step_no = c.step_no AND s.element = c.element
         AND s.waiting_kind = 'elements' AND s.error IS NOT NULL;
     INSERT INTO _sas.message (actor, due_at, run_id, kind, step_no, element)
-    SELECT 's', coalesce(was.waiting_until, sas.now()), a.run_id,
-           CASE was.waiting_kind WHEN 'child' THEN 'child' ELSE was.message_kind END, was.step_no, was.element
-    FROM _sas.abandoned_run a CROSS JOIN LATERAL unnest(a.steps) was
-    JOIN unnest(changes) c ON c.run_id = a.run_id AND c.step_no = was.step_no AND c.element = was.element
-        AND c.to_state = 'suspended'
-    WHERE a.run_id = ANY (run_ids) AND (was.message_kind IS NOT NULL OR was.waiting_kind = 'child');
+    SELECT 's', coalesce((u.c).waiting_until, sas.now()), (u.c).run_id, u.kind, (u.c).step_no, (u.c).element
+    FROM (SELECT unnest(changes) AS c, unnest(kinds) AS kind) u WHERE u.kind IS NOT NULL;
     INSERT INTO _sas.message (actor, due_at, run_id, kind)
     SELECT 's', sas.now(), u, 'signal' FROM unnest(run_ids) u
     WHERE EXISTS (SELECT FROM _sas.signal g WHERE g.run_id = u);
@@ -178,7 +188,8 @@ BEGIN
            array_agg(s.element) FILTER (WHERE s.state = 'compensated') AS undone_elements
     INTO ended
     FROM _sas.abandoned_run a CROSS JOIN LATERAL unnest(a.steps) was
-    JOIN _sas.step s ON s.run_id = a.run_id AND s.step_no = was.step_no AND s.element = was.element
+    CROSS JOIN LATERAL (SELECT * FROM _sas.step x WHERE x.run_id = a.run_id AND x.step_no = was.step_no
+                        AND x.element = was.element OFFSET 0) s
     WHERE a.run_id = ANY ($1) AND was.from_state IN ('running', 'suspended', 'compensating');
     -- undone for its fallback
     PERFORM _sas.fall_back(ended.undone_runs, ended.undone_nos, ended.undone_elements)
@@ -187,10 +198,11 @@ BEGIN
     FROM _sas.abandoned_run a
     JOIN _sas.run r ON r.run_id = a.run_id
     CROSS JOIN LATERAL unnest(a.steps) was
-    JOIN _sas.step s ON s.run_id = a.run_id AND s.step_no = was.step_no AND s.element = was.element
-        AND s.state = 'failed' AND s.waiting_kind IS NULL
-    JOIN _sas.workflow_step w ON w.version_id = r.version_id AND w.step_no = s.step_no AND NOT w.undo
-        AND w.shape ? 'stands_in'
+    CROSS JOIN LATERAL (SELECT * FROM _sas.step x WHERE x.run_id = a.run_id AND x.step_no = was.step_no
+                        AND x.element = was.element AND x.state = 'failed'
+                        AND x.waiting_kind IS NULL OFFSET 0) s
+    CROSS JOIN LATERAL (SELECT * FROM _sas.workflow_step x WHERE x.version_id = r.version_id
+                        AND x.step_no = s.step_no AND NOT x.undo AND x.shape ? 'stands_in' OFFSET 0) w
     WHERE a.run_id = ANY ($1) AND was.from_state = 'running';
     IF ended.run_ids IS NOT NULL THEN
         SELECT i.run_ids, i.step_nos, i.elements INTO ended.run_ids, ended.step_nos, ended.elements

@@ -50,8 +50,9 @@ BEGIN
     PERFORM _sas.make_ready(array_agg(r.run_id), array_agg(w.step_no))
     FROM _sas.run r
     JOIN _sas.workflow_version v USING (version_id)
-    JOIN _sas.workflow_step w ON w.version_id = r.version_id AND NOT w.undo AND w.needs = 0
-                            AND (w.step_no IS DISTINCT FROM v.finalize_no OR v.step_count = 0)
+    CROSS JOIN LATERAL (SELECT x.step_no FROM _sas.workflow_step x
+                        WHERE x.version_id = r.version_id AND NOT x.undo AND x.needs = 0
+                            AND (x.step_no IS DISTINCT FROM v.finalize_no OR v.step_count = 0) OFFSET 0) w
     WHERE r.run_id = ANY (run_ids);
 END $$;
 

@@ -36,13 +36,14 @@ RETURNS SETOF record
 LANGUAGE plpgsql STABLE AS $$
 BEGIN
     RETURN QUERY
-    SELECT s, w, f.is_function,
+    SELECT s, w.whole, f.is_function,
            EXISTS (SELECT FROM _sas.answer a WHERE a.run_id = s.run_id AND a.step_no = s.step_no
                    AND a.element = s.element AND a.request_id = s.request_id)
     FROM _sas.run r
     JOIN _sas.step s ON s.run_id = r.run_id AND s.request_id IS NOT NULL
-    JOIN _sas.workflow_step w ON w.version_id = r.version_id AND w.step_no = s.step_no
-        AND w.undo = (s.state = 'compensating')
+    CROSS JOIN LATERAL (SELECT x AS whole, x.kind, x.lane, x.undo FROM _sas.workflow_step x
+                        WHERE x.version_id = r.version_id AND x.step_no = s.step_no
+                            AND x.undo = (s.state = 'compensating') OFFSET 0) w
     CROSS JOIN LATERAL (SELECT _sas.is_function(s.run_id, s.step_no, s.element, w.lane, w.undo)
                         AS is_function OFFSET 0) f
     WHERE r.run_id = ANY ($1)
@@ -138,10 +139,11 @@ BEGIN
            coalesce((SELECT p.claimed_at FROM _sas.external_slot p WHERE p.request_id = s.request_id),
                     s.complete_by - coalesce(w.complete_in, _sas.complete_in())), c.finished_at
     FROM unnest(changes) c
-    JOIN _sas.step s ON s.run_id = c.run_id AND s.step_no = c.step_no AND s.element = c.element
+    CROSS JOIN LATERAL (SELECT * FROM _sas.step x WHERE x.run_id = c.run_id AND x.step_no = c.step_no
+                        AND x.element = c.element OFFSET 0) s
     JOIN _sas.run r ON r.run_id = s.run_id
-    JOIN _sas.workflow_step w ON w.version_id = r.version_id AND w.step_no = s.step_no
-        AND w.undo = (s.state = 'compensating')
+    CROSS JOIN LATERAL (SELECT * FROM _sas.workflow_step x WHERE x.version_id = r.version_id
+                        AND x.step_no = s.step_no AND x.undo = (s.state = 'compensating') OFFSET 0) w
     LEFT JOIN _sas.lease l ON l.lease_id = s.lease_id
     WHERE c.attempt IS NOT NULL;
 END $$;
@@ -219,8 +221,9 @@ BEGIN
         error => coalesce(u.error,
                           _sas.problem_object('parent', 'its parent run was halted',
                                               NULL, NULL, r.run_id, NULL)))))
-    FROM _sas.run r LEFT JOIN unnest(run_ids, errors) AS u (run_id, error) ON u.run_id = r.run_id
-    WHERE r.run_id = ANY (ids);
+    FROM unnest(run_ids, errors) AS u (run_id, error)
+    CROSS JOIN LATERAL (SELECT x.run_id, x.state FROM _sas.run x WHERE x.run_id = u.run_id
+                        AND x.state <> 'stopped' OFFSET 0) r;
     PERFORM _sas.free_slots(ids);
 END $$;
 
@@ -235,12 +238,15 @@ BEGIN
           AND d.actor = 's' AND d.due_at = s.waiting_until AND d.run_id = s.run_id AND d.step_no = s.step_no
               AND d.element = s.element;
     ELSE
-        DELETE FROM _sas.message d USING unnest(run_ids, step_nos, elements) AS u (run_id, step_no, element),
-            _sas.step s
-        WHERE s.run_id = u.run_id AND s.step_no = u.step_no AND s.element = u.element
-            AND s.waiting_until IS NOT NULL
-          AND d.actor = 's' AND d.due_at = s.waiting_until AND d.run_id = s.run_id AND d.step_no = s.step_no
-              AND d.element = s.element;
+        -- OFFSET 0: step by step, each by its whole key; else all messages may be scanned
+        DELETE FROM _sas.message d WHERE d.ctid = ANY (ARRAY(
+            SELECT m.ctid
+            FROM unnest(run_ids, step_nos, elements) AS u (run_id, step_no, element)
+            CROSS JOIN LATERAL (SELECT x.waiting_until FROM _sas.step x WHERE x.run_id = u.run_id
+                                AND x.step_no = u.step_no AND x.element = u.element OFFSET 0) s
+            CROSS JOIN LATERAL (SELECT x.ctid FROM _sas.message x
+                                WHERE x.actor = 's' AND x.due_at = s.waiting_until AND x.run_id = u.run_id
+                                    AND x.step_no = u.step_no AND x.element = u.element OFFSET 0) m));
     END IF;
 END $$;
 

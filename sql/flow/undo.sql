@@ -15,7 +15,8 @@ BEGIN
                to_state => CASE s.state WHEN 'suspended' THEN 'ready' ELSE s.state END))
     INTO changes
     FROM (SELECT DISTINCT * FROM unnest(run_ids, step_nos, elements) AS u (run_id, step_no, element)) u
-    JOIN _sas.step s ON s.run_id = u.run_id AND s.step_no = u.step_no AND s.element = u.element
+    CROSS JOIN LATERAL (SELECT * FROM _sas.step x WHERE x.run_id = u.run_id AND x.step_no = u.step_no
+                        AND x.element = u.element OFFSET 0) s
     WHERE s.state IN ('suspended', 'compensating') AND s.waiting_until <= sas.now();
     PERFORM _sas.move_steps(changes);
     PERFORM _sas.requeue(array_agg(c.run_id), array_agg(c.step_no), array_agg(c.element))

@@ -18,13 +18,14 @@ DECLARE
     changes _sas.step_change[];
 BEGIN
     FOR b IN SELECT u.run_id, u.step_no, u.element, w.name, w.shape -> 'wait' AS wait,
-        coalesce(s.state, 'none') AS state, r, w
+        coalesce(s.state, 'none') AS state, r, w.whole AS w
              FROM unnest(run_ids, step_nos, elements) AS u (run_id, step_no, element)
              JOIN _sas.run r ON r.run_id = u.run_id
              LEFT JOIN LATERAL (SELECT * FROM _sas.step x WHERE x.run_id = u.run_id AND x.step_no = u.step_no
                                 AND x.element = u.element OFFSET 0) s ON true
-             JOIN _sas.workflow_step w ON w.version_id = r.version_id AND w.step_no = u.step_no
-                 AND w.undo = (coalesce(s.state, '') = 'compensating')
+             CROSS JOIN LATERAL (SELECT x AS whole, x.name, x.shape FROM _sas.workflow_step x
+                                 WHERE x.version_id = r.version_id AND x.step_no = u.step_no
+                                     AND x.undo = (coalesce(s.state, '') = 'compensating') OFFSET 0) w
     LOOP
         until := NULL;
         ending := (SELECT k FROM unnest('{until,for,timeout}'::text[]) k WHERE b.wait ? k);
@@ -82,8 +83,9 @@ BEGIN
     WHERE s.waiting_kind = 'signal' HAVING count(*) > 0;
     INSERT INTO _sas.message (actor, due_at, run_id, kind, step_no, element)
     SELECT 's', sas.now(), s.run_id, 'timer', s.step_no, s.element
-    FROM unnest(run_ids, step_nos, elements) AS u (run_id, step_no, element) JOIN _sas.step s
-        ON s.run_id = u.run_id AND s.step_no = u.step_no AND s.element = u.element
+    FROM unnest(run_ids, step_nos, elements) AS u (run_id, step_no, element)
+    CROSS JOIN LATERAL (SELECT * FROM _sas.step x WHERE x.run_id = u.run_id AND x.step_no = u.step_no
+                        AND x.element = u.element OFFSET 0) s
     WHERE s.run_id = ANY (unserved) AND s.waiting_kind = 'signal';
     -- a timer is ignored if its step has got its signal, or another time
     SELECT array_agg(s.run_id) AS run_ids, array_agg(s.step_no) AS step_nos,
@@ -94,8 +96,8 @@ BEGIN
     CROSS JOIN LATERAL (SELECT * FROM _sas.step x WHERE x.run_id = u.run_id AND x.step_no = u.step_no
                         AND x.element = u.element OFFSET 0) s
     JOIN _sas.run r ON r.run_id = s.run_id
-    JOIN _sas.workflow_step w ON w.version_id = r.version_id AND w.step_no = s.step_no
-        AND w.undo = (s.state = 'compensating')
+    CROSS JOIN LATERAL (SELECT * FROM _sas.workflow_step x WHERE x.version_id = r.version_id
+                        AND x.step_no = s.step_no AND x.undo = (s.state = 'compensating') OFFSET 0) w
     WHERE s.state IN ('suspended', 'compensating') AND s.waiting_until <= sas.now()
       AND (s.waiting_kind = 'timer'
            OR s.waiting_kind = 'signal' AND w.shape #>> '{wait,on_timeout}' = 'go_on'
@@ -111,8 +113,8 @@ BEGIN
     CROSS JOIN LATERAL (SELECT * FROM _sas.step x WHERE x.run_id = u.run_id AND x.step_no = u.step_no
                         AND x.element = u.element OFFSET 0) s
     JOIN _sas.run r ON r.run_id = s.run_id
-    JOIN _sas.workflow_step w ON w.version_id = r.version_id AND w.step_no = s.step_no
-        AND w.undo = (s.state = 'compensating')
+    CROSS JOIN LATERAL (SELECT * FROM _sas.workflow_step x WHERE x.version_id = r.version_id
+                        AND x.step_no = s.step_no AND x.undo = (s.state = 'compensating') OFFSET 0) w
     WHERE s.state IN ('suspended', 'compensating') AND s.waiting_kind = 'signal'
       AND s.waiting_until <= sas.now() AND (s.run_id = ANY (unserved)) IS NOT TRUE
       AND w.shape #>> '{wait,on_timeout}' IS DISTINCT FROM 'go_on';
@@ -142,12 +144,7 @@ BEGIN
             array_agg(g.element) AS elements, array_agg(g.payload) AS payloads INTO taken
         FROM _sas.take_signals(deliver_signals.run_ids, size) g;
         EXIT WHEN taken.run_ids IS NULL;
-        DELETE FROM _sas.message d
-        USING unnest(taken.run_ids, taken.step_nos, taken.elements) AS u (run_id, step_no, element),
-            _sas.step s
-        WHERE s.run_id = u.run_id AND s.step_no = u.step_no AND s.element = u.element
-          AND d.actor = 's' AND d.due_at = s.waiting_until AND d.run_id = u.run_id AND d.kind = 'timer'
-              AND d.step_no = u.step_no AND d.element = u.element;
+        PERFORM _sas.forget_timers(taken.run_ids, taken.step_nos, taken.elements);
         PERFORM _sas.succeed_steps(taken.run_ids, taken.step_nos, taken.elements, taken.payloads);
         -- a wait for several names may have kept other signals back; and steps that have begun to wait
         -- above may take signals
@@ -176,48 +173,49 @@ CREATE FUNCTION _sas.take_signals(run_ids bigint[], most int)
 RETURNS TABLE (run_id bigint, step_no int, element int, payload jsonb)
 LANGUAGE sql AS $$
     WITH waiting AS (
-        SELECT s.run_id, s.step_no, s.element, w.shape #> '{wait,signal}' AS names, s.started_at
+        SELECT s.run_id, s.step_no, s.element, w.shape #> '{wait,signal}' AS names, s.started_at,
+               jsonb_typeof(w.shape #> '{wait,signal}') = 'array' AS several, g.signal_id
         FROM _sas.run r
         JOIN _sas.step s ON s.run_id = r.run_id AND s.state IN ('suspended', 'compensating')
             AND s.waiting_kind = 'signal'
-        JOIN _sas.workflow_step w ON w.version_id = r.version_id AND w.step_no = s.step_no
-            AND w.undo = (s.state = 'compensating')
+        CROSS JOIN LATERAL (SELECT x.shape, x.undo FROM _sas.workflow_step x
+                            WHERE x.version_id = r.version_id AND x.step_no = s.step_no
+                                AND x.undo = (s.state = 'compensating') OFFSET 0) w
+        -- a signal for this step
+        LEFT JOIN LATERAL (SELECT x.signal_id FROM _sas.signal x WHERE x.run_id = s.run_id
+                           AND x.step_no = s.step_no AND x.element = s.element OFFSET 0) g ON true
         WHERE r.run_id = ANY ($1) AND (r.abandon_as IS NULL OR w.undo)),
-    direct AS (
-        SELECT DISTINCT ON (w.run_id, w.step_no, w.element) w.run_id, w.step_no, w.element, g.signal_id
-        FROM waiting w JOIN _sas.signal g ON g.run_id = w.run_id AND g.step_no = w.step_no
-            AND g.element = w.element
-        ORDER BY w.run_id, w.step_no, w.element, g.signal_id),
-    queued AS (
-        SELECT g.*, row_number() OVER (PARTITION BY g.run_id, g.name ORDER BY g.signal_id) AS n
-        FROM _sas.signal g WHERE g.run_id = ANY ($1) AND g.step_no IS NULL),
     lined AS (
-        SELECT w.run_id, w.step_no, w.element, e.name, row_number() OVER (
-            PARTITION BY w.run_id, e.name ORDER BY w.started_at, w.step_no, w.element) AS n
+        SELECT w.run_id, e.name, row_number() OVER (
+            PARTITION BY w.run_id, e.name ORDER BY w.started_at, w.step_no, w.element) AS n,
+               w.step_no, w.element, w.several, NULL::bigint AS signal_id
         FROM waiting w
-        CROSS JOIN LATERAL jsonb_array_elements_text(CASE jsonb_typeof(w.names) WHEN 'array' THEN w.names
+        CROSS JOIN LATERAL jsonb_array_elements_text(CASE WHEN w.several THEN w.names
                                                      ELSE jsonb_build_array(w.names) END) e (name)
-        WHERE NOT EXISTS (SELECT FROM direct d WHERE d.run_id = w.run_id AND d.step_no = w.step_no
-                          AND d.element = w.element)),
-    matched AS (
-        SELECT l.run_id, l.step_no, l.element, q.signal_id, row_number() OVER (
-            PARTITION BY l.run_id, l.step_no, l.element ORDER BY q.signal_id) AS choice
-        FROM lined l JOIN queued q ON q.run_id = l.run_id AND q.name = l.name AND q.n = l.n),
-    changed AS (
-        SELECT m.run_id, min(m.signal_id) AS signal_id FROM matched m WHERE m.choice = 2 GROUP BY m.run_id),
-    given AS (
-        SELECT d.run_id, d.step_no, d.element, d.signal_id FROM direct d
+        WHERE w.signal_id IS NULL
         UNION ALL
-        SELECT m.run_id, m.step_no, m.element, m.signal_id
-        FROM matched m LEFT JOIN changed c ON c.run_id = m.run_id
-        WHERE c.signal_id IS NULL OR m.signal_id < c.signal_id
-        ORDER BY signal_id LIMIT $2),
-    gone AS (
-        DELETE FROM _sas.signal g USING given v WHERE g.signal_id = v.signal_id
-        RETURNING v.run_id, v.step_no, v.element, g.name, g.payload)
-    SELECT g.run_id, g.step_no, g.element, CASE jsonb_typeof(w.names)
-        WHEN 'array' THEN jsonb_build_object('signal', g.name, 'payload', g.payload) ELSE g.payload END
-    FROM gone g JOIN waiting w ON w.run_id = g.run_id AND w.step_no = g.step_no AND w.element = g.element
+        SELECT g.run_id, g.name, row_number() OVER (PARTITION BY g.run_id, g.name ORDER BY g.signal_id),
+               NULL, NULL, NULL, g.signal_id
+        FROM _sas.signal g WHERE g.run_id = ANY ($1) AND g.step_no IS NULL),
+    -- grouped, because a join would compare each wait with each signal
+    matched AS (
+        SELECT p.*, row_number() OVER (PARTITION BY p.run_id, p.step_no, p.element ORDER BY p.signal_id)
+            AS choice
+        FROM (SELECT l.run_id, max(l.step_no) AS step_no, max(l.element) AS element,
+                     bool_or(l.several) AS several, max(l.signal_id) AS signal_id
+              FROM lined l GROUP BY l.run_id, l.name, l.n HAVING count(*) = 2) p),
+    given AS (
+        SELECT w.run_id, w.step_no, w.element, w.several, w.signal_id FROM waiting w
+        WHERE w.signal_id IS NOT NULL
+        UNION ALL
+        SELECT m.run_id, m.step_no, m.element, m.several, m.signal_id
+        FROM (SELECT m.*, min(m.signal_id) FILTER (WHERE m.choice = 2) OVER (PARTITION BY m.run_id) AS changed
+              FROM matched m) m
+        WHERE m.changed IS NULL OR m.signal_id < m.changed
+        ORDER BY signal_id LIMIT $2)
+    DELETE FROM _sas.signal g USING given v WHERE g.signal_id = v.signal_id
+    RETURNING v.run_id, v.step_no, v.element, CASE WHEN v.several
+        THEN jsonb_build_object('signal', g.name, 'payload', g.payload) ELSE g.payload END
 $$;
 
 -- _sas.refuse_signal(r, signal, step_no, element): the reason why no step of this run, nor the undo of one,

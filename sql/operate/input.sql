@@ -35,14 +35,15 @@ BEGIN
           WHEN t.n > 1 THEN format('step "%s" of run %s has %s elements; name one, such as "%s"', $3,
                                    t.run_id, t.n, t.label)
                                                        ELSE format('step "%s" of run %s ', t.label, t.run_id)
-                                                           || _sas.unfit_input(r, w,
+                                                           || _sas.unfit_input(r, w.whole,
                                                                    ROW(t.run_id, t.step_no, t.element,
                                                                        t.label, t.situation, t.state,
                                                                        t.note)::_sas.target, $4) END AS why
           FROM (SELECT f.*, count(*) OVER (PARTITION BY f.run_id) AS n FROM unnest(p.fit) f) t
           JOIN _sas.run r ON r.run_id = t.run_id
-          JOIN _sas.workflow_step w ON w.version_id = r.version_id AND w.step_no = t.step_no AND NOT w.undo
-          WHERE t.n > 1 OR _sas.unfit_input(r, w,
+          CROSS JOIN LATERAL (SELECT x AS whole FROM _sas.workflow_step x WHERE x.version_id = r.version_id
+                              AND x.step_no = t.step_no AND NOT x.undo OFFSET 0) w
+          WHERE t.n > 1 OR _sas.unfit_input(r, w.whole,
                                             ROW(t.run_id, t.step_no, t.element, t.label, t.situation,
                                                 t.state, t.note)::_sas.target, $4) IS NOT NULL
               ORDER BY t.run_id, t.element) x;
@@ -72,8 +73,8 @@ BEGIN
     IF FOUND THEN
         PERFORM _sas.hand_to_functions(array_agg(t.run_id), array_agg(t.step_no), array_agg(t.element))
         FROM unnest(targets) t
-        JOIN _sas.phase g ON g.run_id = t.run_id AND g.step_no = t.step_no AND g.element = t.element
-            AND NOT g.undo AND g.stage = 'before';
+        CROSS JOIN LATERAL (SELECT FROM _sas.phase x WHERE x.run_id = t.run_id AND x.step_no = t.step_no
+                            AND x.element = t.element AND NOT x.undo AND x.stage = 'before' OFFSET 0) g;
     END IF;
 END $$;
 

@@ -61,9 +61,10 @@ BEGIN
         doubtful := ARRAY(SELECT ROW(t.run_id, t.step_no, t.element, t.label, t.situation, t.state,
                                      CASE WHEN o.asks IS NOT NULL THEN 'begun' END)::_sas.target
                           FROM unnest(p.fit) t
-                          JOIN _sas.step s ON s.run_id = t.run_id AND s.step_no = t.step_no
-                          AND s.element = t.element
-                          LEFT JOIN LATERAL _sas.poll_of(s) o ON true
+                          CROSS JOIN LATERAL (SELECT x AS whole, x.in_doubt FROM _sas.step x
+                                              WHERE x.run_id = t.run_id AND x.step_no = t.step_no
+                                                  AND x.element = t.element OFFSET 0) s
+                          LEFT JOIN LATERAL _sas.poll_of(s.whole) o ON true
                           WHERE $3 IS NULL AND (s.in_doubt OR o.asks IS NOT NULL));
         p.fit := ARRAY(SELECT ROW(t.*)::_sas.target FROM unnest(p.fit) t
                        WHERE NOT EXISTS (SELECT FROM unnest(doubtful) d WHERE d.run_id = t.run_id)
@@ -120,7 +121,8 @@ BEGIN
                    WHEN t.state = 'compensating' THEN gen_random_uuid()::text END
         FROM unnest(targets) t
         JOIN _sas.run r ON r.run_id = t.run_id
-        JOIN _sas.workflow_step w ON w.version_id = r.version_id AND w.step_no = t.step_no AND NOT w.undo
+        CROSS JOIN LATERAL (SELECT * FROM _sas.workflow_step x WHERE x.version_id = r.version_id
+                            AND x.step_no = t.step_no AND NOT x.undo OFFSET 0) w
         WHERE NOT EXISTS (SELECT FROM _sas.phase g WHERE g.run_id = t.run_id AND g.step_no = t.step_no
                           AND g.element = t.element AND g.stage = 'after' AND NOT g.undo)
         ON CONFLICT (run_id, step_no, element) DO UPDATE
@@ -155,7 +157,8 @@ BEGIN
     INTO going
     FROM unnest(targets) t
     JOIN _sas.run r ON r.run_id = t.run_id AND r.state <> 'paused' AND r.abandon_as IS NULL
-    JOIN _sas.workflow_step w ON w.version_id = r.version_id AND w.step_no = t.step_no AND NOT w.undo
+    CROSS JOIN LATERAL (SELECT * FROM _sas.workflow_step x WHERE x.version_id = r.version_id
+                        AND x.step_no = t.step_no AND NOT x.undo OFFSET 0) w
     WHERE t.situation = 'failed' AND NOT coalesce(w.shape ? 'fallback'
                                                   AND _sas.fell_back(t.run_id, t.element, w.shape), false);
     PERFORM _sas.move_steps(going);
@@ -179,8 +182,9 @@ CREATE FUNCTION _sas.end_rests(targets _sas.target[]) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
     UPDATE _sas.message d SET due_at = sas.now(), urgent = true
-    FROM unnest(targets) t JOIN _sas.step s ON s.run_id = t.run_id AND s.step_no = t.step_no
-        AND s.element = t.element
+    FROM unnest(targets) t
+    CROSS JOIN LATERAL (SELECT * FROM _sas.step x WHERE x.run_id = t.run_id AND x.step_no = t.step_no
+                        AND x.element = t.element OFFSET 0) s
     WHERE s.waiting_kind IN ('cool_off', 'agent', 'poll') AND s.waiting_until > sas.now()
       AND d.actor = 's' AND d.due_at = s.waiting_until AND d.run_id = s.run_id AND d.kind = 'ready'
           AND d.step_no = s.step_no AND d.element = s.element;
@@ -289,7 +293,8 @@ BEGIN
     INTO changes, leases, requests
     FROM unnest(targets) t
     JOIN _sas.run r ON r.run_id = t.run_id
-    JOIN _sas.workflow_step w ON w.version_id = r.version_id AND w.step_no = t.step_no AND NOT w.undo
+    CROSS JOIN LATERAL (SELECT * FROM _sas.workflow_step x WHERE x.version_id = r.version_id
+                        AND x.step_no = t.step_no AND NOT x.undo OFFSET 0) w
     LEFT JOIN LATERAL (SELECT * FROM _sas.step x WHERE x.run_id = t.run_id AND x.step_no = t.step_no
                        AND x.element = t.element OFFSET 0) s ON true;
     PERFORM _sas.move_steps(changes), _sas.end_undo_polls(changes);
@@ -297,9 +302,8 @@ BEGIN
         PERFORM _sas.expire_leases(leases);
         PERFORM _sas.stop_calls(), _sas.interrupt_functions(requests);
     END IF;
-    PERFORM _sas.settled_forward(ARRAY(SELECT c FROM unnest(changes) c
-                                       JOIN _sas.run r ON r.run_id = c.run_id
-                                           AND r.abandon_as IS NULL), completed);
+    PERFORM _sas.settled_forward(ARRAY(SELECT c FROM unnest(changes) c JOIN _sas.run r ON r.run_id = c.run_id
+                                       WHERE r.abandon_as IS NULL), completed);
     PERFORM _sas.undone_substitute(changes) WHERE completed;
     -- in a run that cannot continue, open steps are closed; failed steps were no longer open
     PERFORM _sas.close_steps(array_agg(c.run_id)) FROM unnest(changes) c
@@ -347,8 +351,9 @@ BEGIN
     END IF;
     -- the run ends with a warning
     UPDATE _sas.run r SET error = s.error
-    FROM unnest(changes) c JOIN _sas.step s ON s.run_id = c.run_id AND s.step_no = c.step_no
-        AND s.element = c.element
+    FROM unnest(changes) c
+    CROSS JOIN LATERAL (SELECT x.error FROM _sas.step x WHERE x.run_id = c.run_id AND x.step_no = c.step_no
+                        AND x.element = c.element OFFSET 0) s
     WHERE r.run_id = c.run_id;
     PERFORM _sas.after_skip(array_agg(c.run_id), array_agg(c.step_no)) FROM unnest(changes) c
         WHERE c.element = 0 HAVING count(*) > 0;

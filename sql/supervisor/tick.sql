@@ -188,14 +188,16 @@ LANGUAGE sql STABLE AS $$
            t.complete_by <= sas.now() AND NOT e.goes_on, cardinality(l.run_ids), s.run_id, s.step_no,
            s.element, w.name,
            _sas.lane_now(s.run_id, s.step_no, s.element, w.undo, w.lane), s.state, s.attempt, s.in_doubt,
-           s.alone, (SELECT o.asks FROM _sas.poll_of(s) o), t.complete_by
+           s.alone, (SELECT o.asks FROM _sas.poll_of(s.whole) o), t.complete_by
     FROM unnest(leases) l
     CROSS JOIN LATERAL unnest(l.run_ids, l.step_nos, l.elements) AS u (run_id, step_no, element)
-    JOIN _sas.step s ON s.run_id = u.run_id AND s.step_no = u.step_no AND s.element = u.element
-        AND s.lease_id = l.lease_id
+    CROSS JOIN LATERAL (SELECT x AS whole, x.* FROM _sas.step x WHERE x.run_id = u.run_id
+                        AND x.step_no = u.step_no AND x.element = u.element
+                        AND x.lease_id = l.lease_id OFFSET 0) s
     JOIN _sas.run r ON r.run_id = s.run_id
-    JOIN _sas.workflow_step w ON w.version_id = r.version_id AND w.step_no = s.step_no
-        AND w.undo = (s.state = 'compensating')
+    CROSS JOIN LATERAL (SELECT x.name, x.undo, x.lane FROM _sas.workflow_step x
+                        WHERE x.version_id = r.version_id AND x.step_no = s.step_no
+                            AND x.undo = (s.state = 'compensating') OFFSET 0) w
     -- for a task: the time to which a heartbeat has extended it while another session held the run
     CROSS JOIN LATERAL (
         SELECT greatest(s.complete_by,
@@ -284,7 +286,8 @@ BEGIN
                                              WHERE p.request_id = s.request_id)
                                 ELSE s.complete_by - coalesce(w.complete_in, _sas.complete_in()) END AS since
         FROM unnest(changes) c
-        JOIN _sas.step s ON s.run_id = c.run_id AND s.step_no = c.step_no AND s.element = c.element
+        CROSS JOIN LATERAL (SELECT * FROM _sas.step x WHERE x.run_id = c.run_id AND x.step_no = c.step_no
+                            AND x.element = c.element OFFSET 0) s
         JOIN _sas.lease l ON l.lease_id = s.lease_id
         JOIN _sas.run r ON r.run_id = c.run_id
         JOIN _sas.workflow_version v ON v.version_id = r.version_id
