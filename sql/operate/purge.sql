@@ -20,12 +20,13 @@ BEGIN
     SELECT f.root, f.run_id FROM f;
 END $$;
 
--- _sas.purge_runs(run_ids): deletes these stopped runs with their families. A run stays if something in its
--- family is open, or locked by a session, or if a run that has not begun waits for it. Their versions are
--- checked later.
+-- _sas.purge_runs(run_ids, by_hand): deletes these stopped runs with their families. A run stays if something
+-- in its family is open, or locked by a session, or if a run that has not begun waits for it. Their versions
+-- are checked later. by_hand: what other roles than the owner have done to a run stays in the history, so
+-- that nobody hides an act by a purge.
 -- Writes: all tables of runs; idle_version.
-CREATE FUNCTION _sas.purge_runs(run_ids bigint[], OUT runs bigint, OUT steps bigint, OUT attempts bigint,
-                                OUT stays bigint[])
+CREATE FUNCTION _sas.purge_runs(run_ids bigint[], by_hand boolean, OUT runs bigint, OUT steps bigint,
+                                OUT attempts bigint, OUT stays bigint[])
 LANGUAGE plpgsql AS $$
 DECLARE
     roots bigint[];
@@ -70,6 +71,11 @@ BEGIN
     DELETE FROM _sas.undo_order d WHERE d.run_id = ANY (ids);
     DELETE FROM _sas.abandoned_run d WHERE d.run_id = ANY (ids);
     DELETE FROM _sas.task d WHERE d.run_id = ANY (ids);
+    UPDATE _sas.operator_action d
+    SET run_id = NULL,
+        detail = coalesce(d.detail, '{}') - '{input,output}'::text[] || jsonb_build_object('run_id', d.run_id)
+    FROM _sas.run r
+    WHERE by_hand AND d.run_id = ANY (ids) AND r.run_id = d.run_id AND d.role <> pg_get_userbyid(r.owner);
     DELETE FROM _sas.operator_action d WHERE d.run_id = ANY (ids);
     DELETE FROM _sas.alert_run d WHERE d.run_id = ANY (ids);
     DELETE FROM _sas.alert d
@@ -103,11 +109,11 @@ BEGIN
     DELETE FROM _sas.workflow_version v WHERE v.version_id = ANY (gone);
 END $$;
 
--- _sas.purge_ended(of_result, before, quantity, for_workflow): purges about quantity runs that ended with
--- this result until "before", the oldest first; of one workflow, or of all. Runs that stay are tried again
--- ten minutes later, runs that cannot be purged after an hour, with an alert.
+-- _sas.purge_ended(of_result, before, quantity, for_workflow, by_hand): purges about quantity runs that
+-- ended with this result until "before", the oldest first; of one workflow, or of all. Runs that stay are
+-- tried again ten minutes later, runs that cannot be purged after an hour, with an alert.
 CREATE FUNCTION _sas.purge_ended(of_result text, before timestamptz, quantity int, for_workflow int,
-                                 OUT runs bigint, OUT steps bigint, OUT attempts bigint)
+                                 by_hand boolean, OUT runs bigint, OUT steps bigint, OUT attempts bigint)
 LANGUAGE plpgsql AS $$
 DECLARE
     rows tid[];
@@ -140,7 +146,8 @@ BEGIN
     ripe := ARRAY(SELECT r.run_id FROM _sas.run r JOIN _sas.workflow_version v USING (version_id)
                   WHERE r.run_id = ANY (taken) AND r.state = 'stopped' AND r.finished_at <= before
                       AND (for_workflow IS NULL OR v.workflow_id = for_workflow));
-    done := _sas.apart('ARRAY[p.runs, p.steps, p.attempts] FROM _sas.purge_runs($1) p', ripe);
+    done := _sas.apart(format('ARRAY[p.runs, p.steps, p.attempts] FROM _sas.purge_runs($1, %L) p', by_hand),
+                       ripe);
     SELECT coalesce(sum(u.n) FILTER (WHERE u.at % 3 = 1), 0),
            coalesce(sum(u.n) FILTER (WHERE u.at % 3 = 2), 0),
            coalesce(sum(u.n) FILTER (WHERE u.at % 3 = 0), 0)
@@ -200,7 +207,7 @@ BEGIN
         CONTINUE WHEN keep IS NULL OR worked >= quantity;
         CONTINUE WHEN NOT EXISTS (SELECT FROM _sas.finished_run e WHERE e.result = of_result
                                   AND e.ended_at <= now - keep);
-        n := _sas.part('purge old runs', format('(_sas.purge_ended(%L, %L, %s, NULL)).runs', of_result,
+        n := _sas.part('purge old runs', format('(_sas.purge_ended(%L, %L, %s, NULL, false)).runs', of_result,
                                                 now - keep, quantity - worked));
         worked := worked + greatest(n, 1);
     END LOOP;
@@ -275,7 +282,7 @@ BEGIN
     attempts := 0;
     FOREACH of_result IN ARRAY coalesce(results, all_results) LOOP
         CONTINUE WHEN runs >= quantity;
-        done := _sas.purge_ended(of_result, before, (quantity - runs)::int, flow);
+        done := _sas.purge_ended(of_result, before, (quantity - runs)::int, flow, true);
         runs := runs + done.runs;
         steps := steps + done.steps;
         attempts := attempts + done.attempts;

@@ -279,6 +279,19 @@ SELECT unalike(pg_temp.said('postgres', 'pg_catalog', l.statement), 'error %',
                format('there is no error: %s', l.what))
 FROM look l;
 
+-- The same in schema public, in which everybody creates, under the path that sessions have by default. pgTAP is in
+-- another schema meanwhile.
+ALTER SCHEMA public RENAME TO was_public;
+ALTER SCHEMA others RENAME TO public;
+GRANT CREATE ON SCHEMA public TO PUBLIC;
+SET search_path = was_public;
+SELECT is(pg_temp.said('postgres', '"$user", public', $$SELECT format('%s', 'x'::text)$$), 'error P0001 others.format(text, text) was run', 'a superuser runs what stands in a writable schema public');
+SELECT is(pg_temp.said(who, '"$user", public', l.statement), pg_temp.said(who, 'pg_catalog', l.statement), format('but %s does not: %s', who, l.what))
+FROM unnest('{postgres,moni}'::text[]) who, look l;
+ALTER SCHEMA public RENAME TO others;
+ALTER SCHEMA was_public RENAME TO public;
+RESET search_path;
+
 -- with domains of others in the place of types, and types of others that are cast to those of sas --------------------
 
 CREATE SCHEMA domains;

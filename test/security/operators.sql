@@ -75,6 +75,16 @@ SELECT is(pg_temp.says('os_op', format('SELECT coalesce(refused, changed::text) 
 SELECT unalike(pg_temp.says('os_op', format('SELECT coalesce(refused, run_id::text) FROM sas.rerun(%s)', :planned)), '[0-9]%', 'nor does it run functions that plan');
 SELECT is(pg_temp.says(who, statement), '42501', format('%s cannot: %s', who, statement))
 FROM unnest('{os_op}'::text[]) who, unnest(ARRAY['SELECT sas.worker_restart()', 'SELECT sas.submit(''os_w'')', 'SELECT pg_reload_conf()']) statement;
+-- nor hide what they have done
+SELECT run_id AS ended FROM sas.submit('os_w') \gset
+SELECT is((SELECT changed FROM sas.set_priority(:ended, 2)), true, 'a superuser has a run, on which it acts itself');
+SELECT is(pg_temp.says('os_op', format('SELECT changed FROM sas.halt(%s, ''no reason'')', :ended), true), 'true', 'an operator halts it');
+SELECT FROM generate_series(1, 5) n, LATERAL _sas.scheduler_tick(100 + 0 * n) \g /dev/null
+SELECT is(pg_temp.says('os_op', $$SELECT runs FROM sas.purge('0 s', workflow => 'os_w')$$, true), '1', 'and purges it');
+SELECT is((SELECT count(*) FROM sas.runs WHERE run_id = :ended), 0::bigint, 'the run is gone');
+SELECT is((SELECT array_agg((h.role, h.act, h.run_id, h.detail ->> 'run_id')::text) FROM sas.history h WHERE h.act IN ('halt', 'set_priority') AND coalesce(h.run_id, (h.detail ->> 'run_id')::bigint) = :ended),
+          ARRAY[format('(os_op,halt,,%s)', :ended)], 'but not who halted it; what its owner did is');
+SELECT is((SELECT count(*) FROM sas.history h WHERE h.act = 'purge' AND h.role = 'os_op'), 1::bigint, 'nor who purged it');
 SELECT ok(NOT pg_has_role(who, r, 'MEMBER'), format('%s is no member of %s, which signals processes or reads all', who, r))
 FROM unnest('{os_op,os_adm}'::text[]) who, unnest('{pg_signal_backend,pg_read_all_data,pg_write_all_data,pg_monitor}'::text[]) r;
 

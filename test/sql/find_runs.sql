@@ -107,7 +107,7 @@ SELECT run_id FROM sas.submit('one', '{}', labels => (SELECT jsonb_object_agg('l
 DELETE FROM _sas.run_label WHERE run_id > 1000;
 DELETE FROM _sas.run WHERE run_id > 1000;
 SELECT changed FROM sas.halt_runs(ARRAY[1, 4]);
-SELECT runs FROM _sas.purge_runs(ARRAY[1, 4]::bigint[]);
+SELECT runs FROM _sas.purge_runs(ARRAY[1, 4]::bigint[], true);
 SELECT run_id, count(*) FROM _sas.run_label GROUP BY 1 ORDER BY 1;
 DROP FUNCTION t.found, t.found_page, t.compared;
 DROP TABLE t.searches, t.shown;
