@@ -107,6 +107,16 @@ LANGUAGE C VOLATILE STRICT ROWS 4 AS 'MODULE_PATHNAME', 'sas_api_function_owners
 CREATE FUNCTION _sas.wait_for_owners(waits boolean) RETURNS void
 LANGUAGE C VOLATILE STRICT AS 'MODULE_PATHNAME', 'sas_api_wait_for_owners';
 
+-- _sas.leave_last(begins): the owner whose functions this worker leaves to the others, because it is the last
+-- one that no long call of this owner has; null: there is none. begins: ends an earlier
+-- _sas.wait_for_owners.
+CREATE FUNCTION _sas.leave_last(begins boolean) RETURNS oid
+LANGUAGE C VOLATILE STRICT AS 'MODULE_PATHNAME', 'sas_api_leave_last';
+
+-- _sas.left_last(): that owner has functions to be called: the launcher starts one more worker.
+CREATE FUNCTION _sas.left_last() RETURNS void
+LANGUAGE C VOLATILE AS 'MODULE_PATHNAME', 'sas_api_left_last';
+
 -- _sas.owners_in_wait(): the owners who let others go first in this function worker or scheduler now
 -- (src/work/turns.h).
 CREATE FUNCTION _sas.owners_in_wait() RETURNS oid[]
@@ -130,7 +140,8 @@ BEGIN
         OR EXISTS (SELECT FROM _sas.role_limit l WHERE l.name = 'function_workers');
 END $$;
 
--- _sas.full_owners(): the owners whose functions run on as many other workers as their limit allows.
+-- _sas.full_owners(): the owners whose functions run on as many other workers as their limit allows, and the
+-- one who would take the last worker.
 CREATE FUNCTION _sas.full_owners() RETURNS SETOF oid
 LANGUAGE C VOLATILE ROWS 1 AS 'MODULE_PATHNAME', 'sas_api_verb';
 
@@ -141,6 +152,11 @@ BEGIN
         RETURN QUERY SELECT o FROM _sas.function_owners() o GROUP BY o
                      HAVING count(*) >= _sas.limit_of(o, 'function_workers');
     END IF;
+    -- an admin may let it have all
+    RETURN QUERY SELECT o FROM _sas.leave_last(false) o
+                 WHERE o IS NOT NULL
+                   AND _sas.limit_of(o, 'function_workers')
+                       < current_setting('sas.function_workers_max')::int;
 END $$;
 
 -- _sas.unclaimable_owners(): the same for a worker that claims: the owners whose steps it must leave, with
@@ -149,11 +165,17 @@ END $$;
 CREATE FUNCTION _sas.unclaimable_owners() RETURNS oid[]
 LANGUAGE plpgsql AS $$
 DECLARE
+    last oid := _sas.leave_last(true);
     full_owners oid[];
 BEGIN
-    IF NOT _sas.may_be_full() THEN
+    IF last IS NULL AND NOT _sas.may_be_full() THEN
         RETURN _sas.owners_in_wait();
     END IF;
+    PERFORM _sas.left_last()
+    WHERE EXISTS (SELECT FROM _sas.ready q WHERE q.lane = 0 AND q.owner = last)
+       OR EXISTS (SELECT FROM _sas.watch_work k WHERE k.owner = last AND k.due_at <= (SELECT sas.now()))
+       OR EXISTS (SELECT FROM _sas.schedule_plan p WHERE p.owner = last AND p.offered
+                  AND p.worker_id IS NULL);
     full_owners := ARRAY(SELECT _sas.full_owners_as(0));
     PERFORM _sas.wait_for_owners(full_owners <> '{}');
     RETURN _sas.owners_in_wait()

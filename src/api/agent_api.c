@@ -37,6 +37,8 @@ PG_FUNCTION_INFO_V1(sas_api_is_executed);
 PG_FUNCTION_INFO_V1(sas_api_busy_functions);
 PG_FUNCTION_INFO_V1(sas_api_function_owners);
 PG_FUNCTION_INFO_V1(sas_api_wait_for_owners);
+PG_FUNCTION_INFO_V1(sas_api_leave_last);
+PG_FUNCTION_INFO_V1(sas_api_left_last);
 PG_FUNCTION_INFO_V1(sas_api_owners_in_wait);
 PG_FUNCTION_INFO_V1(sas_api_charge_owner);
 PG_FUNCTION_INFO_V1(sas_api_limits);
@@ -156,6 +158,23 @@ sas_api_charge_owner(PG_FUNCTION_ARGS)
 	int64		spent_us = PG_GETARG_INT64(1);
 
 	sas_work_turns_charge(PG_GETARG_OID(0), spent_us, spent_us / Max(PG_GETARG_INT32(2), 1) > SAS_WORK_TURNS_SLOW_US);
+	PG_RETURN_VOID();
+}
+
+Datum
+sas_api_leave_last(PG_FUNCTION_ARGS)
+{
+	Oid			owner = sas_base_peers_leave_last(PG_GETARG_BOOL(0));
+
+	if (!OidIsValid(owner))
+		PG_RETURN_NULL();
+	PG_RETURN_OID(owner);
+}
+
+Datum
+sas_api_left_last(PG_FUNCTION_ARGS)
+{
+	sas_base_peers_left_last();
 	PG_RETURN_VOID();
 }
 

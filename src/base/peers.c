@@ -124,6 +124,19 @@ sas_base_peers_leave_owner(void)
 		peers_methods->leave_owner();
 }
 
+Oid
+sas_base_peers_leave_last(bool begins)
+{
+	return peers_methods ? peers_methods->leave_last(begins) : InvalidOid;
+}
+
+void
+sas_base_peers_left_last(void)
+{
+	if (peers_methods)
+		peers_methods->left_last();
+}
+
 void
 sas_base_peers_wait_for_owner(bool waits)
 {

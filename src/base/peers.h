@@ -93,6 +93,17 @@ extern SasInterrupted sas_base_peers_interrupted(int64 task);
 
 extern bool sas_base_peers_enter_owner(Oid owner, int64 most);
 extern void sas_base_peers_leave_owner(void);
+
+/*
+ * The owner whose functions are left to the other workers, as this is the
+ * last one that no long call has; or none. begins: this worker does not wait
+ * for an owner until it says so again.
+ */
+extern Oid	sas_base_peers_leave_last(bool begins);
+
+/* That owner has something to do: the launcher starts another function worker, if there may be more. */
+extern void sas_base_peers_left_last(void);
+
 extern void sas_base_peers_wait_for_owner(bool waits);
 extern bool sas_base_peers_waits_for_owner(void);
 extern int	sas_base_peers_other_owners(Oid *owners, int max);
@@ -149,6 +160,8 @@ typedef struct SasPeersMethods
 	SasInterrupted (*interrupted) (int64 task);
 	bool		(*enter_owner) (Oid owner, int64 most);
 	void		(*leave_owner) (void);
+	Oid			(*leave_last) (bool begins);
+	void		(*left_last) (void);
 	void		(*wait_for_owner) (bool waits);
 	bool		(*waits_for_owner) (void);
 	int			(*other_owners) (Oid *owners, int max);

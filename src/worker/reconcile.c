@@ -315,6 +315,8 @@ reconcile_is_wanted(SasDatabase *database, int actor, int index)
 	int			wanted = reconcile_n_wanted(database, actor);
 	int			free_ones = 0;
 	bool		lacks = false;
+	bool		leaves_last = false;
+	bool		any_long = false;
 
 	if (index < wanted || wanted == 0 || actor != SAS_FUNCTION || index >= sas_base_function_workers_max)
 		return index < wanted;
@@ -328,8 +330,10 @@ reconcile_is_wanted(SasDatabase *database, int actor, int index)
 			return true;
 		free_ones += i < index && !(running && worker->long_call);
 		lacks |= running && worker->lacks;
+		leaves_last |= running && worker->leaves_last;
+		any_long |= running && worker->long_call;
 	}
-	return free_ones < wanted + lacks;
+	return free_ones < wanted + (lacks || (leaves_last && any_long));
 }
 
 /*

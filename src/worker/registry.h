@@ -55,12 +55,15 @@ typedef struct SasSlot
 	char		user_code[SAS_USER_CODE_LEN];	/* the code of users that the tick waits for; empty: none */
 	bool		long_call;		/* for more than a second */
 	bool		lacks;			/* it has more to do than it gets done beside the long calls */
+	bool		leaves_last;	/* it is the last one, and leaves what the owner of the long calls has to do */
 	bool		dismissed;
 	int64		interrupted;	/* the one for which it was interrupted last; 0: none */
 	int64		interrupted_until_us; /* when that should be over, then */
 	bool		unwritten;		/* has replies that it has not written yet */
 	bool		end_now;		/* its next SIGTERM is no planned stop */
 	Oid			function_owner; /* the role whose functions it calls now; InvalidOid: none */
+	Oid			last_owner;		/* the last such role; InvalidOid: none yet */
+	bool		several_owners; /* it has called functions of several roles */
 	bool		waits_for_owner;	/* it has skipped steps of an owner who has all the workers allowed */
 } SasSlot;
 

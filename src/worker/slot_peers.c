@@ -11,6 +11,7 @@
 
 #include "base/clock.h"
 #include "base/peers.h"
+#include "base/settings.h"
 #include "wake/wakeup.h"
 #include "worker/request.h"
 #include "worker/shmem.h"
@@ -161,6 +162,83 @@ slot_peers_count_owner(Oid owner)
 	return n;
 }
 
+/*
+ * The owner who would take the last function worker of this database: it has
+ * more than half of the other workers, and all the rest are in long calls.
+ * There may be no process slot for a further worker, and then other owners
+ * would wait for as long as these calls take.  Where no call of that owner is
+ * long, and no worker is there because one was, its calls are short.  None,
+ * as long as nobody else has had functions.
+ */
+static Oid
+slot_peers_owner_of_last(void)
+{
+	Oid			owner = InvalidOid;
+	int			n = 0;
+	int			n_owned = 0;
+	int			n_workers = 1;
+	bool		is_long = false;
+	bool		several;
+
+	if (sas_worker_my_slot == NULL || sas_base_function_workers_max <= Max(sas_base_function_workers, 1))
+		return InvalidOid;
+	several = sas_worker_my_slot->several_owners;
+	/* without the lock: an old value is as good; first whose it would be, the one of more than half */
+	for (int pass = 0; pass < 2; pass++)
+		for (int i = 0; i < sas_worker_shmem->capacity; i++)
+		{
+			const SasSlot *slot = &sas_worker_shmem->slots[i];
+			Oid			of = slot->function_owner;
+
+			if (slot == sas_worker_my_slot || slot->actor != SAS_FUNCTION || slot->state != SAS_SLOT_RUNNING ||
+				slot->dboid != MyDatabaseId)
+				continue;
+			if (pass == 0 && n == 0)
+				owner = of;
+			if (pass == 0)
+			{
+				n += of == owner ? 1 : -1;
+				n_workers++;
+			}
+			else if (of != owner && !slot->long_call)
+				return InvalidOid;
+			else
+			{
+				n_owned += of == owner ? 1 : -1;
+				is_long |= of == owner && slot->long_call;
+				several |= slot->several_owners || slot->last_owner != owner;
+			}
+		}
+	is_long |= n_workers > Max(sas_base_function_workers, 1);
+	several |= OidIsValid(sas_worker_my_slot->last_owner) && sas_worker_my_slot->last_owner != owner;
+	return is_long && several && n_owned > 0 ? owner : InvalidOid;
+}
+
+/* The same for a worker that looks for work. */
+static Oid
+slot_peers_leave_last(bool begins)
+{
+	Oid			owner = slot_peers_owner_of_last();
+
+	if (sas_worker_my_slot == NULL)
+		return InvalidOid;
+	if (begins && !OidIsValid(owner))
+		sas_worker_my_slot->leaves_last = false;
+	if (begins)
+		sas_worker_my_slot->waits_for_owner = false;
+	return owner;
+}
+
+/* That owner has something to do: the launcher is to start another worker. */
+static void
+slot_peers_left_last(void)
+{
+	if (sas_worker_my_slot == NULL || sas_worker_my_slot->leaves_last)
+		return;
+	sas_worker_my_slot->leaves_last = true;
+	sas_worker_request_wake();
+}
+
 /* An owner without a limit needs no lock: a limit that is set just now holds from the next function on. */
 static bool
 slot_peers_enter_owner(Oid owner, int64 most)
@@ -169,6 +247,16 @@ slot_peers_enter_owner(Oid owner, int64 most)
 
 	if (sas_worker_my_slot == NULL)
 		return true;
+	if (most < sas_base_function_workers_max && OidIsValid(owner) && slot_peers_owner_of_last() == owner)
+	{
+		slot_peers_left_last();
+		return false;
+	}
+	if (OidIsValid(owner))
+	{
+		sas_worker_my_slot->several_owners |= OidIsValid(sas_worker_my_slot->last_owner) && sas_worker_my_slot->last_owner != owner;
+		sas_worker_my_slot->last_owner = owner;
+	}
 	if (most >= SAS_ANY_WORKERS)
 	{
 		sas_worker_my_slot->function_owner = owner;
@@ -373,6 +461,8 @@ const SasPeersMethods sas_worker_peers = {
 	.interrupted = slot_peers_interrupted,
 	.enter_owner = slot_peers_enter_owner,
 	.leave_owner = slot_peers_leave_owner,
+	.leave_last = slot_peers_leave_last,
+	.left_last = slot_peers_left_last,
 	.wait_for_owner = slot_peers_wait_for_owner,
 	.waits_for_owner = slot_peers_waits_for_owner,
 	.other_owners = slot_peers_other_owners,
