@@ -62,6 +62,25 @@ BEGIN
     END IF;
 END $$;
 
+-- _sas.lanes_left(caller, lanes, place): these agents, without those for which the caller may no longer work.
+-- Raises an error if it may work for none of them.
+CREATE FUNCTION _sas.lanes_left(caller oid, lanes int[], place text) RETURNS int[]
+LANGUAGE plpgsql STABLE AS $$
+DECLARE
+    lost int[];
+BEGIN
+    lost := ARRAY(SELECT a.agent_id FROM _sas.agent a WHERE a.agent_id = ANY (lanes)
+                  AND a.dropped_at IS NULL AND NOT _sas.may_work(caller, a.agent_id));
+    IF lost = '{}' THEN
+        RETURN lanes;
+    END IF;
+    IF NOT EXISTS (SELECT FROM _sas.agent a WHERE a.agent_id = ANY (lanes) AND a.dropped_at IS NULL
+                   AND a.agent_id <> ALL (lost)) THEN
+        PERFORM _sas.check_lanes(caller, lanes, place);
+    END IF;
+    RETURN ARRAY(SELECT l FROM unnest(lanes) l WHERE l <> ALL (lost));
+END $$;
+
 -- _sas.register_node_as(...): the body of sas.register_node. A node that is registered under that name
 -- ends: the program has come back.
 CREATE FUNCTION _sas.register_node_as(caller oid, name text, capacity int, agents text[], version text,
@@ -171,7 +190,7 @@ BEGIN
             USING ERRCODE = 'invalid_parameter_value', DETAIL = 'At /quantity.',
             HINT = 'Claim only what the program can start at once.';
     END IF;
-    PERFORM _sas.check_lanes(caller, n.lanes, '/node_id');
+    n.lanes := _sas.lanes_left(caller, n.lanes, '/node_id');
     IF n.ended_at IS NOT NULL OR _sas.quarantined_for() IS NOT NULL THEN
         RETURN;
     END IF;
@@ -233,6 +252,21 @@ BEGIN
     RETURN cardinality(freed.ids);
 END $$;
 
+-- _sas.give_back_lanes(from_node, lanes_left): gives back the tasks of other agents than these: the role of
+-- the node has lost its right to work for those agents. Returns these tasks.
+CREATE FUNCTION _sas.give_back_lanes(from_node bigint, lanes_left int[])
+RETURNS TABLE (id bigint, epoch bigint)
+LANGUAGE plpgsql AS $$
+DECLARE
+    lost record;
+BEGIN
+    SELECT array_agg(h.watch_id ORDER BY h.watch_id) AS ids, array_agg(h.epoch ORDER BY h.watch_id) AS epochs
+    INTO lost FROM _sas.watch_held h
+    WHERE h.node_id = from_node AND h.lane <> ALL (lanes_left);
+    PERFORM _sas.give_back(from_node, lost.ids) WHERE lost.ids IS NOT NULL;
+    RETURN QUERY SELECT * FROM unnest(lost.ids, lost.epochs);
+END $$;
+
 CREATE FUNCTION _sas.heartbeat_node_as(caller oid, node_id bigint)
 RETURNS TABLE (watch_id bigint, epoch bigint, news text, request jsonb, cursor jsonb)
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
@@ -242,12 +276,11 @@ AS $$
 #variable_conflict use_column
 DECLARE
     n _sas.node := _sas.my_node(caller, $2);
+    lanes_left int[] := _sas.lanes_left(caller, n.lanes, '/node_id');
     told record;
     r record;
     left_out bigint[];
 BEGIN
-    -- a role may have lost its right since it registered the node, whose tasks then go to another one
-    PERFORM _sas.check_lanes(caller, n.lanes, '/node_id');
     IF n.ended_at IS NULL THEN
         UPDATE _sas.node x SET lease_until = sas.now() + x.lease, modified_at = sas.now()
         WHERE x.node_id = $2 AND x.ended_at IS NULL;
@@ -257,6 +290,10 @@ BEGIN
         RETURN;
     END IF;
     PERFORM _sas.commit_durably();
+    IF lanes_left <> n.lanes THEN
+        RETURN QUERY SELECT g.id, g.epoch, 'lost', NULL::jsonb, NULL::jsonb
+                     FROM _sas.give_back_lanes($2, lanes_left) g;
+    END IF;
     SELECT array_agg(w.watch_id) AS ids, array_agg(w.epoch) AS epochs, array_agg(w.news) AS news,
            array_agg(w.watch_id) FILTER (WHERE w.news = 'reload') AS changed_ids,
                array_agg(w.epoch) FILTER (WHERE w.news = 'reload') AS changed_epochs

@@ -220,3 +220,36 @@ SELECT t.later('1 s') \g /dev/null
 UPDATE t.worker SET alive = false WHERE name = 'b';
 SELECT t.supervise() > 0 AS found;
 SELECT ago, _sas.free_from(n, sas.now() - ago) - (sas.now() - ago) AS others_have FROM _sas.node n, unnest('{1 s, 0 s}'::interval[]) ago WHERE n.name = 'a';
+
+\echo a node of several agents goes on for the others when its role loses one of them
+SELECT t.clean() \g /dev/null
+SELECT sas.create_agent('other', kind => 'external'), sas.create_agent('third', kind => 'external'), sas.create_watcher('other', '{"agent": "other", "external": {}, "items": {"table": "t.item"}}'), sas.create_watcher('camera', '{"agent": "host", "external": {}, "items": {"table": "t.item"}}') \g /dev/null
+CREATE ROLE sas_test_host;
+SELECT sas.grant_usage('sas_test_host', 'worker', a) FROM unnest('{host,other}'::text[]) a \g /dev/null
+SELECT t.ask(2, 'camera'), t.ask(2, 'other');
+SET ROLE sas_test_host;
+SELECT node_id AS several FROM sas.register_node('several', 10, '{host,other}') AS node_id \gset
+SELECT watcher, key FROM sas.claim_watchers(:several, 10) ORDER BY 1, 2;
+RESET ROLE;
+SELECT sas.revoke_usage('sas_test_host') \g /dev/null
+SELECT sas.grant_usage('sas_test_host', 'worker', 'host') \g /dev/null
+SET ROLE sas_test_host;
+SELECT * FROM sas.heartbeat_node(:several);
+SELECT watcher, key FROM sas.claim_watchers(:several, 10) ORDER BY 1, 2;
+RESET ROLE;
+SELECT t.ask(3, 'camera') \g /dev/null
+SELECT t.later('3 s') \g /dev/null
+SET ROLE sas_test_host;
+SELECT watcher, key FROM sas.claim_watchers(:several, 10) ORDER BY 1, 2;
+SELECT * FROM sas.heartbeat_node(:several);
+RESET ROLE;
+SELECT watcher, state, node, count(*) FROM sas.watches GROUP BY 1, 2, 3 ORDER BY 1, 2;
+\echo and stops when it has lost them all
+SELECT sas.revoke_usage('sas_test_host') \g /dev/null
+SELECT sas.grant_usage('sas_test_host', 'worker', 'third') \g /dev/null
+SET ROLE sas_test_host;
+SELECT * FROM sas.claim_watchers(:several, 10);
+SELECT * FROM sas.heartbeat_node(:several);
+RESET ROLE;
+SELECT sas.revoke_usage('sas_test_host') \g /dev/null
+DROP ROLE sas_test_host;
