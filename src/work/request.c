@@ -233,6 +233,16 @@ work_request_is_utf8(Jsonb *request, const SasStoredAgent *agent)
 		(agent->headers == NULL || sas_base_is_utf8(JsonbToCString(NULL, &agent->headers->root, VARSIZE(agent->headers))));
 }
 
+/* Does it ask for a part of the answer? That may have a part of a secret in it, which is not found. */
+static bool
+work_request_is_partial(const SasSent *sent)
+{
+	for (int i = 0; i < sent->n_headers; i++)
+		if (pg_strncasecmp(sent->headers[i], "range:", strlen("range:")) == 0)
+			return true;
+	return false;
+}
+
 const char *
 sas_work_request_compose(SasSent *sent, SasStoredAgent *agent, Jsonb *request, const char *key)
 {
@@ -260,6 +270,8 @@ sas_work_request_compose(SasSent *sent, SasStoredAgent *agent, Jsonb *request, c
 	sent->headers = palloc(sizeof(char *) * room);
 	if (sas_work_json_member(request, "headers", &headers) && headers.type == jbvBinary)
 		work_request_add_headers(sent, room, headers.val.binary.data);
+	if (why == NULL && agent->secrets != NIL && work_request_is_partial(sent))
+		why = "the header Range asks for a part of the answer, in which a secret of the agent could not be masked";
 	if (agent->headers != NULL && JB_ROOT_IS_OBJECT(agent->headers))
 		work_request_add_headers(sent, room, &agent->headers->root);
 	if (content_type != NULL)

@@ -159,6 +159,16 @@ foreach my $role (qw(joe boss))
 		like($err, qr/permission denied/, "role $role cannot read secrets: $sql");
 	}
 }
+# a part of what it says may have a part of a secret in it
+make_agent($node, 'without', $service);
+foreach my $name ('Range', 'range', 'RANGE')
+{
+	my $asked = $service->requests('asked');
+	$run = run_call($node, 'remote', { path => '/asked', headers => { $name => 'bytes=0-3' } }, { input => {} });
+	like($run->{error}{detail} // $run->{error}{title}, qr/header Range asks for a part of the answer/, "a call of an agent with secrets asks for no part of an answer: $name");
+	is(scalar $service->requests('asked'), $asked, 'nothing is sent');
+	is(run_call($node, 'without', { path => '/asked', headers => { $name => 'bytes=0-3' } })->{result}, 'success', 'one of an agent without does');
+}
 my $dumped = '';
 IPC::Run::run([ 'pg_dump', '-d', $node->connstr('postgres') ], '>', \$dumped, '2>', '/dev/null') or die 'pg_dump failed';
 is(index($dumped, 'hunter2'), -1, 'a dump has no secret in it');
