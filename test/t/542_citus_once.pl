@@ -273,6 +273,9 @@ is(what($third, q{SET sas.this_node_only = on; SELECT sas.resume_schedule('tick'
 is(what($third, q{SET sas.this_node_only = on; SELECT sas.schedule('tick', 'every 1 s', 'nothing', max_runs => 2) IS NOT NULL}), 't', 'a schedule that is made again there');
 ok(wait_for($third, "SELECT ($ticks) > $before"), 'fires there');
 
+like(admin($c, q{SELECT col_description('sas.agents'::regclass, attnum) FROM pg_attribute WHERE attrelid = 'sas.agents'::regclass AND attname = 'max_in_flight'}),
+	qr/Each node of a Citus cluster has this limit for itself/, 'sas.agents says that its limits are per node');
+
 # -- dumps -------------------------------------------------------------------------------------------------
 
 my $dump = PostgreSQL::Test::Utils::tempdir() . '/dump';
