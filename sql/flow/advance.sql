@@ -156,9 +156,10 @@ BEGIN
     SELECT 's', sas.now(), c.run_id,
         coalesce(how, CASE f.abandon_as WHEN 'fail' THEN 'fail' ELSE 'cancel' END)
     FROM unnest(run_ids, fates) AS f (run_id, abandon_as)
-    JOIN _sas.run c ON c.parent_run_id = f.run_id
+    CROSS JOIN LATERAL (SELECT x.run_id, x.parent_element FROM _sas.run x WHERE x.parent_run_id = f.run_id
+                        AND x.state <> 'stopped' OFFSET 0) c
     -- a child run that undoes a step continues, except in a halt
-    WHERE c.state <> 'stopped' AND (how = 'halt' OR c.parent_element >= 0) IS NOT FALSE;
+    WHERE (how = 'halt' OR c.parent_element >= 0) IS NOT FALSE;
     IF FOUND THEN
         PERFORM _sas.wake('{}', true, false, '{}');
     END IF;
@@ -268,7 +269,8 @@ BEGIN
                                        AND NOT s.in_doubt)
     INTO changes, doomed
     FROM unnest(run_ids, step_nos, elements) AS u (run_id, step_no, element)
-    JOIN _sas.step s ON s.run_id = u.run_id AND s.step_no = u.step_no AND s.element = u.element
+    CROSS JOIN LATERAL (SELECT * FROM _sas.step x WHERE x.run_id = u.run_id AND x.step_no = u.step_no
+                        AND x.element = u.element OFFSET 0) s
     JOIN _sas.run r ON r.run_id = u.run_id;
     PERFORM _sas.move_steps(changes);
     PERFORM _sas.close_steps(doomed) WHERE doomed IS NOT NULL;
@@ -276,7 +278,8 @@ BEGIN
     PERFORM _sas.make_ready(array_agg(s.run_id), array_agg(s.step_no), array_agg(s.element),
                             array_agg(s.state = 'compensating'), array_agg(s.alone))
     FROM unnest(run_ids, step_nos, elements) AS u (run_id, step_no, element)
-    JOIN _sas.step s ON s.run_id = u.run_id AND s.step_no = u.step_no AND s.element = u.element
+    CROSS JOIN LATERAL (SELECT * FROM _sas.step x WHERE x.run_id = u.run_id AND x.step_no = u.step_no
+                        AND x.element = u.element OFFSET 0) s
     JOIN _sas.run r ON r.run_id = u.run_id
     WHERE r.state <> 'paused' AND s.state IN ('ready', 'compensating');
 END $$;

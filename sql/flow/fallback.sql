@@ -154,10 +154,11 @@ BEGIN
     INTO g
     FROM _sas.run r
     JOIN _sas.step s ON s.run_id = r.run_id AND s.state = 'failed'
-    JOIN _sas.workflow_step w ON w.version_id = r.version_id AND w.step_no = s.step_no AND NOT w.undo
-        AND w.shape ? 'fallback'
-    JOIN _sas.step f ON f.run_id = s.run_id AND f.step_no = (w.shape #>> '{fallback,no}')::int
-        AND f.element = s.element AND f.state = 'failed'
+    CROSS JOIN LATERAL (SELECT x.shape FROM _sas.workflow_step x WHERE x.version_id = r.version_id
+                        AND x.step_no = s.step_no AND NOT x.undo AND x.shape ? 'fallback' OFFSET 0) w
+    CROSS JOIN LATERAL (SELECT x.* FROM _sas.step x WHERE x.run_id = s.run_id
+                        AND x.step_no = (w.shape #>> '{fallback,no}')::int AND x.element = s.element
+                        AND x.state = 'failed' OFFSET 0) f
     WHERE r.run_id = ANY ($1) AND r.abandon_as IS NULL
       AND (only_runs IS NULL OR EXISTS (SELECT FROM unnest(only_runs, only_nos) AS o (run_id, step_no)
                                         WHERE o.run_id = s.run_id AND o.step_no = s.step_no));

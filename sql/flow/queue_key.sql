@@ -44,26 +44,26 @@ LANGUAGE sql STABLE AS $$
                u.max_running, w.lane
         FROM unnest(free) o
         JOIN _sas.run r ON r.run_id = o.run_id
-        JOIN _sas.workflow_step w ON w.version_id = r.version_id AND w.step_no = o.step_no
-            AND w.undo = o.undo
+        CROSS JOIN LATERAL (SELECT x.lane FROM _sas.workflow_step x WHERE x.version_id = r.version_id
+                            AND x.step_no = o.step_no AND x.undo = o.undo OFFSET 0) w
         JOIN _sas.queue u ON u.queue_id = -o.lane
         CROSS JOIN LATERAL (SELECT CASE WHEN u.key IS NOT NULL
                             THEN _sas.key_of_step(u.key, o.run_id, o.step_no, o.element, o.undo) END AS key
                             OFFSET 0) k),
     taken AS (
-        SELECT p.queue_id, p.key, count(*) AS n FROM _sas.queue_slot p
-        WHERE p.queue_id IN (SELECT a.queue_id FROM asked a) GROUP BY 1, 2),
+        SELECT p.queue_id, count(*) AS n FROM _sas.queue_slot p
+        WHERE p.queue_id IN (SELECT a.queue_id FROM asked a) GROUP BY 1),
     turn AS (
         SELECT a.*, a.key IS NOT NULL AND a.per_key < row_number() OVER (
                    PARTITION BY a.queue_id, a.key ORDER BY a.rank, a.run_id, a.step_no, a.element)
-               + coalesce((SELECT t.n FROM taken t
-                           WHERE t.queue_id = a.queue_id AND t.key = a.key), 0) AS parks
+               + (SELECT count(*) FROM _sas.queue_slot p
+                  WHERE p.queue_id = a.queue_id AND p.key = a.key) AS parks
         FROM asked a),
     placed AS (
         SELECT t.*, NOT t.parks AND t.max_running < count(*) FILTER (WHERE NOT t.parks) OVER (
                      PARTITION BY t.queue_id ORDER BY t.rank, t.run_id, t.step_no, t.element
                      ROWS UNBOUNDED PRECEDING)
-                 + coalesce((SELECT sum(k.n) FROM taken k WHERE k.queue_id = t.queue_id), 0) AS stays
+                 + coalesce((SELECT k.n FROM taken k WHERE k.queue_id = t.queue_id), 0) AS stays
         FROM turn t)
     SELECT x.run_id, x.step_no, x.element, x.undo, x.lane, x.queue_id, x.key, x.parks
     FROM (SELECT p.*, bool_or(p.stays) OVER (PARTITION BY p.queue_id, p.key) AS behind FROM placed p) x

@@ -319,8 +319,9 @@ BEGIN
                                     s.error ->> 'title'), nullif(w.lane, 0), r.run_id, s.step_no, s.error)
     FROM _sas.run r
     JOIN _sas.step s ON s.run_id = r.run_id AND s.state = 'failed'
-    JOIN _sas.workflow_step w ON w.version_id = r.version_id AND w.step_no = s.step_no AND NOT w.undo
-        AND NOT coalesce(w.shape ? 'stands_in', false)
+    CROSS JOIN LATERAL (SELECT x.name, x.lane FROM _sas.workflow_step x WHERE x.version_id = r.version_id
+                        AND x.step_no = s.step_no AND NOT x.undo
+                        AND NOT coalesce(x.shape ? 'stands_in', false) OFFSET 0) w
     WHERE r.run_id = ANY (stuck.ids)
       AND NOT EXISTS (SELECT FROM _sas.alert_run a JOIN _sas.alert l USING (alert_id)
                       WHERE a.run_id = r.run_id AND a.cause = format('step %s', w.name)

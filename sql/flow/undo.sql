@@ -147,8 +147,9 @@ LANGUAGE plpgsql AS $$
 BEGIN
     PERFORM _sas.mark_undone(array_agg(s.run_id), array_agg(s.step_no), array_agg(0))
     FROM _sas.run r
-    JOIN _sas.workflow_step w ON w.version_id = r.version_id
-        AND (w.undo AND w.shape ?| '{each,repeat}' OR w.covers IS NOT NULL)
+    CROSS JOIN LATERAL (SELECT x.version_id, x.step_no, x.covers FROM _sas.workflow_step x
+                        WHERE x.version_id = r.version_id
+                            AND (x.undo AND x.shape ?| '{each,repeat}' OR x.covers IS NOT NULL) OFFSET 0) w
     CROSS JOIN LATERAL (SELECT * FROM _sas.step x WHERE x.run_id = r.run_id
                         AND x.step_no = coalesce(w.covers[cardinality(w.covers)], w.step_no)
                         AND x.element = 0 OFFSET 0) s

@@ -310,15 +310,18 @@ LANGUAGE sql AS $$
         SELECT x.run_id, x.version_id FROM _sas.run x
         WHERE x.parent_run_id = $2 AND x.state <> 'stopped'
         UNION ALL
-        SELECT x.run_id, x.version_id
-        FROM below b JOIN _sas.run x ON x.parent_run_id = b.run_id
-        WHERE x.state <> 'stopped'),
+        SELECT c.run_id, c.version_id
+        FROM below b
+        CROSS JOIN LATERAL (SELECT x.run_id, x.version_id FROM _sas.run x WHERE x.parent_run_id = b.run_id
+                            AND x.state <> 'stopped' OFFSET 0) c),
     waits AS (
         SELECT x.run_id, _sas.check_signals(x) FROM below b JOIN _sas.run x ON x.run_id = b.run_id
         WHERE EXISTS (SELECT FROM _sas.workflow_step w
-                      JOIN _sas.step s ON s.run_id = b.run_id AND s.step_no = w.step_no
-                          AND s.waiting_kind = 'signal'
-                          AND s.state = CASE WHEN w.undo THEN 'compensating' ELSE 'suspended' END
+                      CROSS JOIN LATERAL (SELECT FROM _sas.step x
+                                          WHERE x.run_id = b.run_id AND x.step_no = w.step_no
+                                              AND x.waiting_kind = 'signal'
+                                              AND x.state = CASE WHEN w.undo THEN 'compensating'
+                                                  ELSE 'suspended' END OFFSET 0) s
                       WHERE w.version_id = b.version_id AND w.kind = 'wait'
                         AND w.shape #> '{wait,signal}' @> to_jsonb($3))),
     sent AS (

@@ -301,16 +301,16 @@ BEGIN
                failure_count => CASE WHEN s.deferred AND s.state <> 'compensating' THEN NULL ELSE 0 END))
     INTO changes
     FROM _sas.step s JOIN _sas.run r ON r.run_id = s.run_id
-    JOIN _sas.workflow_step w ON w.version_id = r.version_id AND w.step_no = s.step_no AND NOT w.undo
-    LEFT JOIN (SELECT DISTINCT * FROM unnest(only_runs, only_nos) AS u (run_id, step_no)) o
-        ON o.run_id = s.run_id AND o.step_no = s.step_no
+    CROSS JOIN LATERAL (SELECT x.shape FROM _sas.workflow_step x WHERE x.version_id = r.version_id
+                        AND x.step_no = s.step_no AND NOT x.undo OFFSET 0) w
     WHERE s.run_id = ANY (run_ids) AND s.request_id IS NULL AND s.waiting_until IS NULL
       -- an undo that waits for its child run or a signal has begun
       AND (s.state = 'ready' AND s.deferred
            OR s.state = 'compensating' AND s.waiting_kind IS DISTINCT FROM 'child'
               AND s.waiting_kind IS DISTINCT FROM 'signal'
            OR s.state = 'failed' AND s.waiting_kind IS DISTINCT FROM 'map_end'
-              AND r.abandon_as IS NULL AND (only_runs IS NULL OR o.run_id IS NOT NULL)
+              AND r.abandon_as IS NULL
+              AND (only_runs IS NULL OR (s.run_id, s.step_no) IN (SELECT * FROM unnest(only_runs, only_nos)))
               AND NOT coalesce(w.shape ? 'stands_in' OR w.shape ? 'fallback'
                                AND _sas.fell_back(s.run_id, s.element, w.shape), false));
     PERFORM _sas.move_steps(changes);
@@ -353,7 +353,8 @@ BEGIN
         SELECT u AS root, u AS run_id FROM unnest($1) u
         UNION
         SELECT b.root, c.run_id FROM below b
-        JOIN _sas.run c ON c.parent_run_id = b.run_id AND c.state <> 'stopped'),
+        CROSS JOIN LATERAL (SELECT x.run_id FROM _sas.run x WHERE x.parent_run_id = b.run_id
+                            AND x.state <> 'stopped' OFFSET 0) c),
     locked AS MATERIALIZED (
         SELECT r.run_id FROM _sas.run r
         WHERE r.run_id = ANY (ARRAY(SELECT b.run_id FROM below b)) AND r.state = ANY ($2)
@@ -387,8 +388,9 @@ BEGIN
             SELECT r.run_id, $3 + v.priority - r.priority AS delta FROM _sas.run r
             JOIN _sas.workflow_version v USING (version_id) WHERE r.run_id = ANY (ids)
             UNION ALL
-            SELECT c.run_id, b.delta FROM below b JOIN _sas.run c ON c.parent_run_id = b.run_id
-                AND c.state <> 'stopped' AND c.run_id <> ALL (ids))
+            SELECT c.run_id, b.delta FROM below b
+            CROSS JOIN LATERAL (SELECT x.run_id FROM _sas.run x WHERE x.parent_run_id = b.run_id
+                                AND x.state <> 'stopped' AND x.run_id <> ALL (ids) OFFSET 0) c)
         SELECT array_agg(b.run_id ORDER BY b.run_id), array_agg(b.delta ORDER BY b.run_id) INTO family,
             deltas FROM below b;
         PERFORM FROM _sas.run r WHERE r.run_id = ANY (family) ORDER BY r.run_id FOR NO KEY UPDATE;

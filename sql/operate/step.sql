@@ -13,9 +13,10 @@ LANGUAGE sql STABLE AS $$
         UNION
         SELECT b.root, c.run_id FROM below b
         JOIN _sas.run r ON r.run_id = b.run_id
-        JOIN _sas.run c ON c.parent_run_id = b.run_id AND c.state <> 'stopped'
-        WHERE r.state <> 'paused' OR EXISTS (SELECT FROM _sas.step s WHERE s.run_id = r.run_id
-                                             AND s.state = 'failed'))
+        CROSS JOIN LATERAL (SELECT x.run_id FROM _sas.run x WHERE x.parent_run_id = b.run_id
+                            AND x.state <> 'stopped' OFFSET 0) c
+        WHERE r.state <> 'paused' OR (SELECT true FROM _sas.step s WHERE s.run_id = r.run_id
+                                      AND s.state = 'failed' LIMIT 1))
     SELECT b.root, b.run_id FROM below b LEFT JOIN _sas.run r ON r.run_id = b.run_id
     WHERE b.run_id = b.root OR r.state = 'paused' OR r.paused_state = 'held'
 $$;
@@ -322,8 +323,9 @@ BEGIN
     WHERE r.run_id = ANY ($1) AND r.state = 'paused' AND r.paused_by = 'sas supervisor'
       AND r.paused_for IS DISTINCT FROM 'its deadline has passed'
       AND NOT EXISTS (SELECT FROM _sas.step s
-                      JOIN _sas.workflow_step w ON w.version_id = r.version_id AND w.step_no = s.step_no
-                          AND NOT w.undo AND NOT coalesce(w.shape ? 'stands_in', false)
+                      CROSS JOIN LATERAL (SELECT FROM _sas.workflow_step x WHERE x.version_id = r.version_id
+                                          AND x.step_no = s.step_no AND NOT x.undo
+                                          AND NOT coalesce(x.shape ? 'stands_in', false) OFFSET 0) w
                       WHERE s.run_id = r.run_id
                         AND (s.state = 'compensating'
                              OR s.state = 'failed' AND (r.abandon_as IS NULL OR s.in_doubt)))
