@@ -102,7 +102,8 @@ LANGUAGE sql STABLE AS $$
                           'item', (SELECT i.item FROM _sas.item i WHERE i.run_id = for_run
                                    AND i.step_no = f.no AND i.element = $12),
                           'last', (SELECT s.output FROM _sas.step s WHERE s.run_id = for_run
-                                   AND s.step_no = f.no AND s.element = $12 - 1 AND $12 > 1))
+                                   AND s.step_no = f.no AND s.element = $12 - 1 AND $12 > 1
+                                     AND NOT coalesce(w.shape ? 'each', false)))
                       FROM (SELECT coalesce((w.shape ->> 'stands_in')::int, w.step_no) AS no OFFSET 0) f)
                 ELSE '{}' END
 $$;

@@ -111,7 +111,8 @@ LANGUAGE plpgsql AS $$
 DECLARE
     ok record;
 BEGIN
-    PERFORM _sas.undone_substitute(changes);
+    PERFORM _sas.undone_substitute(changes)
+    WHERE EXISTS (SELECT FROM unnest(changes) c WHERE c.to_state = 'compensated');
     SELECT array_agg(c.run_id) FILTER (WHERE c.to_state = 'succeeded') AS run_ids,
            array_agg(c.step_no) FILTER (WHERE c.to_state = 'succeeded') AS step_nos,
            array_agg(c.element) FILTER (WHERE c.to_state = 'succeeded') AS elements,
@@ -180,6 +181,8 @@ LANGUAGE plpgsql AS $$
 DECLARE
     beginnings _sas.beginning[];
     b record;
+    -- hardly any run has one
+    overridden boolean := EXISTS (SELECT FROM _sas.override d WHERE d.run_id = ANY (run_ids));
 BEGIN
     PERFORM _sas.start_runs(run_ids);
     SELECT array_agg(CASE WHEN w.shape ? 'reverses'
@@ -188,9 +191,10 @@ BEGIN
                           THEN ROW('park', u.run_id, u.step_no, u.element, coalesce(s.state, 'none'),
                                    NULL)::_sas.beginning
                           ELSE _sas.beginning_of(w, u.run_id, u.element, coalesce(s.state, 'none'), x.root,
+                                                 CASE WHEN overridden THEN
                                                  (SELECT d.input FROM _sas.override d
                                                   WHERE d.run_id = u.run_id AND d.step_no = u.step_no
-                                                    AND d.element = u.element AND NOT w.undo)) END
+                                                    AND d.element = u.element AND NOT w.undo) END) END
                      ORDER BY u.run_id, u.step_no, u.element)
     INTO beginnings
     FROM (SELECT DISTINCT * FROM unnest(run_ids, step_nos, elements) AS u (run_id, step_no, element)) u

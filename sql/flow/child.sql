@@ -10,8 +10,8 @@ CREATE FUNCTION _sas.undo_element(element int) RETURNS int
 LANGUAGE sql IMMUTABLE AS $$ SELECT -1 - element $$;
 
 -- _sas.alike_children(...): these steps, or elements, grouped by what their child runs have in common: owner,
--- workflow and version, priority and labels. A key of concurrency belongs to the root of the parent; so the
--- child runs of each parent are a group if the workflow has such keys.
+-- workflow and version, queue, priority and labels. A key of concurrency belongs to the root of the parent;
+-- so the child runs of each parent are a group if the workflow has such keys.
 CREATE FUNCTION _sas.alike_children(run_ids bigint[], step_nos int[], elements int[], inputs jsonb[])
 RETURNS TABLE (owner oid, workflow_id int, included int, undo boolean, parents _sas.parent[],
                parent_inputs jsonb[])
@@ -21,7 +21,8 @@ BEGIN
     RETURN QUERY
     WITH step AS MATERIALIZED (
         SELECT d.*, (_sas.child_workflow(d.run_id, d.step_no, d.undo)).workflow_id,
-               _sas.included_version(d.run_id, d.step_no, d.undo) AS included
+               _sas.included_version(d.run_id, d.step_no, d.undo) AS included,
+               _sas.queue_of_step(d.run_id, d.step_no) AS queue_id
         FROM (SELECT u.run_id, u.step_no, coalesce(s.state = 'compensating', false) AS undo,
                      array_agg(u.element ORDER BY u.element) AS elements,
                      array_agg(u.input ORDER BY u.element) AS inputs
@@ -42,7 +43,7 @@ BEGIN
     JOIN _sas.run r ON r.run_id = t.run_id
     LEFT JOIN flow f ON f.workflow_id = t.workflow_id
     -- labels that are equal may be written differently
-    GROUP BY 1, 2, 3, 4, r.priority, r.labels::text, CASE WHEN f.keyed THEN r.run_id END
+    GROUP BY 1, 2, 3, 4, t.queue_id, r.priority, r.labels::text, CASE WHEN f.keyed THEN r.run_id END
     ORDER BY min(r.run_id), min(t.step_no);
 END $$;
 
@@ -173,8 +174,8 @@ BEGIN
 END $$;
 
 -- _sas.submit_children(...): submits child runs of these steps, or elements, whose runs have one owner,
--- priority and labels. Returns null, or why that was not possible; then none is submitted. plans: what their
--- plan function has returned for each. A run that undoes a step has neither the deadline of its parent, nor
+-- priority, labels and queue. Returns null, or why that was not possible; then none is submitted. plans: what
+-- their plan function has returned for each. A run that undoes a step has neither the deadline of its parent, nor
 -- does it end with the runs above it: what is done must be undone, however long that takes.
 -- Writes: run, step. Next: the child continues on its own; see _sas.begin_children.
 CREATE FUNCTION _sas.submit_children(parents _sas.parent[], of_undo boolean, inputs jsonb[],
@@ -205,7 +206,8 @@ BEGIN
                        FROM unnest(parents) WITH ORDINALITY AS p (run_id, step_no, element, n)
                        JOIN _sas.run x ON x.run_id = p.run_id ORDER BY p.n) END,
         plans => plans, for_workflow => child.workflow_id,
-        included => _sas.included_version(one.run_id, one.step_no, of_undo));
+        included => _sas.included_version(one.run_id, one.step_no, of_undo),
+        child_queue => _sas.queue_of_step(one.run_id, one.step_no));
     PERFORM _sas.move_steps(array_agg(_sas.make_step_change(
         run_id => p.run_id, step_no => p.step_no, element => p.element,
         from_state => coalesce(s.state, 'none'),
@@ -281,9 +283,11 @@ BEGIN
                    FILTER (WHERE NOT x.well AND NOT x.ill) AS gone
         FROM _sas.ended_children($1, $2, $3) x
     LOOP
-        PERFORM _sas.move_steps(well.gone);
-        PERFORM _sas.undone_substitute(well.gone);
-        PERFORM _sas.close_steps(array_agg(g.run_id)) FROM unnest(well.gone) g HAVING count(*) > 0;
+        IF well.gone IS NOT NULL THEN
+            PERFORM _sas.move_steps(well.gone);
+            PERFORM _sas.undone_substitute(well.gone);
+            PERFORM _sas.close_steps(array_agg(g.run_id)) FROM unnest(well.gone) g;
+        END IF;
         PERFORM _sas.succeed_steps(well.run_ids, well.step_nos, well.elements, well.outputs)
             WHERE well.run_ids IS NOT NULL;
         PERFORM _sas.fail_steps(well.ill_runs, well.ill_nos, well.ill_elements, well.errors)

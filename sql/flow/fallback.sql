@@ -68,16 +68,16 @@ BEGIN
     SELECT array_agg(coalesce((w.shape ->> 'stands_in')::int, u.step_no) ORDER BY u.n),
            array_agg(_sas.make_step_change(
                run_id => u.run_id, step_no => (w.shape ->> 'stands_in')::int, element => u.element,
-               from_state => 'suspended', to_state => 'succeeded', in_doubt => false, output => s.output,
+               from_state => 'suspended', to_state => 'succeeded', in_doubt => false,
+               output => (SELECT s.output FROM _sas.step s WHERE s.run_id = u.run_id
+                          AND s.step_no = u.step_no AND s.element = u.element),
                completion => nextval('_sas.completion_seq'), finished_at => sas.now()))
                FILTER (WHERE w.shape ? 'stands_in')
     INTO stands_for, changes
     FROM unnest(run_ids, step_nos, elements) WITH ORDINALITY AS u (run_id, step_no, element, n)
     JOIN _sas.run r ON r.run_id = u.run_id
     CROSS JOIN LATERAL (SELECT x.shape FROM _sas.workflow_step x WHERE x.version_id = r.version_id
-                        AND x.step_no = u.step_no AND NOT x.undo OFFSET 0) w
-    CROSS JOIN LATERAL (SELECT x.output FROM _sas.step x WHERE x.run_id = u.run_id
-                        AND x.step_no = u.step_no AND x.element = u.element OFFSET 0) s;
+                        AND x.step_no = u.step_no AND NOT x.undo OFFSET 0) w;
     PERFORM _sas.move_steps(changes);
     step_nos := stands_for;
 END $$;

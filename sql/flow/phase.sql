@@ -252,13 +252,14 @@ END $$;
 -- _sas.is_dear_plan(parent, step_no, undo): may it take long to plan a child run of this step, or of its
 -- undo, even without functions?
 CREATE FUNCTION _sas.is_dear_plan(parent _sas.run, parent_no int, of_undo boolean) RETURNS boolean
-LANGUAGE sql STABLE AS $$
-    SELECT EXISTS (
+LANGUAGE plpgsql STABLE AS $$
+BEGIN
+    RETURN EXISTS (
         SELECT FROM _sas.planned_by(parent.owner,
                                     (_sas.child_workflow(parent.run_id, parent_no, of_undo)).workflow_id,
                                     _sas.included_version(parent.run_id, parent_no, of_undo)) v
-        WHERE _sas.share_size(v.definition) > 16384 OR v.definition @? '$.steps.*.include')
-$$;
+        WHERE _sas.share_size(v.definition) > 16384 OR v.definition @? '$.steps.*.include');
+END $$;
 
 -- _sas.dear_plan(parent, step_no, undo, input, made): the request of a phase in which a function worker plans
 -- such a run, or finds the function that it needs, before anything waits for it.

@@ -13,6 +13,7 @@
 --   for_workflow              the workflow of that name must be this one
 --   included                  the definition of the parent includes this version: no right to submit it is
 --                             needed
+--   child_queue               the queue of the step whose child runs these are
 -- Caller: holds the lock of the parent run, if there is one. Writes: run, run_key, run_label,
 -- concurrency_slot, and what _sas.begin_submitted writes. Next: workers claim the ready steps; the
 -- scheduler begins runs that something keeps. src/store/submit.c does the same for plain runs.
@@ -23,7 +24,7 @@ CREATE FUNCTION _sas.submit_runs(caller oid, workflow text, inputs jsonb[], keys
                                  after_result text[] DEFAULT '{success,warning}', plans jsonb[] DEFAULT NULL,
                                  schedules text[] DEFAULT NULL, scheduled_ats timestamptz[] DEFAULT NULL,
                                  version int DEFAULT NULL, for_workflow int DEFAULT NULL,
-                                 included int DEFAULT NULL)
+                                 included int DEFAULT NULL, child_queue int DEFAULT NULL)
 RETURNS TABLE (run_id bigint, created boolean)
 LANGUAGE plpgsql
 AS $$
@@ -37,6 +38,7 @@ DECLARE
     fresh boolean[];
     versions int[];
     made bigint[];
+    roots int := _sas.count_roots(v);
     held boolean := coalesce($6 > now, false) OR $9 IS NOT NULL
         OR (SELECT f.paused_at IS NOT NULL FROM _sas.workflow f WHERE f.workflow_id = v.workflow_id);
 BEGIN
@@ -67,18 +69,13 @@ BEGIN
     OVERRIDING SYSTEM VALUE
     SELECT ids[u.n], pv.version_id, caller, gen_random_uuid(), keys[u.n],
            CASE WHEN held OR v.concurrency IS NOT NULL THEN 'scheduled' ELSE 'pending' END,
-           CASE WHEN pv.step_count = 0 THEN (pv.finalize_no IS NOT NULL)::int
-                ELSE (SELECT count(*) FROM _sas.workflow_step w
-                      WHERE w.version_id = pv.version_id AND NOT w.undo AND w.needs = 0
-                        AND w.step_no IS DISTINCT FROM pv.finalize_no) END,
+           CASE WHEN pv.version_id = v.version_id THEN roots ELSE _sas.count_roots(pv) END,
            $5 + pv.priority, u.input, $10, $11, now, $6, $7,
-           -- a child run has the queue of its step
-           coalesce(v.queue_id, CASE WHEN is_child THEN _sas.queue_of_step(p.run_id, p.step_no) END),
+           coalesce(v.queue_id, child_queue),
            coalesce(deadlines[u.n], greatest(now, $6) + coalesce($8, pv.deadline, _sas.run_deadline())),
-           p.run_id, p.step_no, p.element, pv.of_version IS NOT NULL, schedules[u.n], scheduled_ats[u.n]
-    FROM unnest(inputs) WITH ORDINALITY AS u (input, n)
+           u.run_id, u.step_no, u.element, pv.of_version IS NOT NULL, schedules[u.n], scheduled_ats[u.n]
+    FROM unnest(inputs, parents) WITH ORDINALITY AS u (input, run_id, step_no, element, n)
     JOIN _sas.workflow_version pv ON pv.version_id = coalesce(versions[u.n], v.version_id)
-    CROSS JOIN LATERAL (SELECT (parents[u.n]).*) p
     WHERE fresh[u.n];
 
     SELECT array_agg(u.id) INTO made FROM unnest(ids, fresh) AS u (id, fresh) WHERE u.fresh;
@@ -89,6 +86,17 @@ BEGIN
         PERFORM _sas.plan_after($1, $2, made);
     END IF;
     RETURN QUERY SELECT u.i, u.f FROM unnest(ids, fresh) WITH ORDINALITY AS u (i, f, n) ORDER BY u.n;
+END $$;
+
+-- _sas.count_roots(v): how many steps of a run of this version are open when it begins.
+CREATE FUNCTION _sas.count_roots(v _sas.workflow_version) RETURNS int
+LANGUAGE plpgsql STABLE AS $$
+BEGIN
+    IF v.step_count = 0 THEN
+        RETURN (v.finalize_no IS NOT NULL)::int;
+    END IF;
+    RETURN (SELECT count(*) FROM _sas.workflow_step w WHERE w.version_id = v.version_id AND NOT w.undo
+            AND w.needs = 0 AND w.step_no IS DISTINCT FROM v.finalize_no);
 END $$;
 
 -- _sas.version_to_submit(caller, workflow, wanted): the version that new runs get, if the caller may submit
@@ -200,20 +208,32 @@ BEGIN
     END IF;
 END $$;
 
--- _sas.note_runs(run_ids, state): counts new runs, which have this state, and sets their deadline timers.
--- Reads: run. Writes: message.
+-- _sas.untimed_from(): a run with a deadline at least this far away gets its timer later
+-- (sql/supervisor/deadline.sql).
+CREATE FUNCTION _sas.untimed_from() RETURNS interval
+LANGUAGE sql IMMUTABLE AS $$ SELECT interval '5 min' $$;
+
+-- _sas.untimed_check(): by then the supervisor must look for new runs without a timer.
+CREATE FUNCTION _sas.untimed_check() RETURNS interval
+LANGUAGE sql IMMUTABLE AS $$ SELECT interval '2 min' $$;
+
+-- _sas.note_runs(run_ids, state): counts new runs, which have this state, and sets the timers of deadlines
+-- that are near. src/store/submit.c does the same for plain runs.
+-- Reads: run. Writes: message. Wakes: the supervisor, when it must look.
 CREATE FUNCTION _sas.note_runs(run_ids bigint[], new_state text) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
+    now timestamptz := sas.now();
     first timestamptz;
 BEGIN
     PERFORM _sas.count_metric('transition', 0, 0, 'run none ' || new_state, cardinality(run_ids));
     WITH timer AS (
         INSERT INTO _sas.message (actor, due_at, run_id, kind)
-        SELECT 'v', r.deadline, r.run_id, 'deadline' FROM _sas.run r WHERE r.run_id = ANY (run_ids)
+        SELECT 'v', r.deadline, r.run_id, 'deadline' FROM _sas.run r
+        WHERE r.run_id = ANY (run_ids) AND r.deadline < now + _sas.untimed_from()
         RETURNING due_at)
     SELECT min(t.due_at) INTO first FROM timer t;
-    PERFORM _sas.due_by(first);
+    PERFORM _sas.due_by(least(first, now + _sas.untimed_check()));
 END $$;
 
 -- _sas.label_hash(name, value): the number under which a label is indexed. Different labels may have the
@@ -241,6 +261,8 @@ CREATE FUNCTION _sas.prepare_runs(caller oid, v _sas.workflow_version, keys text
                                   OUT fresh boolean[], OUT versions int[])
 LANGUAGE plpgsql AS $$
 BEGIN
+    -- before the runs get their numbers: see _sas.set_timers
+    PERFORM pg_current_xact_id();
     SELECT array_agg(_sas.next_run_id()), array_agg(true) INTO ids, fresh FROM unnest(inputs);
     IF keys IS NOT NULL THEN
         SELECT k.ids, k.fresh INTO ids, fresh FROM _sas.take_keys(caller, v.workflow_id, keys, inputs, ids) k;

@@ -6,46 +6,41 @@
 -- _sas.carry_out(taken): carries out these messages, one kind after the other.
 CREATE FUNCTION _sas.carry_out(taken _sas.message[]) RETURNS void
 LANGUAGE plpgsql AS $$
+DECLARE
+    d record;
 BEGIN
-    PERFORM _sas.stop_late_runs(array_agg(d.run_id)) FROM unnest(taken) d
-        LEFT JOIN _sas.run r ON r.run_id = d.run_id AND d.kind = 'enter'
-    WHERE d.kind = 'late' OR r.start_before <= sas.now() HAVING count(*) > 0;
-    PERFORM _sas.leave_line(array_agg(d.run_id)) FROM unnest(taken) d WHERE d.kind = 'leave'
-        HAVING count(*) > 0;
-    PERFORM _sas.tell_followers(array_agg(d.run_id)) FROM unnest(taken) d WHERE d.kind = 'ended'
-        HAVING count(*) > 0;
-    PERFORM _sas.begin_runs(array_agg(d.run_id)) FROM unnest(taken) d WHERE d.kind = 'start'
-        HAVING count(*) > 0;
-    PERFORM _sas.wake_steps(array_agg(d.run_id), array_agg(d.step_no), array_agg(d.element))
-        FROM unnest(taken) d WHERE d.kind = 'ready' HAVING count(*) > 0;
-    PERFORM _sas.end_aside(array_agg(d.run_id)) FROM unnest(taken) d WHERE d.kind = 'aside'
-        HAVING count(*) > 0;
-    PERFORM _sas.begin_steps(array_agg(d.run_id), array_agg(d.step_no), array_agg(d.element))
-        FROM unnest(taken) d WHERE d.kind = 'enter' HAVING count(*) > 0;
-    PERFORM _sas.end_timers(array_agg(d.run_id), array_agg(d.step_no), array_agg(d.element))
-        FROM unnest(taken) d WHERE d.kind = 'timer' HAVING count(*) > 0;
-    PERFORM _sas.begin_iterations(array_agg(d.run_id), array_agg(d.step_no)) FROM unnest(taken) d
-        WHERE d.kind = 'turn' HAVING count(*) > 0;
-    PERFORM _sas.release_elements(array_agg(d.run_id), array_agg(d.step_no)) FROM unnest(taken) d
-        WHERE d.kind = 'room' HAVING count(*) > 0;
-    PERFORM _sas.deliver_signals(array_agg(DISTINCT d.run_id)) FROM unnest(taken) d WHERE d.kind = 'signal'
-        HAVING count(*) > 0;
-    PERFORM _sas.children_ended(array_agg(d.run_id), array_agg(d.step_no), array_agg(d.element))
-        FROM unnest(taken) d WHERE d.kind = 'child' HAVING count(*) > 0;
-    PERFORM _sas.end_children(array_agg(d.run_id), d.kind) FROM unnest(taken) d
-        WHERE d.kind IN ('cancel', 'abort', 'fail') GROUP BY d.kind;
-    PERFORM _sas.end_replaced(array_agg(d.run_id)) FROM unnest(taken) d WHERE d.kind = 'replace'
-        HAVING count(*) > 0;
-    PERFORM _sas.halt_now(array_agg(d.run_id), NULL) FROM unnest(taken) d WHERE d.kind = 'halt'
-        HAVING count(*) > 0;
-    PERFORM _sas.revoke_claims(array_agg(DISTINCT d.run_id)) FROM unnest(taken) d WHERE d.kind = 'revoke'
-        HAVING count(*) > 0;
-    PERFORM _sas.reverse_runs(array_agg(d.run_id)) FROM unnest(taken) d WHERE d.kind = 'reverse'
-        HAVING count(*) > 0;
-    PERFORM _sas.undo_next(array_agg(DISTINCT d.run_id)) FROM unnest(taken) d WHERE d.kind = 'undo'
-        HAVING count(*) > 0;
-    PERFORM _sas.pause_held(array_agg(DISTINCT d.run_id)) FROM unnest(taken) d WHERE d.kind = 'held'
-        HAVING count(*) > 0;
+    FOR d IN SELECT m.kind, array_agg(m.run_id) AS runs, array_agg(m.step_no) AS nos,
+                    array_agg(m.element) AS elements
+             FROM (SELECT u.kind, u.run_id, u.step_no, u.element FROM unnest(taken) WITH ORDINALITY AS u
+                   ORDER BY u.kind, u.ordinality) m
+             GROUP BY m.kind
+             ORDER BY array_position('{late,leave,ended,start,ready,aside,enter,timer,turn,room,signal,child,'
+                                     'cancel,abort,fail,replace,halt,revoke,reverse,undo,held}', m.kind) LOOP
+        CASE d.kind
+        WHEN 'late' THEN PERFORM _sas.stop_late_runs(d.runs);
+        WHEN 'leave' THEN PERFORM _sas.leave_line(d.runs);
+        WHEN 'ended' THEN PERFORM _sas.tell_followers(d.runs);
+        WHEN 'start' THEN PERFORM _sas.begin_runs(d.runs);
+        WHEN 'ready' THEN PERFORM _sas.wake_steps(d.runs, d.nos, d.elements);
+        WHEN 'aside' THEN PERFORM _sas.end_aside(d.runs);
+        WHEN 'enter' THEN
+            PERFORM _sas.stop_late_runs(array_agg(r.run_id))
+            FROM _sas.run r WHERE r.run_id = ANY (d.runs) AND r.start_before <= sas.now() HAVING count(*) > 0;
+            PERFORM _sas.begin_steps(d.runs, d.nos, d.elements);
+        WHEN 'timer' THEN PERFORM _sas.end_timers(d.runs, d.nos, d.elements);
+        WHEN 'turn' THEN PERFORM _sas.begin_iterations(d.runs, d.nos);
+        WHEN 'room' THEN PERFORM _sas.release_elements(d.runs, d.nos);
+        WHEN 'signal' THEN PERFORM _sas.deliver_signals(ARRAY(SELECT DISTINCT unnest(d.runs)));
+        WHEN 'child' THEN PERFORM _sas.children_ended(d.runs, d.nos, d.elements);
+        WHEN 'cancel', 'abort', 'fail' THEN PERFORM _sas.end_children(d.runs, d.kind);
+        WHEN 'replace' THEN PERFORM _sas.end_replaced(d.runs);
+        WHEN 'halt' THEN PERFORM _sas.halt_now(d.runs, NULL);
+        WHEN 'revoke' THEN PERFORM _sas.revoke_claims(ARRAY(SELECT DISTINCT unnest(d.runs)));
+        WHEN 'reverse' THEN PERFORM _sas.reverse_runs(d.runs);
+        WHEN 'undo' THEN PERFORM _sas.undo_next(ARRAY(SELECT DISTINCT unnest(d.runs)));
+        WHEN 'held' THEN PERFORM _sas.pause_held(ARRAY(SELECT DISTINCT unnest(d.runs)));
+        END CASE;
+    END LOOP;
 END $$;
 
 -- _sas.scheduler_tick(quantity, by_owner): one tick of the scheduler. Returns how many messages were taken

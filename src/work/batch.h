@@ -11,7 +11,7 @@
 
 #define SAS_BATCH_MS 100
 /* to begin with, and at least */
-#define SAS_BATCH_FIRST 100
+#define SAS_BATCH_FIRST 200
 #define SAS_BATCH_LEAST 10
 
 typedef struct SasBatch

@@ -141,11 +141,11 @@ SELECT t.work('{"d": "permanent 400"}');
 SELECT t.brief(1);
 SELECT * FROM t.left_over();
 \echo children have the queue of their step
-SELECT run_id FROM sas.submit('all');
 SELECT t.workflow('child', '{"x": {"agent": "payments", "call": {}}}') \g /dev/null
-SELECT FROM _sas.submit_runs(current_user::regrole::oid, 'child', ARRAY['{}']::jsonb[], NULL, 0, NULL, NULL, NULL, NULL, NULL, '{}', ARRAY[ROW(2, (SELECT step_no FROM _sas.workflow_step w JOIN _sas.run r USING (version_id) WHERE run_id = 2 AND w.name = 'b'), 0)::_sas.parent]) \g /dev/null
-SELECT FROM _sas.submit_runs(current_user::regrole::oid, 'child', ARRAY['{}']::jsonb[], NULL, 0, NULL, NULL, NULL, NULL, NULL, '{}', ARRAY[ROW(2, (SELECT step_no FROM _sas.workflow_step w JOIN _sas.run r USING (version_id) WHERE run_id = 2 AND NOT w.undo AND w.name = 'd'), 0)::_sas.parent]) \g /dev/null
-SELECT workflow, queue FROM sas.runs WHERE run_id > 1 ORDER BY run_id;
+SELECT t.workflow('above', '{"b": {"workflow": "child", "queue": "other"}, "d": {"workflow": "child"}, "e": {"workflow": "child", "each": "{{input.ids}}"}}', '{"queue": "slow"}') \g /dev/null
+SELECT run_id FROM sas.submit('above', '{"ids": [1, 2]}');
+SELECT t.settle() \g /dev/null
+SELECT r.workflow, r.queue, w.name AS step, x.parent_element AS element FROM _sas.run p JOIN _sas.run x ON x.parent_run_id = p.run_id JOIN sas.runs r ON r.run_id = x.run_id JOIN _sas.workflow_step w ON w.version_id = p.version_id AND w.step_no = x.parent_step_no AND NOT w.undo WHERE p.run_id = 2 ORDER BY 3, 4;
 SELECT t.work();
 \echo verbs
 SELECT sas.create_queue('Bad', 1);
