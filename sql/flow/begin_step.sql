@@ -21,10 +21,11 @@ BEGIN
     HAVING count(*) > 0;
 END $$;
 
--- _sas.fail_steps(..., errors): these steps, or their undos, fail for good, without a worker. The
--- supervisor decides what follows.
+-- _sas.fail_steps(..., errors, doubts): these steps, or their undos, fail for good, without a worker. The
+-- supervisor decides what follows. doubts: true for a step that has done its work and must be undone.
 -- Writes: step, message. Wakes: the supervisor. Next: _sas.decide_due.
-CREATE FUNCTION _sas.fail_steps(run_ids bigint[], step_nos int[], elements int[], errors jsonb[]) RETURNS void
+CREATE FUNCTION _sas.fail_steps(run_ids bigint[], step_nos int[], elements int[], errors jsonb[],
+                                doubts boolean[] DEFAULT NULL) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
     changes _sas.step_change[];
@@ -33,10 +34,10 @@ BEGIN
                run_id => u.run_id, step_no => u.step_no, element => u.element,
                from_state => coalesce(s.state, 'none'),
                to_state => CASE s.state WHEN 'compensating' THEN s.state ELSE 'failed' END,
-               transient => false, error => u.error, started_at => sas.now(), finished_at => sas.now(),
-               waiting_kind => 'supervisor'))
+               in_doubt => u.doubt, transient => false, error => u.error, started_at => sas.now(),
+               finished_at => sas.now(), waiting_kind => 'supervisor'))
     INTO changes
-    FROM unnest(run_ids, step_nos, elements, errors) AS u (run_id, step_no, element, error)
+    FROM unnest(run_ids, step_nos, elements, errors, doubts) AS u (run_id, step_no, element, error, doubt)
     LEFT JOIN LATERAL (SELECT * FROM _sas.step x WHERE x.run_id = u.run_id AND x.step_no = u.step_no
                        AND x.element = u.element OFFSET 0) s ON true;
     PERFORM _sas.move_steps(changes);
@@ -45,7 +46,8 @@ END $$;
 
 -- _sas.succeed_steps(..., outputs): these steps, or their undos, have got what they waited for; outputs are
 -- their results. expect and output of a step with elements apply to each element, not to the step as a
--- whole. The result of an undo is not stored.
+-- whole. The result of an undo is not stored. A child run whose result is not what was expected has done its
+-- work: its step is undone.
 -- Writes: step. Next: _sas.follow_success.
 CREATE FUNCTION _sas.succeed_steps(run_ids bigint[], step_nos int[], elements int[], outputs jsonb[])
 RETURNS void
@@ -56,9 +58,11 @@ DECLARE
     failed_nos int[];
     failed_elements int[];
     errors jsonb[];
+    doubts boolean[];
 BEGIN
     WITH judged AS (
         SELECT u.run_id, u.step_no, u.element, coalesce(s.state, 'none') AS from_state,
+               nullif(w.kind = 'workflow' AND NOT w.undo, false) AS doubt,
                coalesce(o.result, u.output) AS output,
                CASE WHEN m.met IS NULL
                     THEN _sas.problem_object('expect', _sas.neither('expect', m.reason), w.expect #>> '{}',
@@ -94,12 +98,14 @@ BEGIN
            array_agg(j.run_id) FILTER (WHERE j.error IS NOT NULL),
            array_agg(j.step_no) FILTER (WHERE j.error IS NOT NULL),
            array_agg(j.element) FILTER (WHERE j.error IS NOT NULL),
-           array_agg(j.error) FILTER (WHERE j.error IS NOT NULL)
-    INTO changes, failed_runs, failed_nos, failed_elements, errors
+           array_agg(j.error) FILTER (WHERE j.error IS NOT NULL),
+           array_agg(j.doubt) FILTER (WHERE j.error IS NOT NULL)
+    INTO changes, failed_runs, failed_nos, failed_elements, errors, doubts
     FROM judged j CROSS JOIN LATERAL (SELECT j.from_state = 'compensating' AS undone) o;
     PERFORM _sas.move_steps(changes);
     PERFORM _sas.follow_success(changes);
-    PERFORM _sas.fail_steps(failed_runs, failed_nos, failed_elements, errors) WHERE failed_runs IS NOT NULL;
+    PERFORM _sas.fail_steps(failed_runs, failed_nos, failed_elements, errors, doubts)
+    WHERE failed_runs IS NOT NULL;
 END $$;
 
 -- _sas.follow_success(changes): continues after these steps have succeeded, or were undone, without a

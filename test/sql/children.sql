@@ -46,6 +46,19 @@ SELECT t.work();
 SELECT t.brief(9), t.brief(11);
 SELECT * FROM t.left_over();
 
+-- a child that has done its work, but is not what was expected: it is undone
+SELECT t.clean() \g /dev/null
+SELECT t.workflow('strict', '{"ship": {"workflow": "shipping", "input": {"order": 1}, "expect": "$.output.parcel == 0"}}') \g /dev/null
+SELECT t.workflow('strict_map', '{"ships": {"workflow": "shipping", "input": {"order": "{{item}}"}, "each": "{{input.ids}}", "expect": "$.output.parcel == 0"}}') \g /dev/null
+SELECT run_id FROM sas.submit('strict');
+SELECT t.work();
+SELECT t.brief(1), t.brief(2);
+SELECT run_id FROM sas.submit('strict_map', '{"ids": [1, 2]}');
+SELECT t.work();
+SELECT t.brief(3), t.brief(4), t.brief(5);
+SELECT * FROM t.left_over();
+SELECT sas.drop_workflow(w) FROM unnest('{strict,strict_map}'::text[]) w \g /dev/null
+
 -- SP7 many children, so many at a time, one with a bad input
 SELECT t.clean() \g /dev/null
 SELECT t.workflow('all', '{"each": {"workflow": "shipping", "input": "{{item}}", "each": "{{input.orders}}", "concurrency": 2, "on_failure": "skip"}}') \g /dev/null
