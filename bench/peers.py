@@ -122,6 +122,16 @@ class Peers:
         for name, (_, _, goal) in peers.items():
             self.ratio(f"  against {name}", ours, theirs[name], goal, f"{n:,} of {n:,} jobs", f"{spread(theirs[name])}/s; {statistics.median(cpu[name]):,.0f} us of CPU each, submit included")
 
+    def burst(self):
+        """A batch that comes in one transaction, to workers that are idle: from its commit to the end of the last."""
+        n = 2000
+        ours, theirs = [], []
+        for _ in range(3 * self.repeats):
+            ours.append(per(n, self.seconds("single", self.numbers(n), n)[1]))
+            with self.nothing_else():
+                theirs.append(per(n, self.peer("graphile", "burst", n)["seconds"]))
+        self.ratio(f"{n:,} jobs that come at once, against graphile-worker, local queue", ours, theirs, "1 x", f"{n:,} of {n:,} jobs", f"{spread(ours)}/s, {spread(theirs)}/s")
+
     def peer_latency(self):
         """What the row latency is beside: graphile-worker, one job at a time."""
         n = self.size("latency")

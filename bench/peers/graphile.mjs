@@ -4,6 +4,7 @@
 //
 //   graphile.mjs workers N    24 jobs at once, a connection each
 //   graphile.mjs local N      the same with a local queue and completion in batches
+//   graphile.mjs burst N      N jobs that come in one transaction, to workers (as local) that are idle
 //   graphile.mjs latency N    N jobs, one by one: add_job begun, and committed -> task started
 //   graphile.mjs trickle      jobs that others add, until its input ends
 
@@ -18,7 +19,7 @@ const utils = await makeWorkerUtils({ pgPool, logger });
 await utils.migrate();
 
 const worker = { concurrentJobs: 24, maxPoolSize: 30, logger };
-if (mode === "local") Object.assign(worker, { localQueue: { size: 500 }, completeJobBatchDelay: 0, failJobBatchDelay: 0 });
+if (mode === "local" || mode === "burst") Object.assign(worker, { localQueue: { size: 500 }, completeJobBatchDelay: 0, failJobBatchDelay: 0 });
 
 const started = new Map();
 const done = tally(n);
@@ -52,11 +53,17 @@ if (mode === "latency") {
   tell({ done: done.done });
 } else {
   const specs = "SELECT array_agg(('echo', json_build_object('n', g), NULL, NULL, NULL, NULL, NULL, NULL)::graphile_worker.job_spec) FROM generate_series($1::int, $2::int) g";
-  for (let from = 1; from <= n; from += 1000) await pgPool.query(`SELECT count(*) FROM graphile_worker.add_jobs((${specs}))`, [from, Math.min(n, from + 999)]);
+  const runner = mode === "burst" && (await begin());
+  const client = await pgPool.connect();
+  if (runner) await new Promise((r) => setTimeout(r, 500));
+  if (runner) await client.query("BEGIN");
+  for (let from = 1; from <= n; from += 1000) await client.query(`SELECT count(*) FROM graphile_worker.add_jobs((${specs}))`, [from, Math.min(n, from + 999)]);
+  if (runner) await client.query("COMMIT");
   const begun = seconds();
-  const runner = await begin();
+  client.release();
+  const running = runner || (await begin());
   await done.all;
-  await runner.stop(); // what is done is written
+  await running.stop(); // what is done is written
   tell({ done: done.done, sum: done.sum, seconds: seconds() - begun });
 }
 await utils.release();

@@ -187,8 +187,6 @@ LANGUAGE plpgsql AS $$
 DECLARE
     beginnings _sas.beginning[];
     b record;
-    -- hardly any run has one
-    overridden boolean := EXISTS (SELECT FROM _sas.override d WHERE d.run_id = ANY (run_ids));
 BEGIN
     PERFORM _sas.start_runs(run_ids);
     SELECT array_agg(CASE WHEN w.shape ? 'reverses'
@@ -196,27 +194,26 @@ BEGIN
                           WHEN r.state = 'paused'
                           THEN ROW('park', u.run_id, u.step_no, u.element, coalesce(s.state, 'none'),
                                    NULL)::_sas.beginning
-                          ELSE _sas.beginning_of(w, u.run_id, u.element, coalesce(s.state, 'none'), x.root,
-                                                 CASE WHEN overridden THEN
-                                                 (SELECT d.input FROM _sas.override d
-                                                  WHERE d.run_id = u.run_id AND d.step_no = u.step_no
-                                                    AND d.element = u.element AND NOT w.undo) END) END
+                          ELSE _sas.beginning_of(
+                              w.step, u.run_id, u.element, coalesce(s.state, 'none'), x.root,
+                              (SELECT d.input FROM _sas.override d WHERE d.run_id = u.run_id
+                               AND d.step_no = u.step_no AND d.element = u.element AND NOT w.undo)) END
                      ORDER BY u.run_id, u.step_no, u.element)
     INTO beginnings
     FROM (SELECT DISTINCT * FROM unnest(run_ids, step_nos, elements) AS u (run_id, step_no, element)) u
     JOIN _sas.run r ON r.run_id = u.run_id
     LEFT JOIN LATERAL (SELECT * FROM _sas.step x WHERE x.run_id = u.run_id AND x.step_no = u.step_no
                        AND x.element = u.element OFFSET 0) s ON true
-    JOIN _sas.workflow_step w ON w.version_id = r.version_id AND w.step_no = u.step_no
-        AND w.undo = (coalesce(s.state, '') = 'compensating')
+    CROSS JOIN LATERAL (SELECT x AS step, x.shape, x.undo FROM _sas.workflow_step x
+                        WHERE x.version_id = r.version_id AND x.step_no = u.step_no
+                            AND x.undo = (coalesce(s.state, '') = 'compensating') OFFSET 0) w
     CROSS JOIN LATERAL (
         SELECT CASE WHEN NOT coalesce(w.shape ? 'reverses', false) AND r.state <> 'paused'
                     THEN (SELECT h.root
                           FROM _sas.root_of(r.run_id, r.version_id, r.trace, r.key, r.input, r.labels,
-                                            r.created_at, r.deadline, r.schedule, r.scheduled_at, w,
+                                            r.created_at, r.deadline, r.schedule, r.scheduled_at, w.step,
                                             u.element) h) END AS root OFFSET 0) x
-    -- a resume begins the undo of a paused run again; an undo before a fallback is part of a run that goes
-    -- on
+    -- a resume begins the undo of a paused run again; a run goes on after the undo before a fallback
     WHERE CASE WHEN w.undo
         THEN r.state IN ('pending', 'running', 'compensating') AND s.waiting_kind IS NULL
         ELSE r.abandon_as IS NULL AND r.state IN ('pending', 'running', 'paused')
@@ -278,7 +275,7 @@ BEGIN
         -- "repeat" has no array, and a map that is tried again continues with the elements that it has
         IF w.shape ? 'each' AND NOT EXISTS (SELECT FROM _sas.map_progress f WHERE f.run_id = $2
                                             AND f.step_no = w.step_no) THEN
-            SELECT * INTO made FROM _sas.made_of(w.shape -> 'each', root, new_input, 'array');
+            made := _sas.made_of(w.shape -> 'each', root, new_input, 'array');
             value := made.result;
             IF made.problem IS NOT NULL THEN
                 what := 'fail';
@@ -297,10 +294,9 @@ BEGIN
     ELSIF w.kind = 'wait' THEN
         what := 'wait';
     ELSIF w.kind IN ('workflow', 'join') THEN
-        SELECT * INTO made
-        FROM _sas.made_of(coalesce(w.input, CASE w.kind WHEN 'join' THEN 'null'::jsonb
-                                                        ELSE '"{{input}}"' END),
-                          root, new_input, CASE w.kind WHEN 'workflow' THEN 'object' END);
+        made := _sas.made_of(coalesce(w.input, CASE w.kind WHEN 'join' THEN 'null'::jsonb
+                                                           ELSE '"{{input}}"' END),
+                             root, new_input, CASE w.kind WHEN 'workflow' THEN 'object' END);
         what := CASE w.kind WHEN 'join' THEN 'done' ELSE 'child' END;
         value := made.result;
         IF made.problem IS NOT NULL THEN
@@ -325,15 +321,19 @@ CREATE FUNCTION _sas.made_of(template jsonb, root jsonb, new_input jsonb, must t
                              OUT problem text, OUT kind text)
 LANGUAGE plpgsql STABLE AS $$
 DECLARE
-    wrong jsonb;
+    rendered record;
 BEGIN
     result := new_input;
-    IF new_input IS NULL THEN
-        SELECT i.result, i.problem INTO result, wrong FROM _sas.render(template, root) i;
+    IF new_input IS NULL AND template IS NOT NULL AND root IS NOT NULL THEN
+        -- an assignment costs less than a query
+        rendered := _sas.render(template, root);
+        result := rendered.result;
+        IF rendered.problem IS NOT NULL THEN
+            problem := format('%s: %s', rendered.problem ->> 'path', rendered.problem ->> 'what');
+            RETURN;
+        END IF;
     END IF;
-    IF wrong IS NOT NULL THEN
-        problem := format('%s: %s', wrong ->> 'path', wrong ->> 'what');
-    ELSIF jsonb_typeof(result) <> must THEN
+    IF jsonb_typeof(result) <> must THEN
         kind := jsonb_typeof(result);
         problem := format('it must be of kind %s', must);
     END IF;

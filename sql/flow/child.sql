@@ -175,8 +175,8 @@ END $$;
 
 -- _sas.submit_children(...): submits child runs of these steps, or elements, whose runs have one owner,
 -- priority, labels and queue. Returns null, or why that was not possible; then none is submitted. plans: what
--- their plan function has returned for each. A run that undoes a step has neither the deadline of its parent, nor
--- does it end with the runs above it: what is done must be undone, however long that takes.
+-- their plan function has returned for each. A run that undoes a step has neither the deadline of its
+-- parent, nor does it end with the runs above it: what is done must be undone, however long that takes.
 -- Writes: run, step. Next: the child continues on its own; see _sas.begin_children.
 CREATE FUNCTION _sas.submit_children(parents _sas.parent[], of_undo boolean, inputs jsonb[],
                                      plans jsonb[] DEFAULT NULL) RETURNS text
