@@ -25,7 +25,7 @@ END $$;
 -- supervisor decides what follows. doubts: true for a step that has done its work and must be undone.
 -- Writes: step, message. Wakes: the supervisor. Next: _sas.decide_due.
 CREATE FUNCTION _sas.fail_steps(run_ids bigint[], step_nos int[], elements int[], errors jsonb[],
-                                doubts boolean[] DEFAULT NULL) RETURNS void
+                                doubts boolean[] DEFAULT NULL, outputs jsonb[] DEFAULT NULL) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
     changes _sas.step_change[];
@@ -34,10 +34,11 @@ BEGIN
                run_id => u.run_id, step_no => u.step_no, element => u.element,
                from_state => coalesce(s.state, 'none'),
                to_state => CASE s.state WHEN 'compensating' THEN s.state ELSE 'failed' END,
-               in_doubt => u.doubt, transient => false, error => u.error, started_at => sas.now(),
-               finished_at => sas.now(), waiting_kind => 'supervisor'))
+               in_doubt => u.doubt, transient => false, output => u.output, error => u.error,
+               started_at => sas.now(), finished_at => sas.now(), waiting_kind => 'supervisor'))
     INTO changes
-    FROM unnest(run_ids, step_nos, elements, errors, doubts) AS u (run_id, step_no, element, error, doubt)
+    FROM unnest(run_ids, step_nos, elements, errors, doubts, outputs)
+        AS u (run_id, step_no, element, error, doubt, output)
     LEFT JOIN LATERAL (SELECT * FROM _sas.step x WHERE x.run_id = u.run_id AND x.step_no = u.step_no
                        AND x.element = u.element OFFSET 0) s ON true;
     PERFORM _sas.move_steps(changes);
@@ -59,6 +60,7 @@ DECLARE
     failed_elements int[];
     errors jsonb[];
     doubts boolean[];
+    results jsonb[];
 BEGIN
     WITH judged AS (
         SELECT u.run_id, u.step_no, u.element, coalesce(s.state, 'none') AS from_state,
@@ -99,12 +101,14 @@ BEGIN
            array_agg(j.step_no) FILTER (WHERE j.error IS NOT NULL),
            array_agg(j.element) FILTER (WHERE j.error IS NOT NULL),
            array_agg(j.error) FILTER (WHERE j.error IS NOT NULL),
-           array_agg(j.doubt) FILTER (WHERE j.error IS NOT NULL)
-    INTO changes, failed_runs, failed_nos, failed_elements, errors, doubts
+           array_agg(j.doubt) FILTER (WHERE j.error IS NOT NULL),
+           -- for an undo that reads it
+           array_agg(CASE WHEN j.doubt THEN j.output END) FILTER (WHERE j.error IS NOT NULL)
+    INTO changes, failed_runs, failed_nos, failed_elements, errors, doubts, results
     FROM judged j CROSS JOIN LATERAL (SELECT j.from_state = 'compensating' AS undone) o;
     PERFORM _sas.move_steps(changes);
     PERFORM _sas.follow_success(changes);
-    PERFORM _sas.fail_steps(failed_runs, failed_nos, failed_elements, errors, doubts)
+    PERFORM _sas.fail_steps(failed_runs, failed_nos, failed_elements, errors, doubts, results)
     WHERE failed_runs IS NOT NULL;
 END $$;
 
@@ -214,8 +218,7 @@ BEGIN
                                             r.created_at, r.deadline, r.schedule, r.scheduled_at, w.step,
                                             u.element) h) END AS root OFFSET 0) x
     -- a resume begins the undo of a paused run again; a run goes on after the undo before a fallback
-    WHERE CASE WHEN w.undo
-        THEN r.state IN ('pending', 'running', 'compensating') AND s.waiting_kind IS NULL
+    WHERE CASE WHEN w.undo THEN r.state IN ('pending', 'running', 'compensating') AND s.waiting_kind IS NULL
         ELSE r.abandon_as IS NULL AND r.state IN ('pending', 'running', 'paused')
             AND coalesce(s.state, 'ready') = 'ready' END;
 

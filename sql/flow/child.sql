@@ -255,6 +255,19 @@ LANGUAGE sql STABLE AS $$
     ORDER BY c.run_id DESC LIMIT 1
 $$;
 
+-- _sas.child_to_undo(run_id, step_no, element): the last child run of a step that has done what can be
+-- undone. A step that was tried again may have several of them.
+CREATE FUNCTION _sas.child_to_undo(parent_id bigint, parent_no int, parent_element int) RETURNS _sas.run
+LANGUAGE plpgsql STABLE AS $$
+BEGIN
+    RETURN (
+        SELECT c FROM _sas.run c
+        WHERE c.parent_run_id = parent_id AND c.parent_step_no = parent_no AND c.parent_element = $3
+            AND c.state = 'stopped' AND c.result IN ('success', 'warning')
+            AND _sas.leaves_something(c.run_id, c.version_id)
+        ORDER BY c.run_id DESC LIMIT 1);
+END $$;
+
 -- _sas.children_ended(run_ids, step_nos, elements): continues parents whose child runs have stopped.
 -- elements: parent_element of the children, see _sas.undo_element.
 -- Caller: the scheduler; holds the lock of the parents. Next: _sas.succeed_steps, _sas.fail_steps.
@@ -278,16 +291,21 @@ BEGIN
                                              NULL, x.run_id, x.name)) FILTER (WHERE x.ill) AS errors,
                array_agg(_sas.make_step_change(
                    run_id => x.run_id, step_no => x.step_no, element => x.element, from_state => x.state,
-                   to_state => CASE x.state WHEN 'suspended' THEN 'cancelled' ELSE 'compensated' END,
-                   finished_at => sas.now()))
-                   FILTER (WHERE NOT x.well AND NOT x.ill) AS gone
-        FROM _sas.ended_children($1, $2, $3) x
+                   to_state => 'cancelled', finished_at => sas.now()))
+                   FILTER (WHERE NOT x.well AND NOT x.ill AND x.state = 'suspended') AS gone,
+               array_agg(x.run_id) FILTER (WHERE x.undone) AS undone_runs,
+               array_agg(x.step_no) FILTER (WHERE x.undone) AS undone_nos,
+               array_agg(x.element) FILTER (WHERE x.undone) AS undone_elements
+        FROM (SELECT e.*, NOT e.well AND NOT e.ill AND e.state <> 'suspended' AS undone
+              FROM _sas.ended_children($1, $2, $3) e) x
     LOOP
         IF well.gone IS NOT NULL THEN
             PERFORM _sas.move_steps(well.gone);
-            PERFORM _sas.undone_substitute(well.gone);
             PERFORM _sas.close_steps(array_agg(g.run_id)) FROM unnest(well.gone) g;
         END IF;
+        -- the next one, if there are several
+        PERFORM _sas.undo_children(well.undone_runs, well.undone_nos, well.undone_elements)
+            WHERE well.undone_runs IS NOT NULL;
         PERFORM _sas.succeed_steps(well.run_ids, well.step_nos, well.elements, well.outputs)
             WHERE well.run_ids IS NOT NULL;
         PERFORM _sas.fail_steps(well.ill_runs, well.ill_nos, well.ill_elements, well.errors)
@@ -310,8 +328,8 @@ LANGUAGE sql STABLE AS $$
     JOIN _sas.run r ON r.run_id = u.run_id
     CROSS JOIN LATERAL (SELECT * FROM _sas.step x WHERE x.run_id = u.run_id
                         AND x.step_no = u.step_no AND x.element = u.element OFFSET 0) s
-    JOIN _sas.workflow_step w ON w.version_id = r.version_id AND w.step_no = u.step_no
-        AND w.undo = u.undoes AND w.kind = 'workflow'
+    CROSS JOIN LATERAL (SELECT x.name FROM _sas.workflow_step x WHERE x.version_id = r.version_id
+                        AND x.step_no = u.step_no AND x.undo = u.undoes AND x.kind = 'workflow' OFFSET 0) w
     CROSS JOIN LATERAL (SELECT x.run_id, x.state, x.result, x.output, x.error FROM _sas.run x
                         WHERE x.parent_run_id = u.run_id AND x.parent_step_no = u.step_no
                             AND x.parent_element = u.child_element ORDER BY x.run_id DESC LIMIT 1) c
@@ -320,7 +338,10 @@ LANGUAGE sql STABLE AS $$
     WHERE c.state = 'stopped'
       AND CASE WHEN u.undoes OR s.state = 'suspended'
                THEN s.waiting_kind = 'child' AND s.state IN ('suspended', 'compensating')
-               ELSE s.state = 'compensating' AND NOT d.well END
+               ELSE s.state = 'compensating'
+                   AND (SELECT true FROM _sas.run x WHERE x.parent_run_id = u.run_id
+                        AND x.parent_step_no = u.step_no AND x.parent_element = u.element
+                        AND x.result NOT IN ('success', 'warning') LIMIT 1) END
 $$;
 
 -- _sas.undo_children(run_ids, step_nos, elements): undoes child runs that have done their work, as the undo
@@ -335,9 +356,8 @@ BEGIN
     INSERT INTO _sas.message (actor, due_at, run_id, kind)
     SELECT 's', sas.now(), c.run_id, 'reverse'
     FROM unnest(run_ids, step_nos, elements) AS u (run_id, step_no, element)
-    CROSS JOIN LATERAL _sas.last_child(u.run_id, u.step_no, u.element) c
-    WHERE c.state = 'stopped' AND c.result IN ('success', 'warning')
-      AND _sas.leaves_something(c.run_id, c.version_id);
+    CROSS JOIN LATERAL _sas.child_to_undo(u.run_id, u.step_no, u.element) c
+    WHERE c.run_id IS NOT NULL;
     IF FOUND THEN
         PERFORM _sas.wake('{}', true, false, '{}');
     END IF;
@@ -346,13 +366,11 @@ BEGIN
                to_state => 'compensated', finished_at => sas.now()))
     INTO undone
     FROM unnest(run_ids, step_nos, elements) AS u (run_id, step_no, element)
-    LEFT JOIN LATERAL _sas.last_child(u.run_id, u.step_no, u.element) c ON true
-    WHERE c.run_id IS NULL
-       OR c.state = 'stopped' AND (c.result NOT IN ('success', 'warning')
-                                   OR NOT _sas.leaves_something(c.run_id, c.version_id));
+    WHERE (_sas.child_to_undo(u.run_id, u.step_no, u.element)).run_id IS NULL
+      AND NOT EXISTS (SELECT FROM _sas.run c WHERE c.parent_run_id = u.run_id AND c.parent_step_no = u.step_no
+                      AND c.parent_element = u.element AND c.state <> 'stopped');
     PERFORM _sas.move_steps(undone);
-    PERFORM _sas.undone_substitute(undone);
-    PERFORM _sas.close_steps(array_agg(d.run_id)) FROM unnest(undone) d HAVING count(*) > 0;
+    PERFORM _sas.follow_success(undone) WHERE undone IS NOT NULL;
 END $$;
 
 -- _sas.reverse_runs(run_ids): undoes child runs that had ended well, because their parent run is being

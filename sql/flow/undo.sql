@@ -59,12 +59,12 @@ BEGIN
         SELECT FROM _sas.to_undo($1, $2, 'compensate') u
         JOIN _sas.workflow_step w ON w.version_id = $2 AND w.step_no = u.step_no AND w.undo
         WHERE CASE WHEN w.shape ? 'reverses'
-              -- only the last one: a step that was retried may have had others
-              THEN (SELECT true FROM _sas.last_child($1, u.step_no, u.element) c
-                    WHERE c.result IN ('success', 'warning')
+              THEN (SELECT true FROM _sas.run c
+                    WHERE c.parent_run_id = $1 AND c.parent_step_no = u.step_no
+                      AND c.parent_element = u.element AND c.result IN ('success', 'warning')
                       AND (SELECT true FROM _sas.workflow_step x WHERE x.version_id = c.version_id
                            AND x.undo LIMIT 1)
-                      AND _sas.leaves_something(c.run_id, c.version_id))
+                      AND _sas.leaves_something(c.run_id, c.version_id) LIMIT 1)
               ELSE true END);
 END $$;
 

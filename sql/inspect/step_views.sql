@@ -219,7 +219,9 @@ COMMENT ON COLUMN sas.steps.asks IS
     'once its call has succeeded';
 COMMENT ON COLUMN sas.steps.suggested IS
     'For a failed step in a paused run: what on_failure says: compensate, pause, skip or fail';
-COMMENT ON COLUMN sas.steps.in_doubt IS 'A call was made, and it is unknown whether it was carried out';
+COMMENT ON COLUMN sas.steps.in_doubt IS
+    'A call was made, and it is unknown whether it was carried out; or a child run has done its work, which '
+    'is not what was expected';
 
 CREATE VIEW sas.attempts WITH (security_barrier) AS
 SELECT t.run_id, w.name AS step, w.position, nullif(t.element, 0) AS element, t.attempt, t.undo,

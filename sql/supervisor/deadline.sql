@@ -1,6 +1,6 @@
 -- SPDX-License-Identifier: PostgreSQL
 --
--- Deadline timers. Most runs end long before their deadline; therefore sas.submit writes no timer for a run
+-- Deadline timers. Most runs end long before their deadline; therefore a submit writes no timer for a run
 -- that has more than five minutes. The supervisor writes it when the run has lived for a minute and is still
 -- open. It sweeps over _sas.run by run_id, from the end of the last sweep. A low-water mark moves the start
 -- back to runs below that point that were committed later. Neither survives a crash; then the sweep begins at

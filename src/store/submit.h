@@ -56,8 +56,8 @@ typedef struct SasSubmitted
 
 /*
  * Writes the runs, one per input, in the caller's transaction: what
- * _sas.submit_runs() would write, except timers: a run that is far from its
- * deadline gets its timer later (sql/supervisor/deadline.sql).  False, and
+ * _sas.submit_runs() would write: a run that is far from its deadline gets
+ * its timer later (sql/supervisor/deadline.sql).  False, and
  * nothing is written, when SQL has to write them: the key is taken, or a
  * table is not as this code expects.
  */

@@ -57,7 +57,33 @@ SELECT run_id FROM sas.submit('strict_map', '{"ids": [1, 2]}');
 SELECT t.work();
 SELECT t.brief(3), t.brief(4), t.brief(5);
 SELECT * FROM t.left_over();
-SELECT sas.drop_workflow(w) FROM unnest('{strict,strict_map}'::text[]) w \g /dev/null
+-- its undo reads its output; a fallback begins after it was undone, also where there was nothing to undo
+SELECT t.workflow('f1', '{"ship": {"workflow": "shipping", "input": {"order": 1}, "expect": "$.output.parcel == 0", "undo": {"agent": "payments", "call": {"path": "/{{steps.ship.output.parcel}}"}}}}') \g /dev/null
+SELECT t.workflow('f2', '{"ship": {"workflow": "shipping", "input": {"order": 1}, "expect": "$.output.parcel == 0", "fallback": {"agent": "payments", "call": {}}}}') \g /dev/null
+SELECT t.workflow('bare', '{"send": {"agent": "shipping", "call": {}}}', '{"output": {"parcel": "{{steps.send.output.body.id}}"}}') \g /dev/null
+SELECT t.workflow('f3', '{"ship": {"workflow": "bare", "expect": "$.output.parcel == 0", "fallback": {"agent": "payments", "call": {}}}}') \g /dev/null
+SELECT t.clean() \g /dev/null
+SELECT run_id FROM sas.submit('f1');
+SELECT t.work();
+SELECT t.brief(1), t.brief(2);
+SELECT run_id FROM sas.submit('f2');
+SELECT t.work();
+SELECT t.brief(3), t.brief(4);
+SELECT run_id FROM sas.submit('f3');
+SELECT t.work();
+SELECT t.brief(5), t.brief(6);
+SELECT * FROM t.left_over();
+-- an operator tries it again: both children are undone
+SELECT t.workflow('strict_again', '{"ship": {"workflow": "shipping", "input": {"order": 1}, "expect": "$.output.parcel == 0", "on_failure": "pause"}}') \g /dev/null
+SELECT run_id FROM sas.submit('strict_again');
+SELECT t.work();
+SELECT changed FROM sas.resume(7);
+SELECT t.work();
+SELECT changed FROM sas.cancel(7);
+SELECT t.work();
+SELECT t.brief(7), t.brief(8), t.brief(9);
+SELECT * FROM t.left_over();
+SELECT sas.drop_workflow(w) FROM unnest('{strict,strict_map,strict_again,f1,f2,f3,bare}'::text[]) w \g /dev/null
 
 -- SP7 many children, so many at a time, one with a bad input
 SELECT t.clean() \g /dev/null
