@@ -233,7 +233,9 @@ SELECT t.run_id, w.name AS step, w.position, nullif(t.element, 0) AS element, t.
        t.started_at, t.finished_at
 FROM _sas.attempt t
 JOIN _sas.run r ON r.run_id = t.run_id
-JOIN _sas.workflow_step w ON w.version_id = r.version_id AND w.step_no = t.step_no AND NOT w.undo
+-- OFFSET 0: without it the planner may compare all attempts of a run with all steps of its definition
+CROSS JOIN LATERAL (SELECT x.name, x.position FROM _sas.workflow_step x WHERE x.version_id = r.version_id
+                    AND x.step_no = t.step_no AND NOT x.undo OFFSET 0) w
 LEFT JOIN _sas.agent a ON a.agent_id = t.agent_id
 WHERE (SELECT _sas.sees_all()) OR pg_has_role(current_user, r.owner, 'MEMBER')
 UNION ALL
@@ -242,7 +244,8 @@ SELECT s.run_id, w.name, w.position, nullif(s.element, 0), s.attempt, false, a.n
        s.started_at, s.finished_at
 FROM _sas.step s
 JOIN _sas.run r ON r.run_id = s.run_id
-JOIN _sas.workflow_step w ON w.version_id = r.version_id AND w.step_no = s.step_no AND NOT w.undo
+CROSS JOIN LATERAL (SELECT * FROM _sas.workflow_step x WHERE x.version_id = r.version_id
+                    AND x.step_no = s.step_no AND NOT x.undo OFFSET 0) w
 LEFT JOIN _sas.agent a ON a.agent_id = w.lane
 WHERE s.completion IS NOT NULL AND s.attempt = 1 AND s.asks IS NULL AND s.state = 'succeeded'
   -- attempts of its fallback are shown under the fallback
