@@ -25,9 +25,13 @@ SELECT is(pg_temp.says('sw_prog', format('SELECT input::text FROM sas.claim_watc
 SELECT is(pg_temp.says('sw_other', format('SELECT sas.append_items(%s, %s, ''[1]'')', watch_id, epoch)), '42501', 'no items are taken from another program') FROM _sas.watch_held WHERE node_id = :node;
 SELECT unalike(current_setting('sw.error'), '%sw_mail%', 'nor is it told the agent');
 REVOKE sw_group FROM sw_prog;
-SELECT is(pg_temp.says('sw_prog', format('SELECT input::text FROM sas.claim_watchers(%s, 1)', :node)), '42501', 'when its role may not any more, it claims none');
-SELECT is(pg_temp.says('sw_prog', format('SELECT news FROM sas.heartbeat_node(%s)', :node)), '42501', 'its node is not kept alive');
-SELECT is(pg_temp.says('sw_prog', format('SELECT sas.append_items(h.watch_id, h.epoch, ''[1]'') FROM (VALUES (%s, %s)) h (watch_id, epoch)', watch_id, epoch)), '42501', 'nor are items taken from it') FROM _sas.watch_held WHERE node_id = :node;
+SELECT watch_id, epoch FROM _sas.watch_held WHERE node_id = :node \gset held_
+SELECT is(pg_temp.says('sw_prog', format('SELECT input::text FROM sas.claim_watchers(%s, 1)', :node)), NULL, 'when its role may not any more, it claims none');
+SELECT is(pg_temp.says('sw_prog', format('SELECT sas.append_items(%s, %s, ''[1]'')', :held_watch_id, :held_epoch)), '42501', 'nor are items taken from it');
+SELECT is(pg_temp.says('sw_prog', format('SELECT (watch_id, news, request)::text FROM sas.heartbeat_node(%s)', :node)), format('(%s,lost,)', :held_watch_id), 'its node goes on for the other agent, without the task');
+SELECT is((SELECT count(*) FROM _sas.watch_held WHERE node_id = :node), 0::bigint, 'which waits for another node');
+SELECT is(pg_temp.says('sw_prog', format('SELECT sas.append_items(%s, %s, ''[1]'')', :held_watch_id, :held_epoch)), 'lost', 'and whose items are not taken from it');
+SELECT is((SELECT count(*) FROM public.sw_item), 0::bigint, 'none has come');
 SELECT is(pg_temp.says('sw_prog', $$SELECT sas.register_node('sw_other', 10, '{sw_mail}')$$), '42501', 'nor does it register another one');
 SELECT is(pg_temp.says('sw_prog', format('SELECT sas.leave_node(%s)', :node)), 'true', 'it may leave');
 SELECT isnt(pg_temp.says('sw_prog', $$SELECT sas.register_node('sw_node', 10, '{sw_print}')$$), '42501', 'and work for the agent that it still may work for');
