@@ -290,7 +290,7 @@ CREATE TABLE _sas.attempt (
     started_at timestamptz,
     finished_at timestamptz
 );
-CREATE INDEX attempt_run ON _sas.attempt (run_id);
+CREATE INDEX attempt_run ON _sas.attempt (run_id, step_no, element);
 COMMENT ON TABLE _sas.attempt IS
     'One row per failed or further attempt. A first attempt that succeeded is only in the row of its step, '
     'until the step is to be undone.';
