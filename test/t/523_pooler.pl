@@ -46,7 +46,11 @@ sub pooled
 {
 	my ($sql) = @_;
 	my ($out, $err) = ('', '');
-	IPC::Run::run([ 'psql', '-XqAt', '-v', 'ON_ERROR_STOP=1', '-d', "host=$dir port=$port dbname=postgres" ], '<', \$sql, '>', \$out, '2>', \$err);
+	# psql that does not connect may be gone before it has read the statements
+	eval {
+		IPC::Run::run([ 'psql', '-XqAt', '-v', 'ON_ERROR_STOP=1', '-d', "host=$dir port=$port dbname=postgres" ], '<', \$sql, '>', \$out, '2>', \$err);
+		1;
+	} or return '';
 	chomp $out;
 	return $out;
 }
