@@ -13,10 +13,7 @@
  * server has no process slot left, all that is due waits until a process
  * ends, or for a pause of one to thirty seconds.
  *
- * A function worker whose call is long is not counted among those that are
- * wanted, so another one is started beside it, up to
- * sas.function_workers_max. One that is too many leaves after ten seconds,
- * once it holds nothing.
+ * A worker that is too many leaves after ten seconds, once it holds nothing.
  */
 #include "postgres.h"
 
@@ -34,6 +31,7 @@
 #include "worker/session.h"
 #include "worker/shmem.h"
 #include "worker/tick.h"
+#include "worker/wanted.h"
 
 #define PAUSE_MS 100
 #define PAUSE_MAX_MS (8 * 1000)
@@ -297,45 +295,6 @@ reconcile_read_registry(void)
 	reconcile_n_databases = sas_worker_databases_list(&reconcile_databases);
 }
 
-static int
-reconcile_n_wanted(const SasDatabase *database, int actor)
-{
-	if (!database->listed || database->presence != SAS_PRESENCE_PRESENT)
-		return 0;
-	return sas_base_settings_workers(actor);
-}
-
-/*
- * One of the workers of that number, or one that may take the place of a
- * function worker whose call is long, or one more where others lack it.
- */
-static bool
-reconcile_is_wanted(SasDatabase *database, int actor, int index)
-{
-	int			wanted = reconcile_n_wanted(database, actor);
-	int			free_ones = 0;
-	bool		lacks = false;
-	bool		leaves_last = false;
-	bool		any_long = false;
-
-	if (index < wanted || wanted == 0 || actor != SAS_FUNCTION || index >= sas_base_function_workers_max)
-		return index < wanted;
-	for (int i = 0; i < sas_base_function_workers_max; i++)
-	{
-		const SasSlot *worker = sas_worker_databases_slot(database, actor, i)->registered;
-		/* a worker that has ended no longer occupies a place */
-		bool		running = worker != NULL && worker->state == SAS_SLOT_RUNNING;
-
-		if (i == index && running && worker->long_call)
-			return true;
-		free_ones += i < index && !(running && worker->long_call);
-		lacks |= running && worker->lacks;
-		leaves_last |= running && worker->leaves_last;
-		any_long |= running && worker->long_call;
-	}
-	return free_ones < wanted + (lacks || (leaves_last && any_long));
-}
-
 /*
  * Handles a worker that is no longer wanted. If it occupies no place that
  * another one needs, it need not leave at once.
@@ -343,7 +302,7 @@ reconcile_is_wanted(SasDatabase *database, int actor, int index)
 static void
 reconcile_let_go(SasDatabase *database, SasWorkerSlot *slot, int actor, int index)
 {
-	bool		extra = actor == SAS_FUNCTION && index < sas_base_function_workers_max && reconcile_n_wanted(database, actor) > 0;
+	bool		extra = actor == SAS_FUNCTION && index < sas_base_function_workers_max && sas_worker_n_wanted(database, actor) > 0;
 
 	if (!extra)
 	{
@@ -396,7 +355,7 @@ static int
 reconcile_slot(SasDatabase *database, int actor, int index)
 {
 	SasWorkerSlot *slot = sas_worker_databases_slot(database, actor, index);
-	bool		wanted = reconcile_is_wanted(database, actor, index);
+	bool		wanted = sas_worker_is_wanted(database, actor, index);
 	int			missing = 0;
 
 	if (wanted)
@@ -407,7 +366,7 @@ reconcile_slot(SasDatabase *database, int actor, int index)
 			!reconcile_is_excluded(database))
 			missing = reconcile_fill(database, slot, actor, index);
 		/* one that takes another's place is not missing where there is no process slot for it */
-		if (missing > 0 && index >= reconcile_n_wanted(database, actor))
+		if (missing > 0 && index >= sas_worker_n_wanted(database, actor))
 		{
 			slot->not_before_us = reconcile_now_us + FULL_PAUSE_MS * INT64CONST(1000);
 			reconcile_again_at(slot->not_before_us);
@@ -493,7 +452,7 @@ sas_worker_reconcile(void)
 	for (int index = 0; index < SAS_MAX_WORKERS; index++)
 		for (int actor = 0; actor < SAS_ACTORS; actor++)
 			for (int i = 0; i < reconcile_n_databases; i++)
-				if (reconcile_databases[i]->slots != NULL || index < reconcile_n_wanted(reconcile_databases[i], actor))
+				if (reconcile_databases[i]->slots != NULL || index < sas_worker_n_wanted(reconcile_databases[i], actor))
 					missing += reconcile_slot(reconcile_databases[i], actor, index);
 	for (int i = 0; i < reconcile_n_databases; i++)
 		reconcile_forget(reconcile_databases[i]);
