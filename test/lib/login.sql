@@ -6,6 +6,12 @@
 -- would. There is no superuser below it: session_user, the authenticated user and is_superuser are the role's, RESET
 -- ROLE and RESET SESSION AUTHORIZATION lead back to the role, and settings of the role are in force. The session stays
 -- open, so what one statement leaves there the next one meets. What is set up for it has to be committed.
+--
+-- psql prints what pgTAP's harness reads from here on.
+\set QUIET on
+\pset format unaligned
+\pset tuples_only on
+\pset pager off
 CREATE SCHEMA login;
 GRANT USAGE ON SCHEMA login TO PUBLIC;
 CREATE EXTENSION dblink SCHEMA login;

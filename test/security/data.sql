@@ -2,10 +2,6 @@
 --
 -- Data: who says what a run is given. Functions run with the rights of its owner, so an operator or admin does not
 -- say it for others; and verbs give nobody more than the owner has.
-\set QUIET on
-\pset format unaligned
-\pset tuples_only on
-\pset pager off
 \ir ../lib/login.sql
 SELECT no_plan();
 

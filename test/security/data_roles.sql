@@ -3,10 +3,6 @@
 -- Roles that may read or write all data of the database (pg_read_all_data, pg_write_all_data), as a program that makes
 -- reports or loads data: they have a right on every table and view, and reach nothing of sas by it. Who could write
 -- to its tables could have anything run with the rights of a superuser.
-\set QUIET on
-\pset format unaligned
-\pset tuples_only on
-\pset pager off
 \ir ../lib/login.sql
 SELECT no_plan();
 

@@ -2,10 +2,6 @@
 --
 -- The owner of the database, who is no superuser: it may create schemas and trusted extensions, set settings of the
 -- database, and drop it. It changes nothing of sas, reads nothing, and puts nothing where sas looks for its own.
-\set QUIET on
-\pset format unaligned
-\pset tuples_only on
-\pset pager off
 \ir ../lib/login.sql
 SELECT no_plan();
 

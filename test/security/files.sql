@@ -2,10 +2,6 @@
 --
 -- Files: workers read the files that an agent names as the user of the server. So an admin who may not read the
 -- server's files names none of them. t/421_secret_files has those of secrets.
-\set QUIET on
-\pset format unaligned
-\pset tuples_only on
-\pset pager off
 \ir ../lib/login.sql
 SELECT no_plan();
 

@@ -2,10 +2,6 @@
 --
 -- Grants: what a role was granted is one version of a workflow. Who owns the workflow runs no later code with the
 -- rights of that role; and a superuser's run takes only what superusers have written.
-\set QUIET on
-\pset format unaligned
-\pset tuples_only on
-\pset pager off
 \ir ../lib/login.sql
 SELECT no_plan();
 

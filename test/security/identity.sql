@@ -2,10 +2,6 @@
 --
 -- Identity: what a definition names is the workflow of that name when it was written. One that another role makes
 -- under the same name later is not called with the rights of the run's owner; and what others refer to stays.
-\set QUIET on
-\pset format unaligned
-\pset tuples_only on
-\pset pager off
 \ir ../lib/login.sql
 SELECT no_plan();
 

@@ -6,10 +6,6 @@
 -- rights depend on the current user alone and all is undone at the end; and maintenance and shared_schemas, where a
 -- superuser is the victim, in a session of its own. These use SET SESSION AUTHORIZATION, which differs from a login in
 -- one thing only: who may set it again, which no attack there does, and which is tried here.
-\set QUIET on
-\pset format unaligned
-\pset tuples_only on
-\pset pager off
 \ir ../lib/login.sql
 SELECT no_plan();
 

@@ -2,10 +2,6 @@
 --
 -- Masked: no verb and no view brings an operator to what the mask of a workflow hides. t/424_mask has the rest of the
 -- views.
-\set QUIET on
-\pset format unaligned
-\pset tuples_only on
-\pset pager off
 \ir ../lib/login.sql
 SELECT no_plan();
 

@@ -2,10 +2,6 @@
 --
 -- Middleware: what an admin puts around the submits of others runs with his own rights, in their session, and
 -- leaves nothing there that runs with theirs. t/490_middleware_rights has the phases of workers.
-\set QUIET on
-\pset format unaligned
-\pset tuples_only on
-\pset pager off
 \ir ../lib/login.sql
 SELECT no_plan();
 

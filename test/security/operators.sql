@@ -2,10 +2,6 @@
 --
 -- Operators and the runs of superusers: they stop them, send them on and settle them, as those of others. They do not
 -- choose what such a run is given or does, and they reach no process that executes it.
-\set QUIET on
-\pset format unaligned
-\pset tuples_only on
-\pset pager off
 \ir ../lib/login.sql
 SELECT no_plan();
 

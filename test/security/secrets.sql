@@ -2,10 +2,6 @@
 --
 -- Secrets of superusers: an admin is no superuser, so it has no such secret sent to a host of its own, neither by a
 -- new agent nor by an old one, and neither changes nor drops it. t/421_secret_files has those in files.
-\set QUIET on
-\pset format unaligned
-\pset tuples_only on
-\pset pager off
 \ir ../lib/login.sql
 SELECT no_plan();
 

@@ -2,10 +2,6 @@
 --
 -- Concurrency keys of scope all: roles that may submit the same workflow of an admin share its keys. They wait for each
 -- other. No submit cancels, changes or shows the run of another role.
-\set QUIET on
-\pset format unaligned
-\pset tuples_only on
-\pset pager off
 \ir ../lib/login.sql
 SELECT no_plan();
 

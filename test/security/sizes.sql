@@ -2,10 +2,6 @@
 --
 -- Sizes: what a role gives along with a call, and what is stored with each run that the call is about, has a limit. So
 -- no statement fills the disk by itself, and no view of others is slow by it.
-\set QUIET on
-\pset format unaligned
-\pset tuples_only on
-\pset pager off
 \ir ../lib/login.sql
 SELECT no_plan();
 

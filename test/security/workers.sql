@@ -2,10 +2,6 @@
 --
 -- Outside programs whose role loses the right to work for an agent: a node that it registered before gives it nothing
 -- of this agent any more.
-\set QUIET on
-\pset format unaligned
-\pset tuples_only on
-\pset pager off
 \ir ../lib/login.sql
 SELECT no_plan();
 
