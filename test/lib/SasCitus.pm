@@ -25,7 +25,7 @@ use Exporter 'import';
 use SasTest;
 use Test::More;
 
-our @EXPORT = qw(citus_cluster citus_node add_citus_node kill_citus_node start_citus_node);
+our @EXPORT = qw(citus_cluster citus_node add_citus_node kill_citus_node start_citus_node what refused);
 
 chomp(my $libraries = qx(pg_config --pkglibdir));
 plan skip_all => 'no Citus: make check-citus CITUS=folder' unless -e "$libraries/citus.so";
@@ -88,6 +88,30 @@ sub citus_cluster
 	$coordinator->safe_psql('postgres', 'CREATE EXTENSION sas');
 	wait_for($_, 'SELECT count(DISTINCT actor) FROM sas.workers', '4') or die 'no workers' foreach $coordinator, @others;
 	return ($coordinator, @others);
+}
+
+# whom what() asks as, if it is not told
+our $user;
+
+# what(node, statement, user): its rows, or the whole error
+sub what
+{
+	my ($node, $statement, $as) = @_;
+	my ($out, $err);
+	$as //= $user;
+	my $status = $node->psql('postgres', $statement, stdout => \$out, stderr => \$err,
+		extra_params => [ '-v', 'VERBOSITY=verbose', defined $as ? ('-U', $as) : () ]);
+	return $status == 0 ? $out : $err;
+}
+
+# refused(said, sqlstate, name): what() said that error, with detail and hint
+sub refused
+{
+	my ($said, $sqlstate, $name) = @_;
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+	my $fine = ok($said =~ /$sqlstate:/ && $said =~ /^DETAIL:/m && $said =~ /^HINT:/m, $name);
+	diag($said) unless $fine;
+	return $fine;
 }
 
 1;

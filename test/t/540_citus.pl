@@ -15,25 +15,6 @@ use Test::More;
 my ($c, @w) = citus_cluster(2, 'citus.log_local_commands' => 'on', log_min_messages => 'notice');
 my @all = ($c, @w);
 
-# what(node, statement, user): its rows, or the whole error
-sub what
-{
-	my ($node, $statement, $user) = @_;
-	my ($out, $err);
-	my $status = $node->psql('postgres', $statement, stdout => \$out, stderr => \$err,
-		extra_params => [ '-v', 'VERBOSITY=verbose', $user ? ('-U', $user) : () ]);
-	return $status == 0 ? $out : $err;
-}
-
-sub refused
-{
-	my ($said, $sqlstate, $name) = @_;
-	local $Test::Builder::Level = $Test::Builder::Level + 1;
-	my $fine = ok($said =~ /$sqlstate:/ && $said =~ /^DETAIL:/m && $said =~ /^HINT:/m, $name);
-	diag($said) unless $fine;
-	return $fine;
-}
-
 sub definitions { return what($_[0], q{SELECT kind, name, owner, facts FROM _sas.definitions() ORDER BY 1, 2, 3, 4::text}) }
 
 sub alike

@@ -16,27 +16,9 @@ use Test::More;
 
 my ($c, @w) = citus_cluster(2);
 my @all = ($c, @w);
-
-# what(node, statement, user): its rows, or the whole error
-sub what
-{
-	my ($node, $statement, $user) = @_;
-	my ($out, $err);
-	my $status = $node->psql('postgres', $statement, stdout => \$out, stderr => \$err,
-		extra_params => [ '-v', 'VERBOSITY=verbose', '-U', $user // 'ann' ]);
-	return $status == 0 ? $out : $err;
-}
+$SasCitus::user = 'ann';
 
 sub admin { return what(@_[ 0, 1 ], 'postgres') }
-
-sub refused
-{
-	my ($said, $sqlstate, $name) = @_;
-	local $Test::Builder::Level = $Test::Builder::Level + 1;
-	my $fine = ok($said =~ /$sqlstate:/ && $said =~ /^DETAIL:/m && $said =~ /^HINT:/m, $name);
-	diag($said) unless $fine;
-	return $fine;
-}
 
 # The same answer on each of these nodes.
 sub everywhere
