@@ -24,7 +24,6 @@
 #include "base/settings.h"
 #include "common/hashfn.h"
 #include "function/batch_size.h"
-#include "work/turns.h"
 #include "function/work.h"
 #include "lib/pairingheap.h"
 #include "store/items.h"
@@ -34,6 +33,7 @@
 #include "wake/wakeup.h"
 #include "work/failure.h"
 #include "work/late.h"
+#include "work/turns.h"
 
 #define SAS_TASKS_CLAIM 500
 

@@ -16,7 +16,7 @@ use FindBin;
 use lib "$FindBin::RealBin/../lib", "$FindBin::RealBin/../torture";
 use SasTest;
 use Test::More;
-use Time::HiRes qw(time sleep);
+use Time::HiRes qw(time);
 use TortureChecker;
 use TortureFaults;
 use TortureLoad;
