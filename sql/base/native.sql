@@ -367,6 +367,15 @@ LANGUAGE c STABLE STRICT PARALLEL SAFE AS 'MODULE_PATHNAME', 'sas_api_max_output
 CREATE FUNCTION _sas.max_steps() RETURNS int
 LANGUAGE c STABLE STRICT PARALLEL SAFE AS 'MODULE_PATHNAME', 'sas_api_max_steps';
 
+-- _sas.untimed_from(): a run with a deadline at least this far away gets its timer later
+-- (sql/supervisor/deadline.sql). _sas.untimed_check(): within this time the supervisor must look for new runs
+-- without a timer.
+CREATE FUNCTION _sas.untimed_from() RETURNS interval
+LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE AS 'MODULE_PATHNAME', 'sas_api_untimed_from';
+
+CREATE FUNCTION _sas.untimed_check() RETURNS interval
+LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE AS 'MODULE_PATHNAME', 'sas_api_untimed_check';
+
 -- _sas.due_by(at): the supervisor has something to do at that time: it is woken at commit if it would sleep
 -- longer. Returns at.
 CREATE FUNCTION _sas.due_by(at timestamptz) RETURNS timestamptz

@@ -208,15 +208,6 @@ BEGIN
     END IF;
 END $$;
 
--- _sas.untimed_from(): a run with a deadline at least this far away gets its timer later
--- (sql/supervisor/deadline.sql).
-CREATE FUNCTION _sas.untimed_from() RETURNS interval
-LANGUAGE sql IMMUTABLE AS $$ SELECT interval '5 min' $$;
-
--- _sas.untimed_check(): by then the supervisor must look for new runs without a timer.
-CREATE FUNCTION _sas.untimed_check() RETURNS interval
-LANGUAGE sql IMMUTABLE AS $$ SELECT interval '2 min' $$;
-
 -- _sas.note_runs(run_ids, state): counts new runs, which have this state, and sets the timers of deadlines
 -- that are near, or of all while a clock is moved by hand. src/store/submit.c does it for plain runs.
 -- Reads: run. Writes: message. Wakes: the supervisor, when it must look.

@@ -21,6 +21,7 @@
 #include "base/peers.h"
 #include "base/settings.h"
 #include "store/ending.h"
+#include "store/submit.h"
 #include "wake/wakeup.h"
 #include "work/late.h"
 #include "worker/exclusion.h"
@@ -47,6 +48,8 @@ PG_FUNCTION_INFO_V1(sas_api_max_input_size);
 PG_FUNCTION_INFO_V1(sas_api_max_output_size);
 PG_FUNCTION_INFO_V1(sas_api_max_steps);
 PG_FUNCTION_INFO_V1(sas_api_retain);
+PG_FUNCTION_INFO_V1(sas_api_untimed_from);
+PG_FUNCTION_INFO_V1(sas_api_untimed_check);
 PG_FUNCTION_INFO_V1(sas_api_crash_loops);
 
 /* ---------------------------------------------------------------- workers */
@@ -330,6 +333,18 @@ Datum
 sas_api_max_steps(PG_FUNCTION_ARGS)
 {
 	PG_RETURN_INT32(sas_base_max_steps);
+}
+
+Datum
+sas_api_untimed_from(PG_FUNCTION_ARGS)
+{
+	return worker_api_interval(SAS_UNTIMED_FROM_MS);
+}
+
+Datum
+sas_api_untimed_check(PG_FUNCTION_ARGS)
+{
+	return worker_api_interval(SAS_UNTIMED_CHECK_MS);
 }
 
 /* _sas.retain(result): how long a run with that result is kept; null: for ever */

@@ -39,9 +39,6 @@
 #define MAX_CACHED_WORKFLOWS 1000
 /* More sequences of numbers than that are not remembered of a transaction. */
 #define MAX_SPANS 65536
-/* A run with more time than the first span has no timer at first. Its supervisor checks within the second span: twice _sas.timer_age(). */
-#define UNTIMED_FROM_US (5 * 60 * INT64CONST(1000000))
-#define UNTIMED_CHECK_US (2 * 60 * INT64CONST(1000000))
 
 typedef struct CachedWorkflow
 {
@@ -347,7 +344,7 @@ sas_store_submit_plain(const SasPlainWorkflow *w, const SasSubmission *s, const 
 	Datum		span = s->deadline ? IntervalPGetDatum(s->deadline) :
 		w->deadline ? IntervalPGetDatum(w->deadline) : store_submit_seconds(sas_base_run_deadline);
 	Datum		ends = DirectFunctionCall2(timestamptz_pl_interval, TimestampTzGetDatum(now), span);
-	bool		near = DatumGetTimestampTz(ends) - now < UNTIMED_FROM_US;
+	bool		near = DatumGetTimestampTz(ends) - now < SAS_UNTIMED_FROM_MS * INT64CONST(1000);
 	SasTable   *const needed[] = {&store_submit_run, &store_submit_ready, &store_submit_timer};
 	int			n_needed = near ? 3 : 2;
 	bool		is_new;
@@ -355,7 +352,7 @@ sas_store_submit_plain(const SasPlainWorkflow *w, const SasSubmission *s, const 
 	if (!sas_store_tables_open(needed, n_needed))
 		return false;
 	made->timer = near ? DatumGetTimestampTz(ends) : DT_NOEND;
-	made->check_by = near ? made->timer : now + UNTIMED_CHECK_US;
+	made->check_by = near ? made->timer : now + SAS_UNTIMED_CHECK_MS * INT64CONST(1000);
 	/* before the run gets its number: see _sas.set_timers() */
 	GetCurrentTransactionId();
 	for (int i = 0; i < n; i++)

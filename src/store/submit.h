@@ -45,6 +45,14 @@ typedef struct SasSubmission
 	text	   *key;			/* of a single run; NULL: none */
 } SasSubmission;
 
+/*
+ * A run with at least the first span until its deadline has no timer at
+ * first. The supervisor looks for such runs within the second span, which is
+ * twice _sas.timer_age().
+ */
+#define SAS_UNTIMED_FROM_MS (5 * 60 * 1000)
+#define SAS_UNTIMED_CHECK_MS (2 * 60 * 1000)
+
 /* What the caller has to note of submitted runs: the keys of their rows (wake/low_water.h; no trigger does it), and when the supervisor must check. */
 typedef struct SasSubmitted
 {
