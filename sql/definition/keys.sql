@@ -2,7 +2,7 @@
 --
 -- Keys that follow a table of a Citus cluster: a key, or the part of it before a separator, is a value of the
 -- table's distribution column, and belongs to the node of its shard. New runs with the key are made there
--- (src/api/forward.c), so a key is unique in the cluster.
+-- (src/api/key_nodes.c), so a key is unique in the cluster.
 --
 -- A shard that moves leaves its runs where they are. Citus keeps no history of moves, but a move writes the
 -- row of the placement on every node. So workflow.key_shards has the xmin of these rows, from a time when
