@@ -7,8 +7,7 @@
 #   MINUTES=30     of the storm (1; SAS_LONG=1: 30)
 #   STRIKES="jump_clock fill_disk"    these first
 #
-# Takes about 150 s.
-# Long: only make check-long runs it.
+# Takes about 90 s.
 use strict;
 use warnings;
 use FindBin;
@@ -26,6 +25,10 @@ srand($seed);
 note("figure: MINUTES=$minutes SEED=$seed");
 $| = 1;
 
+# how long each part took, which no test judges
+my ($part, $took) = (time(), '');
+sub took { my ($what) = @_; $took .= sprintf('%s%s %.0f s', $took eq '' ? '' : ', ', $what, time() - $part); $part = time(); return }
+
 TortureFaults::open_strikes(PostgreSQL::Test::Utils::tempdir());
 my $node = new_node('server_1', _init => [ allows_streaming => 1 ], max_prepared_transactions => 20, max_worker_processes => 24,
 	wal_log_hints => 'on', wal_keep_size => '1GB',
@@ -38,6 +41,7 @@ http_post("$url/mood", { wild => JSON::PP::true });
 
 # -- the storm ------------------------------------------------------------------------------------
 
+took('set up');
 my $faults = TortureFaults->new($node, $load);
 my $end = time() + 60 * $minutes;
 sleep 2;
@@ -48,6 +52,7 @@ $faults->strike while time() < $end;
 
 # -- and after ------------------------------------------------------------------------------------
 
+took('storm');
 http_post("$url/mood", { wild => JSON::PP::false });
 $load->finish;
 $faults->calm;
@@ -74,7 +79,10 @@ is($last, 0, 'every run ends') or diag($node->safe_psql('postgres', q{
 ok(wait_for($node, q{SELECT (SELECT count(*) FROM _sas.lease) + (SELECT count(*) FROM _sas.external_slot WHERE request_id IS NOT NULL)}, '0', limit => 60), 'every worker comes to rest');
 ok(wait_for($node, q{SELECT count(*) FROM sas.watches WHERE state <> 'deleted'}, '0'), 'every infinite task ends');
 $load->stop;
+took('settled');
 TortureChecker::check($node, http_get("$url/books"), $faults->{struck}, $faults->{lost});
 note('figure: runs ' . $node->safe_psql('postgres', q{SELECT string_agg(format('%s %s', result, n), ', ' ORDER BY result) FROM (SELECT result, count(*) AS n FROM sas.runs GROUP BY 1) x}));
+took('judged');
+note("figure: $took");
 $node->stop;
 done_testing();
