@@ -137,7 +137,8 @@ BEGIN
 END $$;
 
 -- _sas.resume_fallbacks(run_ids, only_runs, only_nos): the runs are resumed: a step that has failed with
--- its fallback continues with the fallback. only_runs, only_nos: only these steps.
+-- its fallback continues with the fallback. only_runs, only_nos: only these steps. Elements of a map that
+-- has run through count as ended: when it begins them again, _sas.continue_fallbacks does this.
 -- Writes: step. Next: _sas.requeue.
 CREATE FUNCTION _sas.resume_fallbacks(run_ids bigint[], only_runs bigint[], only_nos int[]) RETURNS void
 LANGUAGE plpgsql AS $$
@@ -154,6 +155,7 @@ BEGIN
     INTO g
     FROM _sas.run r
     JOIN _sas.step s ON s.run_id = r.run_id AND s.state = 'failed'
+        AND s.waiting_kind IS DISTINCT FROM 'map_end'
     CROSS JOIN LATERAL (SELECT x.shape FROM _sas.workflow_step x WHERE x.version_id = r.version_id
                         AND x.step_no = s.step_no AND NOT x.undo AND x.shape ? 'fallback' OFFSET 0) w
     CROSS JOIN LATERAL (SELECT x.* FROM _sas.step x WHERE x.run_id = s.run_id
@@ -165,6 +167,36 @@ BEGIN
     PERFORM _sas.move_steps(g.steps);
     PERFORM _sas.move_steps(g.fallbacks);
     PERFORM _sas.requeue(g.run_ids, g.nos, g.elements) WHERE g.run_ids IS NOT NULL;
+END $$;
+
+-- _sas.continue_fallbacks(run_id, step_no, elements): elements of a map that has run through begin again and
+-- are ready: those that had failed with their fallback continue with the fallback. Returns the others.
+-- Caller: holds the lock of the run. Writes: step. Next: _sas.requeue for the fallbacks.
+CREATE FUNCTION _sas.continue_fallbacks(for_run bigint, for_no int, elements int[]) RETURNS int[]
+LANGUAGE plpgsql AS $$
+DECLARE
+    fallback_no int := (SELECT (w.shape #>> '{fallback,no}')::int
+                        FROM _sas.run r JOIN _sas.workflow_step w ON w.version_id = r.version_id
+                            AND w.step_no = for_no AND NOT w.undo
+                        WHERE r.run_id = for_run);
+    begun int[];
+BEGIN
+    IF fallback_no IS NULL THEN
+        RETURN elements;
+    END IF;
+    SELECT array_agg(f.element) INTO begun
+    FROM unnest(elements) e
+    CROSS JOIN LATERAL (SELECT x.element FROM _sas.step x WHERE x.run_id = for_run AND x.step_no = fallback_no
+                        AND x.element = e AND x.state = 'failed' OFFSET 0) f;
+    PERFORM _sas.move_steps(array_agg(_sas.make_step_change(
+        run_id => for_run, step_no => for_no, element => e, from_state => 'ready', to_state => 'suspended',
+        waiting_kind => 'fallback'))) FROM unnest(begun) e;
+    PERFORM _sas.move_steps(array_agg(_sas.make_step_change(
+        run_id => for_run, step_no => fallback_no, element => e, from_state => 'failed', to_state => 'ready',
+        failure_count => 0))) FROM unnest(begun) e;
+    PERFORM _sas.requeue(array_agg(for_run), array_agg(fallback_no), array_agg(e)) FROM unnest(begun) e
+    HAVING count(*) > 0;
+    RETURN ARRAY(SELECT e FROM unnest(elements) e WHERE e <> ALL (coalesce(begun, '{}')));
 END $$;
 
 -- _sas.leave_closed_limits(quantity): steps that are ready for an agent whose breaker is open, and have a

@@ -345,10 +345,12 @@ BEGIN
         AND x.fed <> f.fed;
 END $$;
 
--- _sas.begin_elements(run_id, step_no, elements): makes these elements ready.
+-- _sas.begin_elements(run_id, step_no, elements): makes these elements, or their fallbacks, ready.
 -- Writes: map_key, map_progress, step. Next: _sas.make_ready.
 CREATE FUNCTION _sas.begin_elements(for_run bigint, for_no int, elements int[]) RETURNS void
 LANGUAGE plpgsql AS $$
+DECLARE
+    ready int[];
 BEGIN
     IF elements IS NULL THEN
         RETURN;
@@ -363,6 +365,7 @@ BEGIN
     FROM unnest(elements) e
     CROSS JOIN LATERAL (SELECT x.element FROM _sas.step x WHERE x.run_id = for_run AND x.step_no = for_no
                         AND x.element = e AND x.state = 'waiting' OFFSET 0) s;
-    PERFORM _sas.make_ready(array_fill(for_run, ARRAY[cardinality(elements)]),
-                            array_fill(for_no, ARRAY[cardinality(elements)]), elements);
+    ready := _sas.continue_fallbacks(for_run, for_no, elements);
+    PERFORM _sas.make_ready(array_fill(for_run, ARRAY[cardinality(ready)]),
+                            array_fill(for_no, ARRAY[cardinality(ready)]), ready) WHERE ready <> '{}';
 END $$;

@@ -41,6 +41,7 @@ INSERT INTO _sas.transition VALUES
     ('step', 'waiting', 'skipped', 'a step before it was skipped with all that follows, or with what needs '
                                    'its output'),
     ('step', 'waiting', 'cancelled', 'its run cannot go on'),
+    ('step', 'waiting', 'failed', 'its run cannot go on and it is in doubt or a poll that has not finished'),
     ('step', 'ready', 'running', 'claimed'),
     ('step', 'ready', 'ready', 'deferred while its run is paused'),
     ('step', 'ready', 'waiting', 'a step before it that was skipped is run after all'),

@@ -172,3 +172,55 @@ SELECT t.work('{"m": "transient 503"}') \g /dev/null
 SELECT t.brief(3);
 SELECT * FROM t.left_over();
 SELECT t.clean() \g /dev/null
+
+-- one that waits for its next try in doubt, when the run cannot go on, is undone; a halt leaves it in doubt
+SELECT t.workflow('doubtful', '{"m": {"agent": "inventory", "call": {}, "each": "{{input.items}}", "concurrency": 1, "on_failure": "pause_at_end", "recovery": {"max_failures": 1}, "undo": {"call": {"method": "DELETE", "path": "/{{steps.m.key}}"}}}}') \g /dev/null
+SELECT run_id FROM sas.submit('doubtful', '{"items": [1, 2]}') UNION ALL SELECT run_id FROM sas.submit('doubtful', '{"items": [1, 2]}');
+SELECT t.work('{"m": "doubt"}') \g /dev/null
+SELECT changed FROM sas.resume_runs('{1,2}');
+SELECT t.settle() \g /dev/null
+SELECT t.brief(1), (SELECT in_doubt FROM sas.steps WHERE run_id = 1 AND element = 2);
+SELECT changed FROM sas.cancel(1);
+SELECT changed FROM sas.halt(2);
+SELECT t.work() \g /dev/null
+SELECT t.brief(1), t.brief(2);
+SELECT message FROM t.alerts();
+-- a rule ends the run, and a pause takes that back: it waits again
+SELECT t.clean() \g /dev/null
+SELECT t.workflow('beside', '{"m": {"agent": "inventory", "call": {}, "each": "{{input.items}}", "concurrency": 1, "on_failure": "pause_at_end", "recovery": {"max_failures": 1}, "undo": {"call": {"method": "DELETE", "path": "/{{steps.m.key}}"}}}, "b": {"agent": "payments", "call": {}, "on_failure": {"transient": "pause", "permanent": "compensate"}, "recovery": {"max_failures": 1}}}') \g /dev/null
+SELECT run_id FROM sas.submit('beside', '{"items": [1, 2]}');
+SELECT t.work('{"m": "doubt", "b": "transient 503"}') \g /dev/null
+SELECT changed FROM sas.resume(1);
+SELECT t.settle() \g /dev/null
+SELECT t.brief(1);
+SELECT t.claim() \g /dev/null
+SELECT t.answer('b', 'permanent 400') \g /dev/null
+SELECT t.answer('m', 'hand_back') \g /dev/null
+SELECT t.settle() \g /dev/null
+SELECT t.brief(1);
+SELECT changed FROM sas.pause(1);
+SELECT t.brief(1);
+SELECT changed FROM sas.resume(1);
+SELECT t.work() \g /dev/null
+SELECT t.brief(1);
+SELECT * FROM t.left_over();
+
+-- elements that have failed with their fallback go on with it, as many at once as ever; the map waits for them
+SELECT t.clean() \g /dev/null
+SELECT t.workflow('second', '{"m": {"agent": "inventory", "call": {}, "output": "first", "each": "{{input.items}}", "concurrency": 2, "on_failure": "pause_at_end", "fallback": {"agent": "payments", "call": {}, "output": "second"}}}') \g /dev/null
+SELECT t.workflow('second_keyed', '{"m": {"agent": "inventory", "call": {}, "output": "first", "each": "{{input.items}}", "concurrency": {"limit": 2, "key": "{{item}}"}, "on_failure": "pause_at_end", "fallback": {"agent": "payments", "call": {}, "output": "second"}}}') \g /dev/null
+SELECT run_id FROM sas.submit('second', '{"items": [1, 2, 3, 4, 5]}') UNION ALL SELECT run_id FROM sas.submit('second_keyed', '{"items": ["ann", "ann", "bob", "ann", "cy"]}');
+SELECT t.work('{"m[2]": "permanent 400", "m[3]": "permanent 400", "m[4]": "permanent 400", "m.fallback": "permanent 400"}') \g /dev/null
+SELECT t.brief(1), t.brief(2);
+SELECT count(*) FROM sas.resume(1), sas.retry(2, 'm') WHERE retry.changed;
+SELECT t.settle() \g /dev/null
+SELECT t.brief(1), t.brief(2);
+-- one fails again
+SELECT t.work('{"m.fallback[3]": "permanent 400"}') \g /dev/null
+SELECT t.brief(1), t.brief(2);
+SELECT changed FROM sas.skip(1, 'm[3]');
+SELECT changed FROM sas.resume_runs('{1,2}');
+SELECT t.work() \g /dev/null
+SELECT t.brief(1), t.brief(2);
+SELECT run_id, result, (SELECT s.output FROM sas.steps s WHERE s.run_id = r.run_id AND s.step = 'm' AND s.element IS NULL) AS output FROM sas.runs r ORDER BY 1;
+SELECT * FROM t.left_over();

@@ -117,7 +117,7 @@ my %left_out = (
 	'operators who skip, complete or retry' => [ 'step ready succeeded', 'step failed succeeded', 'step suspended skipped', 'step ready waiting', 'step skipped waiting' ],
 	'a step that waits for several' => [ 'step none waiting', 'step waiting ready', 'step waiting waiting', 'step waiting skipped', 'step waiting cancelled' ],
 	'waits, polls, maps and children' => [
-		'step none suspended', 'step none succeeded', 'step ready suspended', 'step running suspended', 'step suspended succeeded', 'step failed waiting' ],
+		'step none suspended', 'step none succeeded', 'step ready suspended', 'step running suspended', 'step suspended succeeded', 'step failed waiting', 'step waiting failed' ],
 	'conditions, and failures that are skipped' => [ 'step none skipped', 'step none failed', 'step ready skipped', 'step failed skipped', 'step skipped compensating', 'step skipped ready' ],
 	'work that is given back, and batches that a crash has ended' => [ 'step running ready' ],
 	'fallbacks' => [ 'step compensated suspended' ],
