@@ -237,6 +237,7 @@ BEGIN ATOMIC
         WHEN 'poll' THEN format('"%s" has not finished yet, and is polled again at ', what)
             || _sas.instant(until, now)
         WHEN 'elements' THEN 'not all elements have ended'
+        WHEN 'map_slot' THEN 'other elements of the map have all slots of its "concurrency"'
         WHEN 'map_end' THEN 'an element of a map failed; the map runs through before it is retried'
         WHEN 'child' THEN format('a child run of workflow "%s" has not stopped yet', what)
         WHEN 'fallback' THEN format('fallback "%s" runs instead of the step', what)

@@ -139,6 +139,7 @@ CROSS JOIN LATERAL (
                 THEN CASE WHEN n.before IS NOT NULL
                     OR w.step_no = (SELECT v.finalize_no FROM _sas.workflow_version v
                                     WHERE v.version_id = r.version_id AND v.step_count > 0) THEN 'steps'
+                          WHEN e.element > 0 THEN 'map_slot'
                           WHEN r.state <> 'scheduled' THEN 'scheduler'
                           -- as in sas.runs.waits_for
                           WHEN EXISTS (SELECT FROM _sas.run_dependency f

@@ -180,6 +180,8 @@ SELECT t.work('{"m": "doubt"}') \g /dev/null
 SELECT changed FROM sas.resume_runs('{1,2}');
 SELECT t.settle() \g /dev/null
 SELECT t.brief(1), (SELECT in_doubt FROM sas.steps WHERE run_id = 1 AND element = 2);
+SELECT waiting_kind, text FROM sas.explain(1) WHERE waiting_kind = 'map_slot';
+SELECT waiting_kind, runs, text FROM sas.explain() WHERE waiting_kind = 'map_slot';
 SELECT changed FROM sas.cancel(1);
 SELECT changed FROM sas.halt(2);
 SELECT t.work() \g /dev/null
