@@ -141,6 +141,7 @@ BEGIN ATOMIC
             SELECT format('queue "%s" runs at most %s of its steps with the same key (%s) at once', what,
                           q.per_key, q.key)
             FROM sas.queues q WHERE q.name = what)
+        WHEN 'map_slot' THEN 'other elements of the map have all slots of its "concurrency"'
         ELSE format('functions of role "%s" run on as many workers as may: %s (limit function_workers)',
                     what, (SELECT l.used || ' of ' || l.value FROM sas.limits l
                            WHERE l.role = what AND l.name = 'function_workers')) END;
@@ -183,7 +184,7 @@ END;
 CREATE FUNCTION _sas.cause(kind text, what text, until timestamptz, now timestamptz) RETURNS text
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp
 BEGIN ATOMIC
-    SELECT CASE WHEN kind IN ('slot', 'function_workers', 'queue', 'queue_key', 'agent_key')
+    SELECT CASE WHEN kind IN ('slot', 'function_workers', 'queue', 'queue_key', 'agent_key', 'map_slot')
         THEN _sas.all_taken(kind, what) ELSE CASE kind
         WHEN 'steps' THEN coalesce('other steps come before it: ' || what, 'all other steps come before it')
         WHEN 'breaker' THEN format(
@@ -237,7 +238,6 @@ BEGIN ATOMIC
         WHEN 'poll' THEN format('"%s" has not finished yet, and is polled again at ', what)
             || _sas.instant(until, now)
         WHEN 'elements' THEN 'not all elements have ended'
-        WHEN 'map_slot' THEN 'other elements of the map have all slots of its "concurrency"'
         WHEN 'map_end' THEN 'an element of a map failed; the map runs through before it is retried'
         WHEN 'child' THEN format('a child run of workflow "%s" has not stopped yet', what)
         WHEN 'fallback' THEN format('fallback "%s" runs instead of the step', what)
