@@ -18,6 +18,15 @@ BEGIN
                                       'hex'), 40)) FROM _sas.token_key k);
 END $$;
 
+-- _sas.kept_output(state, output, error): the output of a step, as other steps see it. A reply that its step
+-- did not accept stays in the row, for an undo that reads it. If the step is skipped, it has no output but
+-- the one that an operator gave it.
+CREATE FUNCTION _sas.kept_output(state text, output jsonb, error jsonb) RETURNS jsonb
+LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
+    SELECT CASE WHEN state = 'skipped' AND error ->> 'type' IS DISTINCT FROM 'urn:sas:skipped' THEN NULL
+           ELSE output END
+$$;
+
 -- _sas.steps_of(for_run, for_version, trace, reads, own_no, own_element): what templates see under "steps".
 -- An element of step own_no sees its own result under the name of its step. It returns one row as a set, so
 -- that the planner makes it part of the calling statement and does not start it for each step.
@@ -49,7 +58,8 @@ LANGUAGE sql STABLE AS $$
     CROSS JOIN LATERAL (SELECT x.step_no, x.name, x.local_name, x.shape, x.kind FROM _sas.workflow_step x
                         WHERE x.version_id = for_version AND x.step_no = n.step_no AND NOT x.undo OFFSET 0) w
     CROSS JOIN LATERAL (SELECT CASE WHEN w.step_no = own_no THEN own_element ELSE 0 END AS element) e
-    LEFT JOIN LATERAL (SELECT x.state, x.started, x.output FROM _sas.step x WHERE x.run_id = for_run
+    LEFT JOIN LATERAL (SELECT x.state, x.started, _sas.kept_output(x.state, x.output, x.error) AS output
+                       FROM _sas.step x WHERE x.run_id = for_run
                        AND x.step_no = w.step_no AND x.element = e.element OFFSET 0) s ON true
 $$;
 
@@ -101,7 +111,8 @@ LANGUAGE sql STABLE AS $$
                           'index', $12 - 1,
                           'item', (SELECT i.item FROM _sas.item i WHERE i.run_id = for_run
                                    AND i.step_no = f.no AND i.element = $12),
-                          'last', (SELECT s.output FROM _sas.step s WHERE s.run_id = for_run
+                          'last', (SELECT _sas.kept_output(s.state, s.output, s.error)
+                                   FROM _sas.step s WHERE s.run_id = for_run
                                    AND s.step_no = f.no AND s.element = $12 - 1 AND $12 > 1
                                      AND NOT coalesce(w.shape ? 'each', false)))
                       FROM (SELECT coalesce((w.shape ->> 'stands_in')::int, w.step_no) AS no OFFSET 0) f)

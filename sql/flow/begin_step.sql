@@ -365,7 +365,8 @@ BEGIN
         SELECT u.run_id, r.version_id, u.step_no
         FROM unnest(run_ids, step_nos) AS u (run_id, step_no)
         JOIN _sas.run r ON r.run_id = u.run_id
-        CROSS JOIN LATERAL (SELECT x.output FROM _sas.step x WHERE x.run_id = u.run_id
+        CROSS JOIN LATERAL (SELECT _sas.kept_output(x.state, x.output, x.error) AS output
+                            FROM _sas.step x WHERE x.run_id = u.run_id
                             AND x.step_no = u.step_no AND x.element = 0 OFFSET 0) s
         WHERE s.output IS NULL
         UNION

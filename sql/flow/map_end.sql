@@ -100,7 +100,8 @@ BEGIN
             CONTINUE;
         END IF;
         BEGIN
-            SELECT coalesce(jsonb_agg(CASE WHEN s.state IN ('succeeded', 'skipped') THEN s.output END
+            SELECT coalesce(jsonb_agg(CASE WHEN s.state IN ('succeeded', 'skipped')
+                                           THEN _sas.kept_output(s.state, s.output, s.error) END
                                       ORDER BY s.element), '[]') INTO made
             FROM _sas.step s WHERE s.run_id = m.run_id AND s.step_no = m.step_no AND s.element > 0;
         EXCEPTION WHEN program_limit_exceeded THEN
@@ -132,7 +133,8 @@ BEGIN
              CROSS JOIN LATERAL (SELECT x AS whole, x.name, x.shape FROM _sas.workflow_step x
                                  WHERE x.version_id = r.version_id AND x.step_no = u.step_no AND NOT x.undo
                                  OFFSET 0) w
-             LEFT JOIN LATERAL (SELECT * FROM _sas.step x WHERE x.run_id = u.run_id AND x.step_no = u.step_no
+             LEFT JOIN LATERAL (SELECT _sas.kept_output(x.state, x.output, x.error) AS output
+                                FROM _sas.step x WHERE x.run_id = u.run_id AND x.step_no = u.step_no
                                 AND x.element = f.total OFFSET 0) s ON true
              LEFT JOIN LATERAL _sas.predicate(
                  w.shape #>> '{repeat,while}',

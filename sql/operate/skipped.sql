@@ -60,7 +60,8 @@ BEGIN
         WHERE u.n <= named OR NOT EXISTS (
             SELECT FROM _sas.workflow_step o
             JOIN _sas.step s ON s.run_id = u.run_id AND s.step_no = o.step_no AND s.element = 0
-                AND s.state = 'skipped' AND s.output IS NULL
+                AND s.state = 'skipped'
+                AND _sas.kept_output(s.state, s.output, s.error) IS NULL
             LEFT JOIN _sas.workflow_edge e ON e.version_id = o.version_id AND e.from_no = o.step_no
                 AND e.to_no = u.step_no
             WHERE o.version_id = r.version_id AND NOT o.undo

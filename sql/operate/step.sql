@@ -280,12 +280,11 @@ BEGIN
                                                           CASE s.state WHEN 'compensating'
                                                               THEN 'an operator skipped its undo'
                                                               ELSE 'an operator skipped it' END,
-                                                          CASE WHEN s.error ? 'title'
-                                                              THEN _sas.title(s.error) END,
-                                                          NULL, t.run_id, w.name)
-                             WHEN s.error IS NULL
+                                                          why.title, NULL, t.run_id, w.name)
+                             -- an output that was given is told by this from one that was not accepted
+                             WHEN s.error IS NULL OR $3 IS NOT NULL
                                  THEN _sas.problem_object('skipped', 'an operator skipped the step',
-                                                          NULL, NULL, t.run_id, w.name) END,
+                                                          why.title, NULL, t.run_id, w.name) END,
                completion => CASE WHEN completed AND s.state IS DISTINCT FROM 'compensating'
                                  THEN nextval('_sas.completion_seq') END,
                started_at => now, finished_at => now)),
@@ -297,7 +296,8 @@ BEGIN
     CROSS JOIN LATERAL (SELECT * FROM _sas.workflow_step x WHERE x.version_id = r.version_id
                         AND x.step_no = t.step_no AND NOT x.undo OFFSET 0) w
     LEFT JOIN LATERAL (SELECT * FROM _sas.step x WHERE x.run_id = t.run_id AND x.step_no = t.step_no
-                       AND x.element = t.element OFFSET 0) s ON true;
+                       AND x.element = t.element OFFSET 0) s ON true
+    CROSS JOIN LATERAL (SELECT CASE WHEN s.error ? 'title' THEN _sas.title(s.error) END AS title) why;
     PERFORM _sas.move_steps(changes), _sas.end_undo_polls(changes);
     IF leases IS NOT NULL THEN
         PERFORM _sas.expire_leases(leases);
