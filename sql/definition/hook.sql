@@ -96,11 +96,15 @@ BEGIN
         SELECT r.pointer, coalesce(r.problem,
                                    format('"%s" cannot be referenced here', r.reference)),
                coalesce(r.hint, 'A hook refers to the event as {{input.run_id}}, {{input.workflow}}, '
-                                '{{input.output.NAME}} and so on; besides, there is key.'),
+                                '{{input.output.NAME}} and so on; besides, there are key, and in '
+                                'a call {{run.id}}, {{run.key}} and {{run.labels}}.'),
                CASE WHEN r.hint IS NOT NULL THEN '0A000' WHEN r.problem IS NOT NULL THEN '42601'
                     WHEN r.root = 'secret' THEN '42501' ELSE '42P10' END
         FROM _sas.body_references(hook, path) r
-        WHERE r.problem IS NOT NULL OR r.root IS NULL OR NOT r.root IN ('input', 'key');
+        WHERE r.problem IS NOT NULL OR r.root IS NULL
+           OR NOT (r.root IN ('input', 'key')
+                   OR r.root = 'run' AND coalesce(r.member IN ('id', 'key', 'labels'), false)
+                      AND starts_with(r.pointer, path || '/call/'));
     END IF;
 END $$;
 
@@ -129,6 +133,15 @@ BEGIN
     END IF;
 END $$;
 
+-- _sas.of_event(call): the call of a hook. It is made by a run of its own, whose input is the event, and
+-- "run" in its templates is the run of the event: {{run.id}} becomes {{input.run_id}}. \{{ is no reference.
+CREATE FUNCTION _sas.of_event(call jsonb) RETURNS jsonb
+LANGUAGE sql IMMUTABLE AS $$
+    SELECT regexp_replace(
+               regexp_replace(call::text, E'(?<!\\\\)\\{\\{\\s*run\\.id\\M', '{{input.run_id', 'g'),
+               E'(?<!\\\\)\\{\\{\\s*run\\.(key|labels)\\M', E'{{input.\\1', 'g')::jsonb
+$$;
+
 -- _sas.store_hooks(for_version): stores the hooks of a version that has just been stored. A hook that is a
 -- function or call gets a hidden version of its own, of the same workflow, with a negative number.
 CREATE FUNCTION _sas.store_hooks(for_version int) RETURNS void
@@ -141,7 +154,9 @@ DECLARE
     hidden_id int;
 BEGIN
     SELECT * INTO v FROM _sas.workflow_version x WHERE x.version_id = for_version;
-    FOR hook IN SELECT h FROM jsonb_array_elements(v.definition -> 'hooks') h LOOP
+    FOR hook IN SELECT CASE WHEN h ? 'call' THEN jsonb_set(h, '{call}', _sas.of_event(h -> 'call'))
+                       ELSE h END
+                FROM jsonb_array_elements(v.definition -> 'hooks') h LOOP
         n := n + 1;
         hidden_id := NULL;
         IF NOT hook ? 'notify' THEN

@@ -159,8 +159,17 @@ SELECT run_id, created FROM sas.submit('turns', after_run => 1);
 SELECT t.work();
 SELECT * FROM t.told(1);
 SELECT r.run_id, r.result, t.told, t.stands FROM sas.runs r CROSS JOIN LATERAL t.told(r.run_id) t ORDER BY 1, 3;
+-- "run" in a call is the run of the event, not that of the hook
+SELECT t.clean() \g /dev/null
+SELECT t.workflow('named', '{}', '{"hooks": [{"on": "success", "agent": "payments", "call": {"method": "POST", "path": "/runs/{{ run.id }}",
+    "body": {"id": "{{run.id}}", "key": "{{run.key}}", "tenant": "{{run.labels.tenant}}", "text": "{{run.key}} of {{run.id}}, not \\{{run.id}}"}}}]}') \g /dev/null
+SELECT run_id FROM sas.submit('named', key => 'k', labels => '{"tenant": "x"}');
+SELECT t.claim() FROM t.settle();
+SELECT hook_run_id FROM sas.hook_runs;
+SELECT asked ->> 'path' AS path, asked -> 'body' AS body FROM t.held;
+SELECT t.answer('hook');
 SELECT * FROM t.left_over();
-SELECT sas.drop_workflow(w) FROM unnest('{all,shopping,ends,later,stuck,empty,brief,turns}'::text[]) w \g /dev/null
+SELECT sas.drop_workflow(w) FROM unnest('{all,shopping,ends,later,stuck,empty,brief,turns,named}'::text[]) w \g /dev/null
 DELETE FROM _sas.workflow_version v USING _sas.workflow w WHERE w.workflow_id = v.workflow_id AND w.dropped_at IS NOT NULL;
 SELECT count(*) AS hooks_left FROM _sas.workflow_hook;
 SELECT sas.drop_queue('hooks_queue');
