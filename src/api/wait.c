@@ -13,8 +13,9 @@
  * end.
  *
  * While it sleeps the session keeps no snapshot, where it can let go of it:
- * where the function is all that a query of the client does.  Else VACUUM
- * could remove nothing that is dead since the wait began.
+ * where a query of the client calls the function and reads no table.  Else
+ * VACUUM could remove nothing that is dead since the wait began, and a run of
+ * a thousand steps would go over a thousand dead versions of its row.
  *
  * Nothing is stored: after a crash or a cancel, call it again.  A lost
  * wake-up costs time, not the answer: the session checks again every
@@ -113,7 +114,25 @@ wait_check_run(int64 run_id, SasWaitRow *row)
 }
 
 /*
- * The query of the client, if it scans this function and nothing else: then
+ * Does this plan only call functions, this one among them?  In FROM that is
+ * one node; in the select list, up to three below each other.
+ */
+static bool
+wait_is_alone(PlanState *plan, ExprContext *context)
+{
+	bool		calls = false;
+
+	for (; plan != NULL; plan = outerPlanState(plan))
+	{
+		if (!IsA(plan, FunctionScanState) && !IsA(plan, ProjectSetState) && !IsA(plan, ResultState))
+			return false;
+		calls |= plan->ps_ExprContext == context;
+	}
+	return calls;
+}
+
+/*
+ * The query of the client, if it calls this function and reads nothing: then
  * nobody but the query itself refers to its snapshot, and it may get a new
  * one in between.  NULL: something else does.
  */
@@ -122,8 +141,7 @@ wait_own_query(ReturnSetInfo *rsinfo)
 {
 	QueryDesc  *query = ActivePortal != NULL && ActivePortal->strategy == PORTAL_ONE_SELECT ? ActivePortal->queryDesc : NULL;
 
-	if (query == NULL || query->planstate == NULL || !IsA(query->planstate, FunctionScanState) ||
-		query->planstate->ps_ExprContext != rsinfo->econtext || query->estate->es_subplanstates != NIL ||
+	if (query == NULL || !wait_is_alone(query->planstate, rsinfo->econtext) || query->estate->es_subplanstates != NIL ||
 		query->estate->es_snapshot != query->snapshot || CurrentResourceOwner != ActivePortal->resowner ||
 		!ActiveSnapshotSet() || GetActiveSnapshot() != query->snapshot)
 		return NULL;

@@ -50,6 +50,16 @@ foreach my $in_block (0, 1)
 		$sql->("SELECT sas.resume($run)");
 	}
 }
+$run = $sql->(q{SELECT run_id FROM sas.submit('waits')});
+foreach my $list ("sas.wait($run)", "(sas.wait($run)).state", "(sas.wait($run)).*", "now() IS NOT NULL, sas.wait($run)")
+{
+	$waiter->start_query("SELECT $list");
+	ok(wait_for($node, $xmin, 't'), "select list: a session that waits keeps no snapshot: $list");
+	$sql->("SELECT sas.pause($run)");
+	like($waiter->answer(60), qr/paused/, "select list: it sees the pause: $list");
+	$sql->("SELECT sas.resume($run)");
+}
+$sql->("SELECT sas.halt($run)");
 is($waiter->query("SELECT w.state, r.run_id FROM sas.runs r, sas.wait($run, '1 s') w WHERE r.run_id = $run"), "stopped|$run", 'beside other tables it works as well');
 is($waiter->query("SELECT (SELECT state FROM sas.wait($run, '0'))"), 'stopped', 'and below a query');
 is($waiter->query("BEGIN; DECLARE c CURSOR FOR SELECT state FROM sas.wait($run, '1 s'); FETCH c; COMMIT"), 'stopped', 'and in a cursor');
