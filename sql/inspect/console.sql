@@ -58,7 +58,8 @@ BEGIN ATOMIC
                 _sas.html_escape(p.paused_for)]
             ORDER BY p.paused_at DESC, p.run_id DESC), 'None.'),
         CASE WHEN max(p.total) > 25 THEN format('the last 25 of %s; ', max(p.total)) ELSE '' END
-        || 'sas.resume(run_id) continues one, sas.cancel(run_id) ends it')
+        || 'sas.resume(run_id) continues one, sas.cancel(run_id) ends it; '
+        || 'if it is being undone, sas.halt(run_id) stops it')
     FROM (SELECT r.run_id, r.workflow, r.key, r.paused_by, r.paused_at, r.paused_for,
                  count(*) OVER () AS total
           FROM sas.runs r

@@ -278,7 +278,7 @@ COMMENT ON FUNCTION sas.explain() IS
     'Steps that only wait for other steps are left out.';
 
 -- _sas.explain_run(run_id, steps, ended, undone, to_undo): the sentence about the run as a whole. The
--- numbers count its steps; while it is undone, elements, too.
+-- numbers count its steps; while it is undone or paused, elements, too.
 CREATE FUNCTION _sas.explain_run(run_id bigint, steps bigint, ended bigint, undone bigint, to_undo bigint)
 RETURNS TABLE (waiting_kind text, waiting_on text, waiting_until timestamptz, text text)
 LANGUAGE sql STABLE
@@ -298,12 +298,14 @@ BEGIN ATOMIC
                                FROM unnest(_sas.ahead(run.run_id)) u
                                WHERE w.kind = 'place' HAVING count(*) > 0), '')
               WHEN 'paused' THEN format(
-                  'is paused by %s since %s: %s; sas.resume(%s) continues it, sas.cancel(%s) ends it',
+                  'is paused by %s since %s: %s; sas.resume(%s) continues it, sas.%s(%s) %s it',
                   coalesce(run.paused_by, 'nobody'), _sas.instant(run.paused_at, n.now),
                   coalesce(run.paused_for, 'no reason is stored')
                   || CASE WHEN run.error ? 'undo_error'
                      THEN format('; it is being undone because of: %s', _sas.title(run.error)) ELSE '' END,
-                  run.run_id, run.run_id)
+                  -- a run that is being undone refuses sas.cancel
+                  run.run_id, CASE WHEN $5 > 0 THEN 'halt' ELSE 'cancel' END, run.run_id,
+                  CASE WHEN $5 > 0 THEN 'stops' ELSE 'ends' END)
               WHEN 'compensating' THEN format('%s (%s) and is being undone: %s of %s undone',
                                               CASE WHEN run.error ->> 'type' IN ('urn:sas:cancelled',
                                                                                  'urn:sas:replaced',
@@ -375,7 +377,7 @@ BEGIN ATOMIC
                  count(*) FILTER (WHERE s.state = 'compensating' OR s.waiting_kind = 'undo') AS to_undo,
                  count(*) FILTER (WHERE s.waiting_kind IS NULL AND s.state IN (
                      'succeeded', 'failed', 'skipped', 'cancelled', 'compensated')) AS ended
-          FROM step s WHERE s.element IS NULL OR s.run_state = 'compensating') c
+          FROM step s WHERE s.element IS NULL OR s.run_state IN ('compensating', 'paused')) c
     CROSS JOIN LATERAL _sas.explain_run($1, c.n, c.ended, c.undone, c.to_undo) run
     UNION ALL
     SELECT row_number() OVER (ORDER BY p.waiting_kind = 'steps', p.waiting_kind = 'undo', p.position, p.step,
