@@ -209,6 +209,14 @@ BEGIN
                                      WHERE b.run_id = ANY (moved))) WHERE undone <> '{}';
 END $$;
 
+-- _sas.skip_error(run_id): the error of a run that continues: that of the step that was skipped last; null if
+-- none was.
+CREATE FUNCTION _sas.skip_error(run_id bigint) RETURNS jsonb
+LANGUAGE sql STABLE AS $$
+    SELECT s.error FROM _sas.step s WHERE s.run_id = $1 AND s.state = 'skipped' AND s.error IS NOT NULL
+    ORDER BY s.finished_at DESC LIMIT 1
+$$;
+
 -- _sas.continue_runs(run_ids, only_runs, only_nos): continues paused runs. only_runs, only_nos: of the
 -- failed steps, only these are tried again; the others stay failed, and the run is paused for them again
 -- when nothing else is left to do.
@@ -242,11 +250,9 @@ BEGIN
             THEN 'held' END)))
     FROM _sas.run r WHERE r.run_id = ANY (run_ids) AND r.state = 'paused';
 
-    -- the cause of the pause is over; the error of a skipped step stays, as a warning
-    UPDATE _sas.run r SET error = NULL
-    WHERE r.run_id = ANY (run_ids) AND r.abandon_as IS NULL AND r.error IS NOT NULL
-      AND NOT EXISTS (SELECT FROM _sas.step s
-                      WHERE s.run_id = r.run_id AND s.state = 'skipped' AND s.error IS NOT NULL);
+    -- the cause of the pause is over; the error of the step that was skipped last stays, as a warning
+    UPDATE _sas.run r SET error = _sas.skip_error(r.run_id)
+    WHERE r.run_id = ANY (run_ids) AND r.abandon_as IS NULL AND r.error IS NOT NULL;
     PERFORM _sas.reopen_steps(run_ids, only_runs, only_nos);
     PERFORM _sas.release_elements(array_agg(f.run_id), array_agg(f.step_no)) FROM _sas.map_progress f
     WHERE f.run_id = ANY (run_ids) HAVING count(*) > 0;

@@ -138,8 +138,7 @@ BEGIN
     UPDATE _sas.run r
     SET open_steps = r.open_steps + d.n,
         error = CASE WHEN r.state = 'paused' THEN r.error
-                     ELSE (SELECT s.error FROM _sas.step s WHERE s.run_id = r.run_id AND s.state = 'skipped'
-                           AND s.error IS NOT NULL ORDER BY s.finished_at DESC LIMIT 1) END
+                     ELSE _sas.skip_error(r.run_id) END
     FROM (SELECT c.run_id, (count(*) FILTER (WHERE c.to_state = 'ready')
                             - count(*) FILTER (WHERE c.from_state IN ('none', 'ready')))::int AS n
           FROM unnest(changes) c GROUP BY 1) d

@@ -190,3 +190,13 @@ SELECT changed FROM sas.skip(:second, 'one', '{"body": {"id": "by hand"}}');
 SELECT t.work();
 SELECT result, output, error ->> 'title' AS error, error ->> 'detail' AS detail FROM sas.runs WHERE run_id IN (:first, :second) ORDER BY run_id;
 SELECT * FROM t.left_over();
+-- a run that goes on after a pause and ends with a warning names the step that is still skipped, not the pause
+SELECT t.workflow('warned', '{
+    "a": {"agent": "inventory", "call": {}, "on_failure": "skip"},
+    "b": {"agent": "payments", "call": {}, "after": ["a"], "on_failure": "pause"}}') \g /dev/null
+SELECT run_id AS run FROM sas.submit('warned') \gset
+SELECT t.work('{"a": "permanent 400", "b": "permanent 402"}');
+SELECT t.brief(:run), error ->> 'title' AS error FROM sas.runs WHERE run_id = :run;
+SELECT changed FROM sas.resume(:run);
+SELECT t.work();
+SELECT t.brief(:run), error ->> 'title' AS error FROM sas.runs WHERE run_id = :run;
