@@ -11,7 +11,8 @@ CREATE FUNCTION _sas.invoked_step(OUT run_id bigint, OUT step_no int, OUT elemen
 LANGUAGE C AS 'MODULE_PATHNAME', 'sas_api_invoked_step';
 
 -- _sas.emit_as(caller, chunk, request_id): the body of sas.emit. Returns false if the claim no longer holds.
--- locks for an outside claim: the run, or the lease if another session has locked the run writes chunk
+--   locks   for an outside claim: the run, or the lease if another session has locked the run
+--   writes  chunk
 CREATE FUNCTION _sas.emit_as(caller oid, chunk jsonb, request_id uuid) RETURNS boolean
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
     SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET jit = off

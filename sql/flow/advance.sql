@@ -31,11 +31,14 @@ BEGIN
     END IF;
 END $$;
 
--- _sas.steps_after(run_ids, step_nos): what follows from the end of these steps: changes changes of steps
--- that still wait for others, have waited, or are deferred ready_runs, ready_nos steps that are ready now
--- counted, counts runs whose number of open steps changes ended runs without an open step held runs that
--- continue beside a failure, see _sas.check_hosted A step that waits for several others has a row with a
--- counter as soon as the first of them has ended, so that each edge is followed once.
+-- _sas.steps_after(run_ids, step_nos): what follows from the end of these steps. A step that waits for
+-- several others has a row with a counter as soon as the first of them has ended, so that each edge is
+-- followed once.
+--   changes                of steps that still wait for others, have waited, or are deferred
+--   ready_runs, ready_nos  steps that are ready now
+--   counted, counts        runs whose number of open steps changes
+--   ended                  runs without an open step
+--   held                   runs that continue beside a failure, see _sas.check_hosted
 CREATE FUNCTION _sas.steps_after(run_ids bigint[], step_nos int[], OUT changes _sas.step_change[],
                                  OUT ready_runs bigint[], OUT ready_nos int[], OUT counted bigint[],
                                  OUT counts int[], OUT ended bigint[], OUT held bigint[])

@@ -307,7 +307,8 @@ END $$;
 -- _sas.update_leases(leases, boot, live, newest, now, locked): deletes those of these leases that no longer
 -- hold a step. The others are checked again when the first of their steps is overdue; if one already is,
 -- another session has locked its run and wakes the supervisor at its end, or its function is being ended.
--- holds the locks of the leases, and of the runs in "locked"; called after the steps have moved writes lease
+--   holds   the locks of the leases, and of the runs in "locked"; the steps have moved before
+--   writes  lease
 CREATE FUNCTION _sas.update_leases(leases _sas.lease[], boot bigint, live bigint[], newest bigint,
                                    now timestamptz, locked bigint[]) RETURNS void
 LANGUAGE plpgsql AS $$
