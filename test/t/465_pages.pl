@@ -4,9 +4,10 @@
 # in one psql on a fresh server, and give what the page shows. A block ```sql
 # is pasted into psql, a block ```text after it is its output, and of a block
 # ```sh the fault or the answers that are set in a service are set. A block
-# ```json is a definition, and is validated. A block with a word more
-# (```sql archive) needs another server than a fresh one; the test that it
-# names runs it. tools/check_docs finds SQL that is in no such block.
+# ```json is a definition, and is validated; with a word more it is a part of
+# one (```json steps). A block ```sql with a word more (```sql archive) needs
+# another server than a fresh one; the test that it names runs it.
+# tools/check_docs finds SQL and JSON that is in no such block.
 # Takes about 60 s.
 use strict;
 use warnings;
@@ -38,7 +39,11 @@ my $order = q[SELECT sas.create_workflow('order', '{"steps": {
 my $runs = q[SELECT sas.pause_agent('inventory'); SELECT sas.submit_batch('order', array_fill('{"sku": "book"}'::jsonb, '{17}')); SELECT sas.pause(7)];
 my %granted = (
 	'docs/tutorial.md' => '', 'docs/how-to/recipes.md' => '', 'README.md' => '',
-	'docs/reference/builder.md' => $shop, 'docs/reference/definition.md' => $shop, 'docs/how-to/outside-agents.md' => $shop,
+	'docs/reference/builder.md' => $shop, 'docs/how-to/outside-agents.md' => $shop,
+	'docs/reference/definition.md' => "$shop; " . join(';', map { "SELECT sas.create_agent('$_', 'http://127.0.0.1:1')" } qw(payments_b packing catalog studio))
+		. q[; SELECT sas.create_agent('packer', kind => 'external'), sas.create_workflow('give_back', '{"steps": {}}'),
+			sas.create_workflow('shipping', '{"steps": {}}'), sas.create_workflow('billing', '{"steps": {}}');
+		CREATE FUNCTION shop.plan_order(jsonb) RETURNS jsonb LANGUAGE sql AS $$SELECT '{"steps": {}}'::jsonb$$],
 	'docs/how-to/extending.md' => "$shop; $order; " . q[
 		SELECT sas.create_workflow('mailing', '{"steps": {"send": {"agent": "mailer", "call": {"method": "POST", "path": "/mails"}}}}'),
 			sas.create_workflow('points', '{"steps": {"add": {"function": "shop.log_run"}}}')],
@@ -88,7 +93,69 @@ sub services_of
 	return \%port_of;
 }
 
+# The definitions that a block ```json stands for. With a word more its entries are
+#   steps    steps
+#   run      keys of a run, each in a definition of its own, whose steps it may name
+#   step     keys of a step, each in a step of its own, with the name by which the block refers to it
+#   map      the same, of a step with each
+#   watcher  keys of a watcher, together
+my @others = qw(reserve charge pack label ship);
+
+sub definitions_of
+{
+	my ($part, $block) = @_;
+	my @entries = map { s/\s+\z//r } split /^(?=")/m, $block;
+	my $others = join ',', map { qq("$_": {"agent": "inventory", "call": {"path": "/$_"}}) } grep { $part ne 'steps' || $block !~ /^"$_"/m } @others;
+	my ($name) = $block =~ /\{\{steps\.(\w+)/;
+	my $call = '"agent": "inventory", "call": {"path": "/x"}' . ($part eq 'map' ? ', "each": "{{input.items}}"' : '');
+	return $part eq 'run' ? map { qq({"steps": {$others}, $_}) } @entries
+	  : $part eq 'steps' ? '{"steps": {' . join(',', $others || (), @entries) . '}}'
+	  : $part eq 'watcher' ? '{"agent": "exchange", "items": {"table": "shop.price"}, ' . join('', @entries) . '}'
+	  : map { '{"steps": {"' . ($name // 'charge') . qq(": {$call, $_}}}) } @entries;
+}
+
 my %quantity;
+
+# An argument is optional where the page says so, and a view has the columns that the page lists, in their order. The
+# agents and submits have their defaults in a table.
+sub check_surface
+{
+	my ($node, $page) = @_;
+	my %signature;
+	foreach ($page =~ /^    (sas\.\w+\(.*?\)(?:\s+RETURNS\b.*?|))(?=\n    sas\.|\n\n)/msg)
+	{
+		s/\s+/ /g;
+		my ($name, $arguments) = /^sas\.(\w+)\(((?:[^()]|\([^()]*\))*)\)/;
+		push @{ $signature{$name} }, join ', ', map { s/ DEFAULT .*/ DEFAULT/r } split /, (?!as )/, $arguments;
+	}
+	my $actual = $node->safe_psql('postgres', q{
+		SELECT p.proname, coalesce((
+			SELECT string_agg(CASE WHEN p.proargmodes[n] = 'o' THEN 'OUT ' ELSE '' END || p.proargnames[n] || ' '
+				|| replace(replace(replace(format_type(t, NULL), 'timestamp with time zone', 'timestamptz'), 'integer', 'int'),
+					'double precision', 'float8')
+				|| CASE WHEN n <= p.pronargs AND n > p.pronargs - p.pronargdefaults THEN ' DEFAULT' ELSE '' END, ', ' ORDER BY n)
+			FROM unnest(coalesce(p.proallargtypes, p.proargtypes::oid[])) WITH ORDINALITY AS a (t, n)
+			WHERE coalesce(p.proargmodes[n], 'i') = 'i' OR p.proargmodes[n] = 'o' AND p.proname <> 'health'), '')
+		FROM pg_proc p WHERE p.pronamespace = 'sas'::regnamespace ORDER BY 1, 2});
+	my @wrong;
+	foreach (split /\n/, $actual)
+	{
+		my ($name, $arguments) = split /\|/, $_, 2;
+		next if !$signature{$name} || $name =~ /^(?:create_agent|alter_agent|submit|submit_batch)$/;
+		push @wrong, "$name($arguments)" unless grep { $_ eq ($arguments // '') } @{ $signature{$name} };
+	}
+	is(join("\n", @wrong), '', 'docs/reference/sql.md: the signatures are those of the functions');
+	cmp_ok(scalar(keys %signature), '>', 80, 'many of them');
+	while ($page =~ /^### `sas\.(\w+)`\n\n((?:`\w+`[,;]?\s+)+)/mg)
+	{
+		my ($view, $columns) = ($1, $2);
+		next if $view =~ /^cluster_/;
+		is(join(' ', $columns =~ /(\w+)/g),
+			$node->safe_psql('postgres', "SELECT string_agg(attname, ' ' ORDER BY attnum) FROM pg_attribute WHERE attrelid = 'sas.$view'::regclass AND attnum > 0 AND NOT attisdropped"),
+			"docs/reference/sql.md: the columns of sas.$view");
+	}
+	return;
+}
 
 sub run_page
 {
@@ -131,6 +198,21 @@ sub run_page
 		{
 			is($node->safe_psql('postgres', "SELECT * FROM sas.validate_workflow(\$json\$$block\$json\$)"), '', "$here: the definition is valid");
 		}
+		elsif ($kind eq 'json output')
+		{
+			ok(eval { JSON::PP::decode_json($block) }, "$here: is JSON");
+		}
+		elsif ($kind =~ /^json (steps|run|step|map|watcher)$/)
+		{
+			my $part = $1;
+			foreach my $definition (definitions_of($part, $block))
+			{
+				my ($code, $out, $err) = $node->psql('postgres', $part eq 'watcher'
+					? "BEGIN; SELECT sas.create_watcher('part', \$json\$$definition\$json\$)"
+					: "SELECT * FROM sas.validate_workflow(\$json\$$definition\$json\$)");
+				is($err . $out, '', "$here: the $part are valid") or diag($definition);
+			}
+		}
 		elsif ($kind eq 'sh' && $block =~ m{^curl -d '([^']*)' http://127\.0\.0\.1:(\d+/(?:faults|scripts))$})
 		{
 			SasTest::http_post("http://127.0.0.1:$2", JSON::PP::decode_json($1));
@@ -141,6 +223,7 @@ sub run_page
 		}
 	}
 	$psql->quit;
+	check_surface($node, $page) if $file eq 'docs/reference/sql.md';
 	$node->stop;
 	if ($asked{$file})
 	{
@@ -158,5 +241,6 @@ run_page($_) foreach @pages;
 
 cmp_ok($quantity{sql}, '>', 110, 'the pages have commands');
 cmp_ok($quantity{text}, '>', 18, 'and results');
-is($quantity{json}, 1, 'and a definition');
+cmp_ok($quantity{json}, '>', 1, 'and definitions');
+cmp_ok($quantity{"json $_"}, '>', 0, "and $_ of definitions") foreach qw(steps run step map watcher);
 done_testing();
