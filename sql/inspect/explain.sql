@@ -124,6 +124,18 @@ BEGIN ATOMIC
     HAVING min(w.memory) > pg_size_bytes(current_setting('sas.agent_memory')) / 2 - 1000000;
 END;
 
+-- _sas.not_called(agent, until): the clause that this agent is not called until then, and which of its
+-- breakers for single paths are open, since that may be the reason.
+CREATE FUNCTION _sas.not_called(agent text, until text) RETURNS text
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp
+BEGIN ATOMIC
+    SELECT format('"%s" is not called again until %s%s', $1, $2, (
+        SELECT format('; its breaker for %s is open; sas.reset_agent(%L) lets a call through now',
+                      string_agg(format('"%s"', p.path), ', ' ORDER BY p.path), $1)
+        FROM sas.agents a CROSS JOIN LATERAL jsonb_each_text(a.path_breakers) AS p (path, breaker)
+        WHERE a.name = $1 AND p.breaker = 'open' HAVING count(*) > 0));
+END;
+
 -- _sas.all_taken(kind, what): the clause that a limit is reached: how many there may be, and are.
 CREATE FUNCTION _sas.all_taken(kind text, what text) RETURNS text
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp
@@ -222,7 +234,7 @@ BEGIN ATOMIC
             || ' failed, and is tried again at ' || _sas.instant(until, now)
         WHEN 'aside' THEN 'it could not be claimed (alert "stuck" in sas.alerts says why), and is tried '
             'again at ' || _sas.instant(until, now)
-        WHEN 'retry' THEN format('"%s" is not called again until ', what) || _sas.instant(until, now)
+        WHEN 'retry' THEN _sas.not_called(what, _sas.instant(until, now))
         WHEN 'supervisor' THEN CASE
             WHEN EXISTS (SELECT FROM sas.workers w WHERE w.actor = 'supervisor' AND w.leader)
             THEN 'a step failed, and the supervisor decides next'

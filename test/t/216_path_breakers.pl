@@ -40,6 +40,8 @@ my $id = sql(q{SELECT run_id FROM sas.submit('good', '{"n": 2}')});
 run_of($node, $id);
 is(scalar $service->requests('bad'), $asked + 1, 'no other call of the path goes out');
 is(sql("SELECT coalesce(sum(attempt + failure_count), 0) FROM sas.steps WHERE run_id = $waits"), '0', 'and what waits for it has no attempt and no failure');
+ok(wait_for($node, "SELECT count(*) FROM sas.explain($waits) WHERE waiting_kind = 'retry' AND text LIKE '%; its breaker for \"/bad\" is open; sas.reset_agent(''shared'')%'", '1'),
+	'sas.explain names the breaker of the path');
 sql('SELECT sas.reset_agent($$shared$$)');
 ok(wait_for($node, q{SELECT count(*) FROM sas.runs WHERE workflow = 'bad' AND state <> 'stopped'}, '0'), 'an operator resets the agent: all calls go through')
   or diag($node->safe_psql('postgres', q{SELECT run_id, state, waiting_kind, waiting_until, attempt, failure_count FROM sas.steps}));
