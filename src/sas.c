@@ -24,6 +24,7 @@
 #include "base/shared_table.h"
 #include "function/function.h"
 #include "limits/limits.h"
+#include "limits/owners.h"
 #include "limits/shares.h"
 #include "metrics/metrics.h"
 #include "scheduler/scheduler.h"
@@ -79,6 +80,7 @@ _PG_init(void)
 	sas_wake_install();
 	sas_metrics_install();
 	sas_limits_install();
+	sas_limits_owners_install();
 	sas_limits_shares_install();
 	sas_worker_lifecycle_install();
 	sas_api_owned_install();

@@ -354,6 +354,7 @@ BEGIN
         granted_at = EXCLUDED.granted_at;
     PERFORM _sas.tie_role(role);
     PERFORM _sas.reload_watches(a.agent_id, role);
+    PERFORM _sas.announce_agents();
     PERFORM _sas.record(caller, ARRAY[NULL::bigint], 'grant_agent', NULL, jsonb_strip_nulls(
         jsonb_build_object('agent', a.name, 'role', pg_get_userbyid(role), 'methods', methods,
                            'paths', paths)));
@@ -376,6 +377,7 @@ BEGIN
     DELETE FROM _sas.agent_grant g WHERE g.agent_id = a.agent_id AND g.role = $3;
     IF FOUND THEN
         PERFORM _sas.reload_watches(a.agent_id, role);
+        PERFORM _sas.announce_agents();
         PERFORM _sas.record(caller, ARRAY[NULL::bigint], 'revoke_agent', NULL,
                             jsonb_build_object('agent', a.name, 'role', pg_get_userbyid(role)));
     END IF;

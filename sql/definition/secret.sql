@@ -182,6 +182,15 @@ LANGUAGE sql VOLATILE AS $$
     FROM stamped s LEFT JOIN LATERAL _sas.read_secret_file(s.file) f ON s.file IS NOT NULL
 $$;
 
+-- _sas.shared_agents(): the agents that several roles may use, by grants.
+CREATE FUNCTION _sas.shared_agents() RETURNS int[]
+LANGUAGE sql STABLE AS $$
+    SELECT coalesce(array_agg(x.agent_id), '{}')
+    FROM (SELECT g.agent_id FROM _sas.agent_grant g GROUP BY 1
+          HAVING count(*) > 1
+              OR bool_or(EXISTS (SELECT FROM pg_auth_members m WHERE m.roleid = g.role))) x
+$$;
+
 -- _sas.agents_with(secrets, wanted): these agents as a worker needs them. secrets: rows of
 -- _sas.secret_values, by name.
 CREATE FUNCTION _sas.agents_with(secrets jsonb, wanted int[]) RETURNS SETOF _sas.worker_agent
@@ -203,9 +212,10 @@ LANGUAGE sql STABLE AS $$
                                 UNION SELECT f FROM jsonb_array_elements_text(k.former) f) x (v)
                  ORDER BY length(v) DESC, v),
            ARRAY(SELECT jsonb_array_elements_text(a.breaker -> 'paths')), NULL::text, k.current, k.files,
-           k.stamps, k.problem
+           k.stamps, k.problem, a.agent_id = ANY (shared.agents)
     FROM _sas.agent a
     LEFT JOIN _sas.agent_health g USING (agent_id)
+    CROSS JOIN (SELECT _sas.shared_agents() AS agents OFFSET 0) shared
     CROSS JOIN (SELECT coalesce(jsonb_object_agg(key, value -> 'value'), '{}') AS of_all,
                        coalesce(jsonb_object_agg(key, value -> 'value')
                                 FILTER (WHERE NOT (value ->> 'by_superuser')::boolean), '{}') AS of_others
@@ -227,17 +237,20 @@ LANGUAGE sql STABLE AS $$
 $$;
 
 -- _sas.agent_versions(): the agents that workers call, each with a version made of the transaction ids that
--- wrote it and its secrets; so every change gives another version. Versions are compared for equality only,
--- because transactions commit in any order.
+-- wrote it and its secrets, and of whether several roles share it; so every change gives another version.
+-- Versions are compared for equality only, because transactions commit in any order.
 CREATE FUNCTION _sas.agent_versions() RETURNS TABLE (agent_id int, version text)
 LANGUAGE sql VOLATILE AS $$
     SELECT a.agent_id,
-           CASE WHEN a.secrets = '{}' THEN a.xmin::text
-                ELSE a.xmin::text || ' ' || ARRAY(SELECT concat_ws(' ', s.name, s.xmin,
-                                                                   _sas.secret_file_stamp(s.file))
-                                                  FROM _sas.secret s WHERE s.name = ANY (a.secrets)
-                                                  ORDER BY s.name)::text END
-    FROM _sas.agent a WHERE a.dropped_at IS NULL AND a.kind = 'http'
+           CASE WHEN a.agent_id = ANY (shared.agents) THEN 'shared ' ELSE '' END
+           || CASE WHEN a.secrets = '{}' THEN a.xmin::text
+                   ELSE a.xmin::text || ' ' || ARRAY(SELECT concat_ws(' ', s.name, s.xmin,
+                                                                      _sas.secret_file_stamp(s.file))
+                                                     FROM _sas.secret s WHERE s.name = ANY (a.secrets)
+                                                     ORDER BY s.name)::text END
+    FROM _sas.agent a
+    CROSS JOIN (SELECT _sas.shared_agents() AS agents OFFSET 0) shared
+    WHERE a.dropped_at IS NULL AND a.kind = 'http'
 $$;
 
 -- _sas.agents_for_workers(known, versions): the agents that a worker does not know in their current

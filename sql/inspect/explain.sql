@@ -143,6 +143,9 @@ BEGIN ATOMIC
     SELECT CASE kind
         WHEN 'slot' THEN format('all places of agent "%s" are taken: %s', what, (
             SELECT a.in_flight || ' of ' || a.max_in_flight FROM sas.agents a WHERE a.name = what))
+        WHEN 'role_slots' THEN format(
+            'agent "%s" keeps free places for other roles that use it, too: %s are taken', what, (
+            SELECT a.in_flight || ' of ' || a.max_in_flight FROM sas.agents a WHERE a.name = what))
         WHEN 'queue' THEN format('all places of queue "%s" are taken: %s', what, (
             SELECT q.running || ' of ' || q.max_running FROM sas.queues q WHERE q.name = what))
         WHEN 'agent_key' THEN (
@@ -196,7 +199,7 @@ END;
 CREATE FUNCTION _sas.cause(kind text, what text, until timestamptz, now timestamptz) RETURNS text
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp
 BEGIN ATOMIC
-    SELECT CASE WHEN kind IN ('slot', 'function_workers', 'queue', 'queue_key', 'agent_key', 'map_slot')
+    SELECT CASE WHEN kind = ANY ('{slot,role_slots,function_workers,queue,queue_key,agent_key,map_slot}')
         THEN _sas.all_taken(kind, what) ELSE CASE kind
         WHEN 'steps' THEN coalesce('other steps come before it: ' || what, 'all other steps come before it')
         WHEN 'breaker' THEN format(

@@ -134,6 +134,7 @@ CROSS JOIN LATERAL (
                 WHEN q.lane < 0 AND n.aside_until IS NOT NULL THEN 'aside'
                 WHEN q.lane = 0 THEN CASE WHEN r.owner::oid IN (SELECT _sas.full_owners())
                     THEN 'function_workers' ELSE 'worker' END
+                WHEN d.kind = 'agent' AND q.lane > 0 AND _sas.lacks_slots(q.lane, r.owner) THEN 'role_slots'
                 WHEN q.lane IS NOT NULL THEN coalesce(d.kind, 'scheduler')
                 WHEN coalesce(s.state, 'waiting') = 'waiting' AND r.abandon_as IS NULL
                 THEN CASE WHEN n.before IS NOT NULL

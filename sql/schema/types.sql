@@ -410,5 +410,6 @@ CREATE TYPE _sas.worker_agent AS (
     current_secrets text[],
     secret_files text[],
     secret_stamps text[],
-    problem text
+    problem text,
+    shared boolean
 );

@@ -35,6 +35,16 @@ LANGUAGE C VOLATILE STRICT AS 'MODULE_PATHNAME', 'sas_api_next_owners';
 CREATE FUNCTION _sas.share_out(ns int[], quantities int[], lines int[], OUT shares int[], OUT shared int[])
 LANGUAGE C IMMUTABLE STRICT AS 'MODULE_PATHNAME', 'sas_api_share_out';
 
+-- _sas.take_shares(lanes, owners, shares): the shares that owners get of agents, where no owner can have all
+-- slots while others use the agent, too (src/limits/owners.h). Only agent workers count; in all other
+-- processes, and in all other lanes, the shares stay as they are.
+CREATE FUNCTION _sas.take_shares(lanes int[], owners oid[], shares int[]) RETURNS int[]
+LANGUAGE C VOLATILE STRICT AS 'MODULE_PATHNAME', 'sas_api_take_shares';
+
+-- _sas.lacks_slots(agent_id, owner): has the agent free slots, but none for this owner?
+CREATE FUNCTION _sas.lacks_slots(agent_id int, owner oid) RETURNS boolean
+LANGUAGE C VOLATILE STRICT AS 'MODULE_PATHNAME', 'sas_api_lacks_slots';
+
 -- _sas.lines(lanes): the owners who are in line in these lanes, with their marks. Changes nothing.
 CREATE FUNCTION _sas.lines(lanes int[]) RETURNS TABLE (lane int, owner oid, mark timestamptz)
 LANGUAGE sql VOLATILE AS $$
@@ -153,7 +163,7 @@ BEGIN
         RETURN;
     END IF;
     turns := _sas.share_out(lanes, quantities, in_lanes);
-    shares := turns.shares;
+    shares := _sas.take_shares(in_lanes, owners, turns.shares);
     shared := turns.shared;
     -- it compares the first 20 steps of an owner who may have more
     IF urgent AND 20 < ANY (shares) THEN

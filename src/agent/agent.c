@@ -39,6 +39,7 @@
 #include "base/clock.h"
 #include "base/settings.h"
 #include "base/sockets.h"
+#include "limits/owners.h"
 #include "stream/watch.h"
 #include "template/budget.h"
 #include "work/agents.h"
@@ -86,6 +87,7 @@ static void
 agent_start(void)
 {
 	sas_work_agents_open();
+	sas_limits_owners_open();
 	agent_reserve_sockets();
 	sas_stream_open(sas_agent_flights_open(agent_slots), agent_streams);
 }

@@ -7,14 +7,18 @@
 #include "agent/outbox.h"
 #include "base/actor.h"
 #include "base/clock.h"
+#include "limits/owners.h"
 #include "template/budget.h"
 #include "utils/memutils.h"
+#include "wake/low_water.h"
 #include "wake/wakeup.h"
 #include "work/agents.h"
 #include "work/late.h"
 
 /* the most steps of one claim: a batch of a hundred gets most of what batching gives */
 #define CLAIMS_BATCH 500
+/* of so many owners in line, each is asked for whether it may have more */
+#define CLAIMS_OWNERS 8
 /* what a claim spends on evaluations */
 #define CLAIMS_US 100000
 
@@ -46,6 +50,32 @@ claims_fit(void)
 	claims_room = sas_work_n_agents;
 	claims_lanes = MemoryContextAlloc(TopMemoryContext, sizeof(int) * claims_room);
 	claims_quantities = MemoryContextAlloc(TopMemoryContext, sizeof(int) * claims_room);
+}
+
+/* The last claim from this agent found only owners that may have no more calls: is that so still? Then a claim would be in vain. */
+static bool
+claims_owners_are_full(const SasAgentEntry *e)
+{
+	Oid			owners[CLAIMS_OWNERS];
+	int			n = e->owners_refused ? sas_wake_line_owners(SAS_LOW_WATER_LANE, e->stored->agent_id, owners, CLAIMS_OWNERS) : 0;
+
+	for (int i = 0; i < n; i++)
+		if (!sas_limits_owner_is_full(e->stored->agent_id, owners[i]))
+			return false;
+	return n > 0;
+}
+
+/* After a claim: what the limits of owners have refused there. */
+static void
+claims_told(int agent_id, bool again, bool refused)
+{
+	SasAgentEntry *e = sas_work_agent(agent_id);
+
+	if (e == NULL)
+		return;
+	e->scan |= again;
+	e->refused |= refused;
+	e->owners_refused |= refused;
 }
 
 void
@@ -106,6 +136,14 @@ sas_agent_claims_ask(int slots, int64 *retry_us)
 			claims_share_taken = true;
 			continue;
 		}
+		if (claims_owners_are_full(e))
+		{
+			/* the end of a call wakes */
+			e->refused = true;
+			e->scan = false;
+			continue;
+		}
+		e->owners_refused = false;
 		granted = sas_limits_ask(e->stored->agent_id, &e->limits, Min(share, batch), false, &again);
 		if (again != 0)
 			e->ask_again_us = again;
@@ -171,6 +209,20 @@ sas_agent_claims_use(List *claimed, int64 claimed_us)
 	}
 	if (claimed != NIL)
 		lease = sas_agent_outbox_lease(((SasClaimedCall *) linitial(claimed))->lease_id, list_length(claimed));
+	foreach(lc, claimed)
+	{
+		SasClaimedCall *call = lfirst(lc);
+
+		sas_limits_owner_begin(call->agent_id, call->owner);
+	}
+	for (int i = 0; i < claims_n_lanes; i++)
+	{
+		SasAgentEntry *e = sas_work_agent(claims_lanes[i]);
+
+		if (e != NULL)
+			e->scan = false;
+	}
+	sas_limits_owners_settle(claims_told);
 	for (int i = 0; i < claims_n_lanes; i++)
 	{
 		SasAgentEntry *e = sas_work_agent(claims_lanes[i]);
@@ -181,7 +233,7 @@ sas_agent_claims_use(List *claimed, int64 claimed_us)
 				got++;
 		if (e == NULL)
 			continue;
-		e->scan = sas_limits_return(claims_lanes[i], &e->limits, claims_quantities[i] - got) || got == claims_quantities[i] || claims_overran;
+		e->scan |= sas_limits_return(claims_lanes[i], &e->limits, claims_quantities[i] - got) || got == claims_quantities[i] || claims_overran;
 		more |= e->scan;
 		/* a token that was not needed makes waiting for the next one needless */
 		if (got < claims_quantities[i])
@@ -221,6 +273,7 @@ sas_agent_claims_pass_on_shut(void)
 void
 sas_agent_claims_failed(void)
 {
+	sas_limits_owners_settle(NULL);
 	for (int i = 0; i < claims_n_lanes; i++)
 	{
 		SasAgentEntry *e = sas_work_agent(claims_lanes[i]);

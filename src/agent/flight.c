@@ -12,6 +12,7 @@
 #include "agent/outbox.h"
 #include "agent/replies.h"
 #include "base/clock.h"
+#include "limits/owners.h"
 #include "metrics/metrics.h"
 #include "utils/memutils.h"
 #include "wake/wakeup.h"
@@ -22,6 +23,9 @@
 #include "work/secrets.h"
 #include "work/sign.h"
 
+/* a call that has rested, and finds no slot, asks again so often */
+#define FLIGHT_ASK_AGAIN_US 20000
+
 static void
 flight_free_slot(SasFlight *flight)
 {
@@ -30,6 +34,7 @@ flight_free_slot(SasFlight *flight)
 	if (!flight->has_slot)
 		return;
 	flight->has_slot = false;
+	sas_limits_owner_end(flight->agent_id, flight->owner);
 	/* for a worker that was refused: this one may have no slot for the call */
 	if (sas_limits_free(flight->agent_id))
 	{
@@ -349,9 +354,15 @@ sas_agent_flight_wake(SasFlight *flight, int64 now)
 	}
 	if (!flight->has_slot)
 	{
+		if (!sas_limits_owner_again(flight->agent_id, flight->owner))
+		{
+			flight_set_wake(flight, now + FLIGHT_ASK_AGAIN_US);
+			return;
+		}
 		if (sas_limits_ask(flight->agent_id, &agent->limits, 1, true, &again) == 0)
 		{
-			flight_set_wake(flight, again > now ? again : now + 20000);
+			sas_limits_owner_end(flight->agent_id, flight->owner);
+			flight_set_wake(flight, again > now ? again : now + FLIGHT_ASK_AGAIN_US);
 			return;
 		}
 		flight->has_slot = true;

@@ -14,6 +14,7 @@
 #include "base/clock.h"
 #include "base/peers.h"
 #include "base/settings.h"
+#include "limits/owners.h"
 #include "miscadmin.h"
 #include "utils/memutils.h"
 #include "stream/watch.h"
@@ -306,6 +307,7 @@ sas_agent_flight_start(SasClaimedCall *claimed, SasLeaseEntry *lease, int64 clai
 	if (agent == NULL)
 	{
 		/* its agent went away while it was claimed: it is taken back */
+		sas_limits_owner_end(claimed->agent_id, claimed->owner);
 		sas_agent_outbox_leave(lease, true);
 		return;
 	}
@@ -324,6 +326,7 @@ sas_agent_flight_start(SasClaimedCall *claimed, SasLeaseEntry *lease, int64 clai
 		if (!created)
 		{
 			/* the supervisor takes it back */
+			sas_limits_owner_end(claimed->agent_id, claimed->owner);
 			sas_limits_free(claimed->agent_id);
 			sas_agent_outbox_leave(lease, true);
 		}

@@ -22,6 +22,7 @@
 #include "base/shared_table.h"
 #include "work/turns.h"
 #include "limits/limits.h"
+#include "limits/owners.h"
 #include "store/rights.h"
 #include "transport/origin.h"
 #include "transport/transport.h"
@@ -45,6 +46,7 @@ PG_FUNCTION_INFO_V1(sas_api_limits);
 PG_FUNCTION_INFO_V1(sas_api_path_breakers);
 PG_FUNCTION_INFO_V1(sas_api_half_open);
 PG_FUNCTION_INFO_V1(sas_api_spend_tokens);
+PG_FUNCTION_INFO_V1(sas_api_lacks_slots);
 PG_FUNCTION_INFO_V1(sas_api_forget_limits);
 PG_FUNCTION_INFO_V1(sas_api_shared_tables);
 
@@ -272,6 +274,13 @@ sas_api_spend_tokens(PG_FUNCTION_ARGS)
 	while (spent < want && sas_limits_spend(PG_GETARG_INT32(0), &limits, &retry_us))
 		spent++;
 	PG_RETURN_INT32(spent);
+}
+
+/* _sas.lacks_slots(agent_id, owner) */
+Datum
+sas_api_lacks_slots(PG_FUNCTION_ARGS)
+{
+	PG_RETURN_BOOL(sas_limits_owner_lacks_slots(PG_GETARG_INT32(0), PG_GETARG_OID(1)));
 }
 
 Datum

@@ -13,6 +13,7 @@
 #include "utils/timestamp.h"
 
 #include "base/compat.h"
+#include "limits/owners.h"
 #include "wake/low_water.h"
 
 PG_FUNCTION_INFO_V1(sas_api_unknown_lines);
@@ -20,6 +21,7 @@ PG_FUNCTION_INFO_V1(sas_api_add_owner);
 PG_FUNCTION_INFO_V1(sas_api_found_owners);
 PG_FUNCTION_INFO_V1(sas_api_next_owners);
 PG_FUNCTION_INFO_V1(sas_api_share_out);
+PG_FUNCTION_INFO_V1(sas_api_take_shares);
 PG_FUNCTION_INFO_V1(sas_api_forget_owners);
 
 /* How far this session has gone along the lines that it asked about last. */
@@ -195,6 +197,34 @@ sas_api_share_out(PG_FUNCTION_ARGS)
 	values[0] = turns_api_int_array(lines, n_owners);
 	values[1] = turns_api_int_array(shared, n_shared);
 	PG_RETURN_DATUM(HeapTupleGetDatum(heap_form_tuple(BlessTupleDesc(row), values, (bool[2]) {false, n_shared == 0})));
+}
+
+/* _sas.take_shares(lanes, owners, shares) */
+Datum
+sas_api_take_shares(PG_FUNCTION_ARGS)
+{
+	ArrayType  *of_shares = PG_GETARG_ARRAYTYPE_P(2);
+	Datum	   *lanes;
+	Datum	   *owners;
+	Datum	   *shares;
+	int			n = turns_api_read(fcinfo, 0, &lanes);
+	int			n_owners;
+	bool		taken = false;
+
+	deconstruct_array(PG_GETARG_ARRAYTYPE_P(1), OIDOID, sizeof(Oid), true, TYPALIGN_INT, &owners, NULL, &n_owners);
+	n = Min(Min(n, n_owners), turns_api_read(fcinfo, 2, &shares));
+	for (int i = 0; i < n; i++)
+	{
+		int			wanted = DatumGetInt32(shares[i]);
+		int			got = DatumGetInt32(lanes[i]) <= 0 ? wanted :
+			sas_limits_owner_take(DatumGetInt32(lanes[i]), DatumGetObjectId(owners[i]), wanted);
+
+		taken |= got != wanted;
+		shares[i] = Int32GetDatum(got);
+	}
+	if (!taken)
+		PG_RETURN_ARRAYTYPE_P(of_shares);
+	PG_RETURN_DATUM(turns_api_int_array(shares, n));
 }
 
 /* _sas.forget_owners(kind, n) */

@@ -101,6 +101,8 @@ sas_limits_ask(int agent_id, const SasLimits *limits, int want, bool rested, int
 	*retry_us = 0;
 	if (e == NULL)
 		return want;
+	e->max_in_flight = limits->max_in_flight;
+	e->shared = limits->shared;
 	limits = limits_closer(e, use, limits, &closer);
 
 	if (e->breaker == SAS_BREAKER_OPEN && limits->breaker_failures > 0)

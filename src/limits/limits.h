@@ -26,6 +26,7 @@ typedef enum SasBreaker
 typedef struct SasLimits
 {
 	int			max_in_flight;
+	bool		shared;			/* several roles have a grant: see owners.h */
 	double		rate_per_s;		/* 0: none */
 	int			breaker_failures;	/* in a row; 0: no breaker */
 	int64		breaker_window_us;

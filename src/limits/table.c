@@ -229,11 +229,13 @@ table_revive(SasLimitsEntry *e)
 {
 	SasLimitsKey key = e->key;
 	int			in_flight = e->in_flight;
+	int			of_owners = e->of_owners;
 
 	memset(e, 0, sizeof(*e));
 	e->key = key;
 	e->made_us = sas_base_clock_monotonic_us();
 	e->in_flight = in_flight;
+	e->of_owners = of_owners;
 }
 
 SasLimitsEntry *

@@ -18,11 +18,22 @@ typedef struct SasLimitsKey
 	int			agent_id;
 } SasLimitsKey;
 
+typedef struct SasLimitsUser
+{
+	Oid			owner;
+	int64		used_us;
+} SasLimitsUser;
+
 typedef struct SasLimitsEntry
 {
 	SasLimitsKey key;
 	int64		made_us;
 	int			in_flight;
+	int			max_in_flight;	/* as the last worker that asked knew it */
+	bool		shared;			/* several roles have a grant */
+	int			of_owners;		/* of in_flight, those that owners.c counts */
+	int			owner_refused_pid;	/* the worker that got fewer calls of an owner than it wanted, last; 0: none */
+	SasLimitsUser users[2];		/* who used it last, the latest first */
 	bool		dropped;		/* goes when the last call has ended */
 	bool		refused;		/* a worker waits for a slot */
 	bool		none_granted;	/* a worker got no slot since one was granted the last time */

@@ -121,6 +121,7 @@ store_read_agent(int row)
 	a->secret_files = store_read_texts(row, 23);
 	a->secret_stamps = store_read_texts(row, 24);
 	a->problem = sas_store_cell_text(row, 25);
+	a->shared = sas_store_cell_bool(row, 26);
 	MemoryContextSwitchTo(old);
 	return a;
 }

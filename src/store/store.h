@@ -52,6 +52,7 @@ typedef struct SasStoredAgent
 	char	   *base_url;
 	bool		enabled;
 	int			max_in_flight;
+	bool		shared;			/* several roles have a grant */
 	double		rate_per_s;
 	double		request_timeout_ms;
 	Jsonb	   *headers;		/* NULL: none */

@@ -88,6 +88,9 @@ extern void sas_wake_line_add_owner(SasLowWaterKind kind, int n, Oid owner, Time
 extern void sas_wake_line_found_owners(SasLowWaterKind kind, int n);
 extern void sas_wake_line_forget_owners(SasLowWaterKind kind, int n);
 
+/* All owners in that line, at most max; -1: there may be others. Nobody loses a turn. */
+extern int	sas_wake_line_owners(SasLowWaterKind kind, int n, Oid *owners, int max);
+
 /* Owners whose turn it is, palloc'd, with the marks of their rows. */
 typedef struct SasOwnerTurns
 {

@@ -161,6 +161,26 @@ sas_wake_line_forget_owners(SasLowWaterKind kind, int n)
 	sas_base_table_unlock(&sas_wake_low_water_table);
 }
 
+int
+sas_wake_line_owners(SasLowWaterKind kind, int n, Oid *owners, int max)
+{
+	SasLowWater *line;
+	dlist_iter	i;
+	int			found = -1;
+
+	if (!sas_base_table_lock(&sas_wake_low_water_table, LW_SHARED))
+		return -1;
+	line = low_water_line_find(kind, n);
+	if (line != NULL && line->complete && line->n_listed <= max)
+	{
+		found = 0;
+		dlist_foreach(i, &line->owners)
+			owners[found++] = dlist_container(SasLowWater, node, i.cur)->key.owner;
+	}
+	sas_base_table_unlock(&sas_wake_low_water_table);
+	return found;
+}
+
 /* Owners that only this transaction knows there, from any one on. */
 static void
 low_water_line_add_own(SasLowWater *line, const SasLowWaterKey *all, TimestampTz until, SasOwnerTurns *turns)

@@ -140,6 +140,7 @@ agents_set(SasStoredAgent *a)
 	e->ask_again_us = 0;
 	e->scan = true;
 	e->limits.max_in_flight = a->max_in_flight;
+	e->limits.shared = a->shared;
 	e->limits.rate_per_s = a->rate_per_s;
 	e->limits.breaker_failures = a->breaker_failures;
 	e->limits.breaker_window_us = (int64) (a->breaker_window_ms * 1000);

@@ -27,6 +27,7 @@ typedef struct SasAgentEntry
 	int64		ask_again_us;	/* when the limits may allow a call again; 0: at a wake-up */
 	bool		scan;			/* something may be ready in its lane */
 	bool		refused;		/* the limits granted nothing when it asked last */
+	bool		owners_refused; /* the last claim got fewer calls of an owner than it wanted */
 	SasTransportShare *memory;	/* what its requests and answers take up here */
 	uint32		wake_count;		/* count of wake-ups of its lane at the last scan */
 	uint32		nudges;			/* count of nudges likewise */
