@@ -41,6 +41,7 @@ typedef struct AccessToken
 	char	   *why;			/* why the last request failed; NULL: it did not */
 	double		pause_ms;
 	int64		again_us;		/* no request before */
+	int64		refused_us;		/* when a service refused the last token that was dropped for that; 0: none */
 	bool		news;
 } AccessToken;
 
@@ -288,11 +289,16 @@ void
 sas_work_token_refused(int agent_id, const char *token)
 {
 	AccessToken *t = oauth_find(agent_id);
+	int64		now = sas_base_clock_monotonic_us();
+	int64		just_now = now - (int64) (OAUTH_PAUSE_MS * 1000);
 
-	/* others may have noticed before, and one that was got just now is as good as the next one would be */
-	if (t == NULL || t->token == NULL || strcmp(t->token, token) != 0 ||
-		sas_base_clock_monotonic_us() - t->got_us < (int64) (OAUTH_PAUSE_MS * 1000))
+	/* others may have noticed before */
+	if (t == NULL || t->token == NULL || strcmp(t->token, token) != 0)
 		return;
+	/* a service that refuses each token is no reason to ask for one after the other without a pause */
+	if (t->refused_us > just_now && t->got_us > just_now)
+		return;
+	t->refused_us = now;
 	oauth_drop(t);
 }
 

@@ -5,7 +5,8 @@
     oauth_service.py --port N
 
 POST /token    gives a token for client "shop" with the secret "p&ss w:rd"
-POST /control  {"life": seconds, "down": status or null, "in_body": bool, "revoke": true, "slow": seconds}
+POST /control  {"life": seconds, "down": status or null, "in_body": bool, "revoke": true, "slow": seconds,
+                "stillborn": how many tokens from now on are never good}
 GET  /books    {"tokens": [request bodies and how they were authenticated], "calls": [{path, token, status}]}
 any other path wants a token that is good, and answers 401 otherwise; it tells the header Authorization in its answer
 """
@@ -20,7 +21,7 @@ import urllib.parse
 
 class State:
     lock = threading.Lock()
-    settings = {"life": 3600, "down": None, "in_body": False, "slow": 0, "refuse_all": False}
+    settings = {"life": 3600, "down": None, "in_body": False, "slow": 0, "refuse_all": False, "stillborn": 0}
     good = {}
     tokens = []
     calls = []
@@ -53,6 +54,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
             State.tokens.append({"form": {k: v for k, v in form.items() if k != "client_secret"}, "at": time.time()})
             n = len(State.tokens)
             settings = dict(State.settings)
+            State.settings["stillborn"] = max(0, settings["stillborn"] - 1)
         time.sleep(settings["slow"])
         if settings["down"]:
             self.give(settings["down"], {"error": "temporarily_unavailable", "error_description": "p&ss w:rd"})
@@ -61,7 +63,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         else:
             token = "token-%d-of.the~service" % n
             with State.lock:
-                State.good[token] = time.time() + settings["life"]
+                State.good[token] = 0 if settings["stillborn"] else time.time() + settings["life"]
             self.give(200, {"access_token": token, "token_type": "bearer", "expires_in": settings["life"]})
 
     def do_POST(self):

@@ -43,8 +43,6 @@ is($node->safe_psql('postgres', q{SELECT count(*) FROM sas.steps WHERE element I
 # -- renewed ------------------------------------------------------------------------------------
 
 control(revoke => JSON::PP::true);
-# one that was got just now is not asked for again
-wait_until(sub { time() > http_get("$url/books")->{tokens}[-1]{at} + 2.5 });
 my $run = run_call($node, 'api', { path => '/revoked' });
 is($run->{result}, 'success', 'a call succeeds whose token was revoked');
 is(join(' ', map { $_->{status} } calls('/revoked')), '401 200', 'after a 401, at its second attempt');
@@ -59,6 +57,21 @@ is($run->{result}, 'error', 'a call fails that is refused whatever its token');
 is(join(' ', map { $_->{status} } calls('/refused')), '401 401', 'after one more attempt');
 is($run->{error}{status}, 401, 'with the answer of the service');
 unlike($node->safe_psql('postgres', q{SELECT string_agg(a.error::text, '') FROM sas.attempts a}), qr/token-/, 'without its token');
+control(refuse_all => JSON::PP::false);
+
+make_agent($node, 'fresh', $url, options => option(', "scope": "read"'));
+control(stillborn => 1);
+my $asked = tokens();
+is(run_call($node, 'fresh', { path => '/stillborn' }, { step => { retry => { max_attempts => 1 } } })->{result}, 'success', 'a call succeeds whose first token was refused as soon as it was got');
+is(join(' ', map { $_->{status} } calls('/stillborn')), '401 200', 'at its second attempt');
+is(tokens(), $asked + 2, 'with another token');
+
+control(refuse_all => JSON::PP::true);
+($asked, my $since) = (tokens(), time());
+define($node, 'refused', { on_failure => 'fail', steps => { it => { each => '{{input.items}}', agent => 'fresh', max_failed => 40, concurrency => 4, call => { path => '/each' } } } });
+my $refused = submit($node, 'refused', { items => [ 1 .. 40 ] });
+ok(wait_for($node, "SELECT result FROM sas.runs WHERE run_id = $refused", 'warning'), 'forty calls that are refused whatever their token');
+cmp_ok(tokens() - $asked, '<=', 3 + time() - $since, 'ask for one token a second at most');
 control(refuse_all => JSON::PP::false);
 
 control(life => 3);
