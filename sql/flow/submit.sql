@@ -141,17 +141,20 @@ BEGIN
     RETURN v;
 END $$;
 
--- _sas.check_submit(...): raises an error if the arguments of a submit are wrong. The deadline of a child
--- run may be longer than ten years, because it is that of its parent.
-CREATE FUNCTION _sas.check_submit(inputs jsonb[], keys text[], priority int, start_at timestamptz,
-                                  start_before timestamptz, deadline interval, reply_to text, labels jsonb,
-                                  is_child boolean) RETURNS void
+-- _sas.nth_place(argument, n, size): the place of the n-th of so many inputs or keys: sas.submit has one
+-- "input", sas.submit_batch several "inputs".
+CREATE FUNCTION _sas.nth_place(argument text, n bigint, size int) RETURNS text
+LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
+    SELECT CASE WHEN size > 1 THEN format('/%ss/%s', argument, n - 1) ELSE '/' || argument END
+$$;
+
+-- _sas.check_inputs(inputs, keys, is_child): raises an error if the inputs or keys of a submit are wrong.
+CREATE FUNCTION _sas.check_inputs(inputs jsonb[], keys text[], is_child boolean) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
     size int := coalesce(cardinality(inputs), 0);
-    latest timestamptz := sas.now() + interval '100 years';
-    kind text;
-    p _sas.problem;
+    shown int := CASE WHEN is_child THEN 1 ELSE size END;
+    wrong record;
 BEGIN
     IF keys IS NOT NULL AND cardinality(keys) <> size THEN
         RAISE EXCEPTION 'the number of inputs (%) differs from the number of keys (%)',
@@ -159,19 +162,38 @@ BEGIN
             USING ERRCODE = 'invalid_parameter_value', DETAIL = 'At /keys.',
             HINT = 'Give a key for each input, null where there is none.';
     END IF;
-    PERFORM _sas.check_bytes(max(octet_length(k)), 2000, '/key', 'the key') FROM unnest(keys) k;
-    SELECT coalesce(jsonb_typeof(i), 'null') INTO kind FROM unnest(inputs) i
-    WHERE jsonb_typeof(i) IS DISTINCT FROM 'object' LIMIT 1;
+    PERFORM _sas.check_bytes(octet_length(k.key), 2000, _sas.nth_place('key', k.n, shown), 'the key')
+    FROM unnest(keys) WITH ORDINALITY AS k (key, n) WHERE octet_length(k.key) > 2000;
+    SELECT coalesce(jsonb_typeof(i.input), 'null') AS kind, i.n INTO wrong
+    FROM unnest(inputs) WITH ORDINALITY AS i (input, n)
+    WHERE jsonb_typeof(i.input) IS DISTINCT FROM 'object' LIMIT 1;
     IF FOUND THEN
-        RAISE EXCEPTION 'the input of a run must be an object, not %', kind
-            USING ERRCODE = 'invalid_parameter_value', DETAIL = 'At /input.',
+        RAISE EXCEPTION 'the input of a run must be an object, not %', wrong.kind
+            USING ERRCODE = 'invalid_parameter_value',
+            DETAIL = _sas.at(_sas.nth_place('input', wrong.n, shown)),
             HINT = 'Pass jsonb such as {"order_id": 7}.';
     END IF;
-    IF EXISTS (SELECT FROM unnest(inputs) i WHERE _sas.share_size(i) > _sas.max_input_size()) THEN
+    SELECT i.n INTO wrong FROM unnest(inputs) WITH ORDINALITY AS i (input, n)
+    WHERE _sas.share_size(i.input) > _sas.max_input_size() LIMIT 1;
+    IF FOUND THEN
         RAISE EXCEPTION 'the input has more than % bytes', _sas.max_input_size()
-            USING ERRCODE = 'program_limit_exceeded', DETAIL = 'At /input.',
+            USING ERRCODE = 'program_limit_exceeded',
+            DETAIL = _sas.at(_sas.nth_place('input', wrong.n, shown)),
             HINT = 'See the setting sas.max_input_size.';
     END IF;
+END $$;
+
+-- _sas.check_submit(...): raises an error if the arguments of a submit are wrong. The deadline of a child
+-- run may be longer than ten years, because it is that of its parent.
+CREATE FUNCTION _sas.check_submit(inputs jsonb[], keys text[], priority int, start_at timestamptz,
+                                  start_before timestamptz, deadline interval, reply_to text, labels jsonb,
+                                  is_child boolean) RETURNS void
+LANGUAGE plpgsql AS $$
+DECLARE
+    latest timestamptz := sas.now() + interval '100 years';
+    p _sas.problem;
+BEGIN
+    PERFORM _sas.check_inputs(inputs, keys, is_child);
     IF jsonb_typeof(labels) IS DISTINCT FROM 'object' THEN
         RAISE EXCEPTION 'labels must be an object'
             USING ERRCODE = 'invalid_parameter_value', DETAIL = 'At /labels.',
@@ -340,7 +362,8 @@ BEGIN
         CONTINUE WHEN holder IS NULL;
         IF held IS DISTINCT FROM inputs[n] THEN
             RAISE EXCEPTION 'key "%" is already used by run % with another input', keys[n], holder
-                USING ERRCODE = 'unique_violation', DETAIL = 'At /key.',
+                USING ERRCODE = 'unique_violation',
+                    DETAIL = _sas.at(_sas.nth_place('key', n, cardinality(keys))),
                     HINT = 'A key identifies one input. Use another key.';
         END IF;
         ids[n] := holder;
@@ -352,10 +375,14 @@ END $$;
 -- runs of schedules.
 CREATE FUNCTION _sas.check_own_keys(keys text[]) RETURNS void
 LANGUAGE plpgsql AS $$
+DECLARE
+    place text := (SELECT _sas.nth_place('key', k.n, cardinality(keys))
+                   FROM unnest(keys) WITH ORDINALITY AS k (key, n)
+                   WHERE starts_with(k.key, 'schedule:') LIMIT 1);
 BEGIN
-    IF EXISTS (SELECT FROM unnest(keys) k WHERE starts_with(k, 'schedule:')) THEN
+    IF place IS NOT NULL THEN
         RAISE EXCEPTION 'keys that begin with "schedule:" are reserved' USING ERRCODE = 'reserved_name',
-            DETAIL = 'At /key.', HINT = 'The runs of schedules have them. Use another key.';
+            DETAIL = _sas.at(place), HINT = 'The runs of schedules have them. Use another key.';
     END IF;
 END $$;
 
