@@ -27,6 +27,13 @@ LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
            ELSE output END
 $$;
 
+-- _sas.has_failed(state, error): has the step failed for good, also if its failure was skipped?
+CREATE FUNCTION _sas.has_failed(state text, error jsonb) RETURNS boolean
+LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
+    SELECT state = 'failed' OR state = 'skipped' AND error ->> 'type' NOT IN ('urn:sas:skipped',
+                                                                               'urn:sas:left-standing')
+$$;
+
 -- _sas.steps_of(for_run, for_version, trace, reads, own_no, own_element): what templates see under "steps".
 -- An element of step own_no sees its own result under the name of its step. It returns one row as a set, so
 -- that the planner makes it part of the calling statement and does not start it for each step.
@@ -40,7 +47,7 @@ LANGUAGE sql STABLE AS $$
                                                      AND k.element = e.element),
                                                   _sas.step_key(trace, w.name, e.element, false)),
                                   'state', coalesce(s.state, 'waiting'),
-                                  'failed', coalesce(s.state = 'failed', false))
+                                  'failed', coalesce(s.failed, false))
                || CASE WHEN s.started IS NOT NULL
                        THEN jsonb_build_object('started', s.started)
                             || CASE WHEN s.output IS NULL THEN '{}'
@@ -58,7 +65,8 @@ LANGUAGE sql STABLE AS $$
     CROSS JOIN LATERAL (SELECT x.step_no, x.name, x.local_name, x.shape, x.kind FROM _sas.workflow_step x
                         WHERE x.version_id = for_version AND x.step_no = n.step_no AND NOT x.undo OFFSET 0) w
     CROSS JOIN LATERAL (SELECT CASE WHEN w.step_no = own_no THEN own_element ELSE 0 END AS element) e
-    LEFT JOIN LATERAL (SELECT x.state, x.started, _sas.kept_output(x.state, x.output, x.error) AS output
+    LEFT JOIN LATERAL (SELECT x.state, x.started, _sas.kept_output(x.state, x.output, x.error) AS output,
+                              _sas.has_failed(x.state, x.error) AS failed
                        FROM _sas.step x WHERE x.run_id = for_run
                        AND x.step_no = w.step_no AND x.element = e.element OFFSET 0) s ON true
 $$;

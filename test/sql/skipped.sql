@@ -200,3 +200,22 @@ SELECT t.brief(:run), error ->> 'title' AS error FROM sas.runs WHERE run_id = :r
 SELECT changed FROM sas.resume(:run);
 SELECT t.work();
 SELECT t.brief(:run), error ->> 'title' AS error FROM sas.runs WHERE run_id = :run;
+
+-- later steps can ask whether a step was skipped because it had failed: not if its condition was false, nor if it was given an output
+SELECT t.workflow('asks', '{
+    "a": {"agent": "inventory", "call": {}, "on_failure": {"permanent": "skip", "transient": "pause"}, "recovery": {"max_failures": 1}},
+    "off": {"function": "t.echo", "when": "$.input.go == true"},
+    "then": {"function": "t.echo", "after": ["a"], "when": "$.steps.a.failed == true", "input": "{{steps.a.state}}"}}',
+    '{"output": {"a": "{{steps.a.failed}}", "off": "{{steps.off.failed}}", "then": "{{steps.then.output?}}"}}') \g /dev/null
+SELECT run_id AS first, run_id + 1 AS second, run_id + 2 AS third FROM sas.submit('asks') \gset
+SELECT count(*) FROM sas.submit_batch('asks', '{"{}", "{}"}');
+SELECT t.claim() FROM t.settle();
+SELECT t.answer('a', 'permanent 400', for_run => :first);
+SELECT t.answer('a', 'transient 500', for_run => :second);
+SELECT t.answer('a', 'transient 500', for_run => :third);
+SELECT t.settle();
+SELECT changed FROM sas.skip(:second, 'a');
+SELECT changed FROM sas.skip(:third, 'a', '{}');
+SELECT t.work();
+SELECT run_id - :first AS n, result, output FROM sas.runs WHERE workflow = 'asks' ORDER BY 1;
+SELECT * FROM t.left_over();
