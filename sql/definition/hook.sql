@@ -103,7 +103,8 @@ BEGIN
         FROM _sas.body_references(hook, path) r
         WHERE r.problem IS NOT NULL OR r.root IS NULL
            OR NOT (r.root IN ('input', 'key')
-                   OR r.root = 'run' AND coalesce(r.member IN ('id', 'key', 'labels'), false)
+                   -- only those that _sas.of_event finds
+                   OR r.root = 'run' AND r.reference ~ E'^run\\.(id|key|labels)\\M(?!.*[$])'
                       AND starts_with(r.pointer, path || '/call/'));
     END IF;
 END $$;
