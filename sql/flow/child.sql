@@ -291,7 +291,9 @@ BEGIN
                                              NULL, x.run_id, x.name)) FILTER (WHERE x.ill) AS errors,
                array_agg(_sas.make_step_change(
                    run_id => x.run_id, step_no => x.step_no, element => x.element, from_state => x.state,
-                   to_state => 'cancelled', finished_at => sas.now()))
+                   -- an earlier child has done its work, and has to be undone
+                   to_state => CASE WHEN x.in_doubt THEN 'failed' ELSE 'cancelled' END,
+                   finished_at => sas.now()))
                    FILTER (WHERE NOT x.well AND NOT x.ill AND x.state = 'suspended') AS gone,
                array_agg(x.run_id) FILTER (WHERE x.undone) AS undone_runs,
                array_agg(x.step_no) FILTER (WHERE x.undone) AS undone_nos,
@@ -318,9 +320,9 @@ END $$;
 -- undone, or ended with its parent.
 CREATE FUNCTION _sas.ended_children(run_ids bigint[], step_nos int[], elements int[])
 RETURNS TABLE (run_id bigint, step_no int, element int, state text, name text, child_id bigint, result text,
-               output jsonb, error jsonb, well boolean, ill boolean)
+               output jsonb, error jsonb, in_doubt boolean, well boolean, ill boolean)
 LANGUAGE sql STABLE AS $$
-    SELECT u.run_id, u.step_no, u.element, s.state, w.name, c.run_id, c.result, c.output, c.error,
+    SELECT u.run_id, u.step_no, u.element, s.state, w.name, c.run_id, c.result, c.output, c.error, s.in_doubt,
            d.does AND d.well, d.does AND NOT d.well AND (u.undoes OR r.abandon_as IS NULL)
     FROM (SELECT DISTINCT o.run_id, o.step_no, o.element AS child_element, o.element < 0 AS undoes,
                  CASE WHEN o.element < 0 THEN _sas.undo_element(o.element) ELSE o.element END AS element

@@ -83,6 +83,15 @@ SELECT changed FROM sas.cancel(7);
 SELECT t.work();
 SELECT t.brief(7), t.brief(8), t.brief(9);
 SELECT * FROM t.left_over();
+-- cancelled while the second child is at work: it undoes itself, and the first one is undone
+SELECT run_id AS run FROM sas.submit('strict_again') \gset
+SELECT t.work();
+SELECT changed FROM sas.resume(:run);
+SELECT t.claim() FROM t.settle();
+SELECT changed FROM sas.cancel(:run);
+SELECT t.work();
+SELECT t.brief(:run), t.brief(:run + 1), t.brief(:run + 2);
+SELECT * FROM t.left_over();
 SELECT sas.drop_workflow(w) FROM unnest('{strict,strict_map,strict_again,f1,f2,f3,bare}'::text[]) w \g /dev/null
 
 -- SP7 many children, so many at a time, one with a bad input
