@@ -57,6 +57,90 @@ BEGIN
         ORDER BY u);
 END $$;
 
+-- _sas.free_rows(run_ids, of_state): locks the rows of these runs in this state, and returns where they are.
+-- Without those that a session has locked, which ends these runs: no tick waits for it.
+CREATE FUNCTION _sas.free_rows(run_ids bigint[], of_state text) RETURNS tid[]
+LANGUAGE plpgsql AS $$
+BEGIN
+    RETURN ARRAY(SELECT p.ctid FROM _sas.concurrency_slot p WHERE p.run_id = ANY ($1) AND p.state = of_state
+                 FOR UPDATE SKIP LOCKED);
+END $$;
+
+-- _sas.past_maps(run_ids): these runs, without the child runs among them whose map has no room. They have
+-- waited for their key, so their map has begun others instead. They are parked: they leave the line, so that
+-- the runs behind them are next. They enter it again when their key is free and an element of their map ends
+-- (_sas.begin_parked), or the other way round (_sas.enter_parked).
+--
+-- A map that a tick is just changing is full for now: its message comes after that.
+-- Caller: holds the mutex "places". Locks: map_progress. Writes: concurrency_slot, message. Next:
+-- _sas.begin_parked.
+CREATE FUNCTION _sas.past_maps(run_ids bigint[]) RETURNS bigint[]
+LANGUAGE plpgsql AS $$
+DECLARE
+    m record;
+    stays bigint[];
+    left_out bigint[] := '{}';
+BEGIN
+    FOR m IN SELECT p.parent_run_id, p.parent_step_no, array_agg(DISTINCT p.run_id) AS children
+             FROM _sas.concurrency_slot p WHERE p.run_id = ANY ($1) AND p.told
+             GROUP BY 1, 2 ORDER BY 1, 2 LOOP
+        stays := m.children[greatest(_sas.room_of_map(m.parent_run_id, m.parent_step_no), 0) + 1 :];
+        CONTINUE WHEN stays = '{}';
+        left_out := left_out || stays;
+        -- those behind them under the same keys, too: they would be next, and have no room, either
+        UPDATE _sas.concurrency_slot p SET state = 'away', told = true
+        WHERE p.ctid = ANY (_sas.free_rows(ARRAY(
+            SELECT x.run_id FROM _sas.concurrency_slot k
+            JOIN _sas.concurrency_slot x USING (owner, workflow_id, key)
+            WHERE k.run_id = ANY (stays) AND x.state = 'waits' AND x.told
+              AND x.parent_run_id = m.parent_run_id AND x.parent_step_no = m.parent_step_no
+              AND (x.run_id = ANY (stays) OR x.run_id <> ALL (m.children))), 'waits'));
+        INSERT INTO _sas.message (actor, due_at, run_id, kind, step_no, element)
+        VALUES ('s', sas.now(), m.parent_run_id, 'room', m.parent_step_no, 0);
+    END LOOP;
+    RETURN ARRAY(SELECT u FROM unnest($1) u WHERE u <> ALL (left_out));
+END $$;
+
+-- _sas.enter_parked(run_ids): slots under the keys of these runs are free: of each map, as many parked child
+-- runs as a key has slots enter the line again.
+-- Caller: holds the mutex "places". Writes: concurrency_slot. Next: _sas.next_in_line.
+CREATE FUNCTION _sas.enter_parked(run_ids bigint[]) RETURNS void
+LANGUAGE sql AS $$
+    UPDATE _sas.concurrency_slot p SET state = 'waits'
+    FROM (SELECT array_agg(DISTINCT x.run_id) AS run_ids
+          FROM (SELECT DISTINCT s.owner, s.workflow_id, s.key FROM _sas.concurrency_slot s
+                WHERE s.run_id = ANY ($1)) k
+          CROSS JOIN LATERAL (
+              SELECT a.run_id, a.places, row_number() OVER (PARTITION BY a.parent_run_id, a.parent_step_no
+                                                            ORDER BY a.run_id) AS nth
+              FROM _sas.concurrency_slot a
+              WHERE a.owner = k.owner AND a.workflow_id = k.workflow_id AND a.key = k.key
+                AND a.state = 'away' AND a.told) x
+          JOIN _sas.run c ON c.run_id = x.run_id AND c.state = 'scheduled'
+          WHERE x.nth <= x.places) e
+    WHERE p.ctid = ANY (_sas.free_rows(e.run_ids, 'away'))
+$$;
+
+-- _sas.next_in_line(run_ids, at_most): as _sas.first_in_line, of runs whose map has room for them.
+-- Caller: holds the mutex "places". Writes: concurrency_slot, message.
+CREATE FUNCTION _sas.next_in_line(run_ids bigint[], at_most int) RETURNS bigint[]
+LANGUAGE plpgsql AS $$
+DECLARE
+    before bigint[];
+    first bigint[];
+    fits bigint[];
+BEGIN
+    LOOP
+        first := _sas.first_in_line(run_ids, at_most);
+        -- the same again: a session that ends one of them has locked its row
+        EXIT WHEN first = before;
+        fits := _sas.past_maps(first);
+        EXIT WHEN cardinality(fits) = cardinality(first);
+        before := first;
+    END LOOP;
+    RETURN fits;
+END $$;
+
 -- _sas.past_line(run_ids): these runs, without those that must wait for a slot under their key. Runs that
 -- are before them in line get a message to begin.
 -- Writes: concurrency_slot, message.
@@ -75,7 +159,7 @@ BEGIN
     UPDATE _sas.concurrency_slot p SET state = 'waits', since = sas.now()
     WHERE p.run_id = ANY (run_ids) AND p.state = 'away';
     -- more than these runs, so that the runs before them get their message, however many these are
-    first := _sas.first_in_line(run_ids, cardinality(run_ids) + 100);
+    first := _sas.next_in_line(run_ids, cardinality(run_ids) + 100);
     UPDATE _sas.concurrency_slot p SET state = 'holds', since = sas.now(), told = false
     WHERE p.run_id = ANY (first) AND p.run_id = ANY (run_ids);
     PERFORM _sas.send_for(ARRAY(SELECT f FROM unnest(first) f WHERE f <> ALL (run_ids)));
@@ -90,7 +174,10 @@ END $$;
 CREATE FUNCTION _sas.send_for(run_ids bigint[]) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
-    UPDATE _sas.concurrency_slot p SET told = false WHERE p.run_id = ANY (run_ids) AND p.told;
+    -- a row that a session has locked stays as it is: that session ends the run
+    UPDATE _sas.concurrency_slot p SET told = false
+    WHERE p.ctid = ANY (ARRAY(SELECT x.ctid FROM _sas.concurrency_slot x WHERE x.run_id = ANY (run_ids)
+                              AND x.told FOR UPDATE SKIP LOCKED));
     INSERT INTO _sas.message (actor, due_at, run_id, kind) SELECT 's', sas.now(), u, 'start'
     FROM unnest(run_ids) u;
 END $$;
@@ -110,7 +197,9 @@ BEGIN
     SELECT DISTINCT 's'::"char", sas.now(), w.parent_run_id, 'room', w.parent_step_no, 0 FROM waiting w
     -- only a map can begin another child
     WHERE EXISTS (SELECT FROM _sas.map_progress m WHERE m.run_id = w.parent_run_id
-                  AND m.step_no = w.parent_step_no AND (m.fed < m.total OR m.open IS NOT NULL));
+                  AND m.step_no = w.parent_step_no AND (m.fed < m.total OR m.open IS NOT NULL))
+       OR EXISTS (SELECT FROM _sas.concurrency_slot p WHERE p.parent_run_id = w.parent_run_id
+                  AND p.parent_step_no = w.parent_step_no AND p.told AND p.state = 'away');
 END $$;
 
 -- _sas.leave_line(run_ids): runs that have stopped give back their slots, and runs that were paused before
@@ -129,9 +218,11 @@ BEGIN
         RETURN;
     END IF;
     UPDATE _sas.concurrency_slot p SET state = 'away', told = false FROM _sas.run r
-    WHERE p.run_id = ANY (run_ids) AND r.run_id = p.run_id AND r.state = 'paused' AND p.state = 'waits';
+    WHERE p.run_id = ANY (run_ids) AND r.run_id = p.run_id AND r.state = 'paused'
+      AND (p.state = 'waits' OR p.told);
+    PERFORM _sas.enter_parked(run_ids);
     -- before the rows with their keys are deleted
-    next := _sas.first_in_line(run_ids, 100);
+    next := _sas.next_in_line(run_ids, 100);
     PERFORM _sas.forget_places(run_ids);
     PERFORM _sas.send_for(next);
 END $$;

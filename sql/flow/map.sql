@@ -159,19 +159,99 @@ BEGIN
                       AND c.state = 'scheduled' LIMIT _sas.map_width()) w);
 END $$;
 
+-- _sas.room_of_map(run_id, step_no): how many more elements of this map may be in progress, without child
+-- runs that wait for their concurrency key. A step that is no map has room. 0: another tick is changing the
+-- map.
+-- Locks: map_progress, until the transaction ends; so the room cannot become less.
+CREATE FUNCTION _sas.room_of_map(for_run bigint, for_no int) RETURNS bigint
+LANGUAGE plpgsql AS $$
+BEGIN
+    PERFORM FROM _sas.map_progress f WHERE f.run_id = for_run AND f.step_no = for_no
+        FOR NO KEY UPDATE SKIP LOCKED;
+    IF NOT FOUND THEN
+        RETURN CASE WHEN EXISTS (SELECT FROM _sas.map_progress f
+                                 WHERE f.run_id = for_run AND f.step_no = for_no) THEN 0
+               ELSE 1000000 END;
+    END IF;
+    -- a statement of its own, which sees what was committed before the lock
+    RETURN (SELECT _sas.map_limit(w.shape) - coalesce(f.open, f.fed - (f.total - f.remaining))
+                + _sas.waiting_children(for_run, for_no)
+            FROM _sas.map_progress f
+            JOIN _sas.run r ON r.run_id = f.run_id
+            JOIN _sas.workflow_step w ON w.version_id = r.version_id AND w.step_no = for_no AND NOT w.undo
+            WHERE f.run_id = for_run AND f.step_no = for_no);
+END $$;
+
+-- _sas.has_parked(run_id, step_no): has this map a parked child run?
+CREATE FUNCTION _sas.has_parked(for_run bigint, for_no int) RETURNS boolean
+LANGUAGE plpgsql STABLE AS $$
+BEGIN
+    RETURN EXISTS (SELECT FROM _sas.concurrency_slot p WHERE p.parent_run_id = for_run
+                   AND p.parent_step_no = for_no AND p.told AND p.state = 'away');
+END $$;
+
+-- _sas.parked_children(run_id, step_no): the parked child runs of this map (_sas.past_maps) whose keys are
+-- free now.
+CREATE FUNCTION _sas.parked_children(for_run bigint, for_no int) RETURNS SETOF bigint
+LANGUAGE sql STABLE AS $$
+    SELECT x.run_id
+    FROM (SELECT p.run_id, p.places, p.shared, held.n, held.alone,
+              row_number() OVER (PARTITION BY p.owner, p.workflow_id, p.key ORDER BY p.run_id) AS nth
+          FROM _sas.concurrency_slot p
+          JOIN _sas.run c ON c.run_id = p.run_id AND c.state = 'scheduled'
+          CROSS JOIN LATERAL (SELECT count(*) AS n, coalesce(bool_or(NOT h.shared), false) AS alone
+                              FROM _sas.concurrency_slot h
+                              WHERE h.owner = p.owner AND h.workflow_id = p.workflow_id AND h.key = p.key
+                                  AND h.state = 'holds') held
+          WHERE p.parent_run_id = for_run AND p.parent_step_no = for_no AND p.told AND p.state = 'away') x
+    GROUP BY 1 HAVING bool_and(x.nth + x.n <= x.places OR x.shared AND NOT x.alone) ORDER BY 1
+$$;
+
+-- _sas.begin_parked(run_ids, step_nos): of the parked child runs of these maps whose key is free, as many as
+-- the map has room for now enter the line again, and count against its limit.
+-- Caller: a scheduler; holds the lock of the runs. Writes: concurrency_slot, message. Next: _sas.past_line.
+CREATE FUNCTION _sas.begin_parked(run_ids bigint[], step_nos int[]) RETURNS void
+LANGUAGE plpgsql AS $$
+DECLARE
+    m record;
+    children bigint[];
+BEGIN
+    FOR m IN SELECT DISTINCT u.run_id, u.step_no
+             FROM unnest(run_ids, step_nos) AS u (run_id, step_no)
+             JOIN _sas.run r ON r.run_id = u.run_id AND r.abandon_as IS NULL AND r.state <> 'paused'
+             WHERE _sas.has_parked(u.run_id, u.step_no) ORDER BY 1, 2 LOOP
+        -- waits only for a scheduler that is in the line, for a moment
+        PERFORM FROM _sas.map_progress f WHERE f.run_id = m.run_id AND f.step_no = m.step_no
+            FOR NO KEY UPDATE;
+        children := ARRAY(SELECT c FROM _sas.parked_children(m.run_id, m.step_no) c
+                          LIMIT greatest(_sas.room_of_map(m.run_id, m.step_no), 0));
+        CONTINUE WHEN children = '{}';
+        PERFORM _sas.send_for(children);
+    END LOOP;
+END $$;
+
 -- _sas.release_elements(run_ids, step_nos): makes as many elements ready as may be in progress at the same
 -- time, and ends the steps that have no element left. Child runs that wait for their concurrency key do not
--- count. A child that gets its key begins at once, so for a moment more elements may run than the limit
--- allows. elements: those that have just ended; null: unknown. At most map_width() elements of a map become
--- ready at once; if more may, a message to the scheduler continues.
+-- count; one whose key was free while there was no room comes before elements that have not begun. elements:
+-- those that have just ended; null: unknown. At most map_width() elements of a map become ready at once; if
+-- more may, a message to the scheduler continues. of_room: this is that message.
 -- Writes: map_progress, message. Next: _sas.make_ready for the elements; _sas.count_elements when one of them
 -- has ended.
-CREATE FUNCTION _sas.release_elements(run_ids bigint[], step_nos int[], elements int[] DEFAULT NULL)
-RETURNS void
+CREATE FUNCTION _sas.release_elements(run_ids bigint[], step_nos int[], elements int[] DEFAULT NULL,
+                                      of_room boolean DEFAULT false) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
     found record;
 BEGIN
+    -- the scheduler begins parked child runs before further ones: no session may lock their slots
+    IF NOT of_room AND EXISTS (SELECT FROM unnest(run_ids, step_nos) AS u (run_id, step_no)
+                               WHERE _sas.has_parked(u.run_id, u.step_no)) THEN
+        INSERT INTO _sas.message (actor, due_at, run_id, kind, step_no, element)
+        SELECT DISTINCT 's'::"char", sas.now(), u.run_id, 'room', u.step_no, 0
+        FROM unnest(run_ids, step_nos) AS u (run_id, step_no);
+        PERFORM _sas.wake('{}', true, false, '{}');
+        RETURN;
+    END IF;
     WITH open AS (
         SELECT f.run_id, f.step_no, f.fed, f.total, f.remaining, w.shape,
                s.waiting_until IS NULL AS asks, least(m.most, f.fed + _sas.map_width()) AS want,

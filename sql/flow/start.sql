@@ -189,7 +189,7 @@ LANGUAGE plpgsql AS $$
 BEGIN
     INSERT INTO _sas.message (actor, due_at, run_id, kind)
     SELECT DISTINCT 's'::"char", sas.now(), p.run_id, 'leave' FROM _sas.concurrency_slot p
-    WHERE p.run_id = ANY ($1) AND p.state = 'waits';
+    WHERE p.run_id = ANY ($1) AND (p.state = 'waits' OR p.told);
     IF FOUND THEN
         PERFORM _sas.wake('{}', true, false, '{}');
     END IF;

@@ -86,7 +86,7 @@ LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
                 WHEN EXISTS (SELECT FROM _sas.deferred_run h JOIN _sas.workflow f USING (workflow_id)
                              WHERE h.run_id = r.run_id AND f.paused_at IS NOT NULL) THEN 'workflow'
                 WHEN EXISTS (SELECT FROM _sas.concurrency_slot p WHERE p.run_id = r.run_id
-                             AND p.state = 'waits')
+                             AND (p.state = 'waits' OR p.told))
                     THEN 'place'
                 ELSE 'scheduler' END
     FROM _sas.run r

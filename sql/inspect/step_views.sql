@@ -152,7 +152,7 @@ CROSS JOIN LATERAL (
                                        WHERE h.run_id = r.run_id AND f.paused_at IS NOT NULL)
                               THEN 'workflow_paused'
                           WHEN EXISTS (SELECT FROM _sas.concurrency_slot f WHERE f.run_id = r.run_id
-                                       AND f.state = 'waits') THEN 'place'
+                                       AND (f.state = 'waits' OR f.told)) THEN 'place'
                           ELSE 'scheduler' END
                 WHEN s.state = 'compensating' THEN CASE w.kind WHEN 'workflow' THEN 'child'
                     ELSE 'scheduler' END

@@ -29,7 +29,9 @@ BEGIN
             PERFORM _sas.begin_steps(d.runs, d.nos, d.elements);
         WHEN 'timer' THEN PERFORM _sas.end_timers(d.runs, d.nos, d.elements);
         WHEN 'turn' THEN PERFORM _sas.begin_iterations(d.runs, d.nos);
-        WHEN 'room' THEN PERFORM _sas.release_elements(d.runs, d.nos);
+        WHEN 'room' THEN
+            PERFORM _sas.begin_parked(d.runs, d.nos);
+            PERFORM _sas.release_elements(d.runs, d.nos, of_room => true);
         WHEN 'signal' THEN PERFORM _sas.deliver_signals(ARRAY(SELECT DISTINCT unnest(d.runs)));
         WHEN 'child' THEN PERFORM _sas.children_ended(d.runs, d.nos, d.elements);
         WHEN 'cancel', 'abort', 'fail' THEN PERFORM _sas.end_children(d.runs, d.kind);

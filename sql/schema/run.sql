@@ -119,6 +119,8 @@ CREATE TABLE _sas.concurrency_slot (
 CREATE INDEX concurrency_slot_waits ON _sas.concurrency_slot (owner, workflow_id, key, run_id)
     WHERE state = 'waits';
 CREATE INDEX concurrency_slot_told ON _sas.concurrency_slot (parent_run_id, parent_step_no) WHERE told;
+CREATE INDEX concurrency_slot_parked ON _sas.concurrency_slot (owner, workflow_id, key)
+    WHERE state = 'away' AND told;
 CREATE INDEX concurrency_slot_holds ON _sas.concurrency_slot (owner, workflow_id, key) WHERE state = 'holds';
 CREATE INDEX concurrency_slot_met ON _sas.concurrency_slot (owner, workflow_id, key) WHERE overlap <> 'wait';
 COMMENT ON TABLE _sas.concurrency_slot IS
@@ -133,7 +135,7 @@ COMMENT ON COLUMN _sas.concurrency_slot.places IS 'The limit of the key in the v
 COMMENT ON COLUMN _sas.concurrency_slot.since IS 'Since when the run holds the slot or waits for it.';
 COMMENT ON COLUMN _sas.concurrency_slot.told IS
     'True while a child run waits and its parent knows that. Such a child does not count against the limit '
-    'of its map.';
+    'of its map. With state away, its key was free, but the map had no room: it waits for that.';
 
 CREATE TABLE _sas.concurrency_key (
     owner oid NOT NULL,
