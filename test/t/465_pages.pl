@@ -67,7 +67,8 @@ my %asked = (
 		'POST /hook' => '4 under 3', 'GET /payments/7' => '1 under 1', 'POST /report' => '3 under 2',
 		'GET /items' => '1 under 1', 'GET /items?cursor=b' => '2 under 1', 'POST /charges' => '3 under 3', 'POST /reminders' => '2 under 2',
 		'POST /model' => '2 under 2', 'GET /tools/weather' => '1 under 1', 'GET /import/a' => '2 under 2', 'GET /import/b' => '1 under 1',
-		'POST /refunds' => '1 under 1', 'GET /ping' => '1 under 1', 'GET /weigh' => '1 under 1', 'GET /label' => '1 under 1' });
+		'POST /refunds' => '1 under 1', 'GET /ping' => '1 under 1', 'GET /weigh' => '1 under 1', 'GET /label' => '1 under 1',
+		'GET /art1' => '1 under 1', 'GET /art2' => '2 under 1', 'GET /art3' => '1 under 1' });
 
 # trailing blanks are lost on a page
 sub plain
