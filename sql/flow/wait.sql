@@ -339,8 +339,8 @@ LANGUAGE plpgsql STABLE AS $$
 BEGIN
     IF payload <> '{}' AND NOT pg_has_role(caller, r.owner, 'MEMBER') AND NOT _sas.trusts(r.owner, caller)
         THEN
-        RAISE EXCEPTION 'what run % is given, only a member of role "%" can say', r.run_id,
-                pg_get_userbyid(r.owner)
+        RAISE EXCEPTION 'only a member of role "%" can give data to run %', pg_get_userbyid(r.owner),
+                r.run_id
             USING ERRCODE = 'insufficient_privilege', DETAIL = 'At /payload.',
                 HINT = 'Send the signal without a payload, or as that role.';
     END IF;

@@ -87,8 +87,8 @@ CREATE FUNCTION _sas.refuse_data(caller oid, named _sas.named[], everybody boole
 LANGUAGE sql STABLE AS $$
     SELECT coalesce(array_agg(CASE WHEN n.refused IS NOT NULL OR may.give THEN n
         ELSE _sas.make_named(n.run_id, n.state, n.result, n.abandon_as, n.paused_by,
-                             format('what run %s is given, only a member of role %s can say', n.run_id,
-                                    r.owner)) END ORDER BY n.run_id), '{}')
+                             format('only a member of role %s can give data to run %s', r.owner, n.run_id))
+        END ORDER BY n.run_id), '{}')
     FROM unnest(named) n
     LEFT JOIN _sas.run r ON r.run_id = n.run_id
     CROSS JOIN LATERAL (SELECT pg_has_role(caller, r.owner::oid, 'MEMBER')

@@ -16,11 +16,11 @@ SELECT sas.create_workflow('da_w', '{"steps": {"a": {"function": "da.act"}, "b":
 SELECT run_id AS root FROM sas.submit('da_w') \gset
 SELECT said AS ann FROM login.as_role('da_ann', $$SELECT run_id FROM sas.submit('da_w')$$) \gset
 
-SELECT is(pg_temp.refusal(who, format(verb, run)), 'what run N is given, only a member of role ' || owner || ' can say', format('%s does not give a run of %s another input: %s', who, owner, verb))
+SELECT is(pg_temp.refusal(who, format(verb, run)), 'only a member of role ' || owner || ' can give data to run N', format('%s does not give a run of %s another input: %s', who, owner, verb))
 FROM unnest('{da_op,da_adm}'::text[]) who,
      (VALUES (:root, current_user::text), (:ann, 'da_ann')) AS r (run, owner),
      unnest(ARRAY[$$sas.set_input(%s, 'a', '{"evil": true}')$$, $$sas.set_input_runs(ARRAY[%s], 'a', '{"evil": true}')$$]) verb;
-SELECT is(pg_temp.refusal(who, format(verb, :root)), 'what run N is given, only a member of role ' || current_user || ' can say', format('%s does not say what a step of a superuser''s run gave: %s', who, verb))
+SELECT is(pg_temp.refusal(who, format(verb, :root)), 'only a member of role ' || current_user || ' can give data to run N', format('%s does not say what a step of a superuser''s run gave: %s', who, verb))
 FROM unnest('{da_op,da_adm}'::text[]) who,
      unnest(ARRAY[$$sas.force_complete(%s, 'a', '{"evil": true}')$$, $$sas.skip(%s, 'a', '{"evil": true}')$$, $$sas.force_complete_runs(ARRAY[%s], 'a', '{"evil": true}')$$,
                   $$sas.skip_runs(ARRAY[%s], 'a', '{"evil": true}')$$]) verb;
