@@ -362,6 +362,16 @@ BEGIN ATOMIC
                                                         ELSE '' END END;
 END;
 
+-- _sas.waits(elements, span): the verb of the sentence about a step, or about these elements of it, that
+-- waits. span: for how long; null, or nothing: it is not told.
+CREATE FUNCTION _sas.waits(elements int[], span interval) RETURNS text
+LANGUAGE sql IMMUTABLE PARALLEL SAFE
+BEGIN ATOMIC
+    SELECT CASE WHEN $2 > '0' THEN format(CASE WHEN cardinality($1) > 1 THEN ' have waited for %s'
+                                          ELSE ' has waited for %s' END, _sas.short_span($2))
+                WHEN cardinality($1) > 1 THEN ' wait' ELSE ' waits' END;
+END;
+
 -- _sas.sentences(run_id): one sentence about the run, then one for each step, or group of its elements,
 -- that waits for the same thing; ordered by n: steps that wait for other steps come last. It reads
 -- sas.steps once, because the plan of that view takes longest.
@@ -399,9 +409,9 @@ BEGIN ATOMIC
                               p.elements, p.waiting_kind, p.waiting_on),
            p.step, p.waiting_kind, p.waiting_on, p.until,
            CASE WHEN p.undo THEN 'the undo of ' ELSE '' END || 'step "' || p.step || '"'
-           || _sas.elements(p.elements) || ' waits'
-           || CASE WHEN p.since < n.now AND p.waiting_kind NOT IN ('undo', 'elements', 'fallback')
-              THEN ' since ' || _sas.short_span(n.now - p.since) ELSE '' END || ': '
+           || _sas.elements(p.elements)
+           || _sas.waits(p.elements, CASE WHEN p.waiting_kind NOT IN ('undo', 'elements', 'fallback')
+                                     THEN n.now - p.since END) || ': '
            || CASE p.waiting_kind
               WHEN 'reply' THEN coalesce(format('worker "%s"', p.locked_by), 'a worker') || ' has it'
                   || coalesce(format(', with "%s"', p.waiting_on), '')

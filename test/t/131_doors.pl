@@ -25,7 +25,7 @@ $service->script(gated => [ ({ gate => 1 }) x 3, {} ]);
 submit_many('gated', 10);
 ok(wait_for($node, waits_for('gated'), 'reply narrow 3, slot narrow 7'), 'seven steps wait for a place, three for a reply');
 is(tells('slot'), '7 runs wait: all places of agent "narrow" are taken: 3 of 3', 'in words');
-like($node->safe_psql('postgres', q{SELECT text FROM sas.runs r, sas.explain(r.run_id) e WHERE e.waiting_kind = 'reply' LIMIT 1}), qr/^step "it" waits.*: worker "agent \d+" has it, with "narrow"; a reply counts until /, 'which worker has it, and until when');
+like($node->safe_psql('postgres', q{SELECT text FROM sas.runs r, sas.explain(r.run_id) e WHERE e.waiting_kind = 'reply' LIMIT 1}), qr/^step "it" (?:waits|has waited .*): worker "agent \d+" has it, with "narrow"; a reply counts until /, 'which worker has it, and until when');
 $service->release;
 all_ended($node, 'they all get one');
 

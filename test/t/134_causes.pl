@@ -70,7 +70,7 @@ is(error($run, 'hint'), 'Book another hotel.', 'the HINT');
 is(error($run, 'context'), 'PL/pgSQL function no_room(jsonb) line 3 at RAISE', 'the CONTEXT, without what is outside of the function');
 is(error($run, 'type'), 'urn:sas:sqlstate:22023', 'and the SQLSTATE');
 my $whole = 'no room: Hotel 7 is full (PL/pgSQL function no_room(jsonb) line 3 at RAISE); hint: Book another hotel';
-like(explained($run, 'ann'), qr/step "book" waits.*: it failed \(\Q$whole\E\)/, 'the owner finds it all in explain');
+like(explained($run, 'ann'), qr/step "book" (?:waits|has waited .*): it failed \(\Q$whole\E\)/, 'the owner finds it all in explain');
 is(alert($run, 'ann'), "run $run: step \"book\" failed: $whole", 'and in the alert');
 in_log(qr/LOG:  run $run step "book" attempt 1 failed: no room\n.*DETAIL:  Hotel 7 is full\.\n.*HINT:  Book another hotel\.\n.*CONTEXT:  PL\/pgSQL function no_room/, 'and in the server log');
 
