@@ -134,6 +134,24 @@ sas_transport_same_origin(const char *a, const char *b)
 		strcmp(origin_a, origin_b) == 0;
 }
 
+const char *
+sas_transport_after_origin(const char *url)
+{
+	const char *authority = strstr(url, "://") + 3;
+
+	return authority + strcspn(authority, "/?#");
+}
+
+bool
+sas_transport_is_below(const char *url, const char *base)
+{
+	const char *path = sas_transport_after_origin(url);
+	const char *of_base = sas_transport_after_origin(base);
+	size_t		len = strlen(of_base);
+
+	return strncmp(path, of_base, len) == 0 && (path[len] == '\0' || path[len] == '/' || path[len] == '?');
+}
+
 /*
  * The fragment is dropped; blanks that servers leave in a Location header are
  * encoded, as browsers do.

@@ -28,6 +28,12 @@ extern bool sas_transport_origin_of_call(const char *url, char *origin, size_t l
 /* false also if one of them is not an address that sas would call */
 extern bool sas_transport_same_origin(const char *a, const char *b);
 
+/* the path, query and fragment of an address that sas would call */
+extern const char *sas_transport_after_origin(const char *url);
+
+/* Is the path of such an address that of the base address, or below it, by whole segments as they are written? */
+extern bool sas_transport_is_below(const char *url, const char *base);
+
 /* a reference (absolute or relative) as seen from base; free() it; NULL: bad */
 extern char *sas_transport_origin_resolve(const char *base, const char *reference);
 

@@ -303,6 +303,8 @@ sas_transport_request_load(SasRequest *r, const SasCall *call, char *errbuf, siz
 	r->http2 = call->http2 && call->window == 0;
 	r->follow = call->follow_redirects && !call->websocket;
 	r->websocket = call->websocket;
+	if (r->follow && (r->below = strdup(call->below)) == NULL)
+		return transport_request_fail(errbuf, errlen, "out of memory");
 
 	why = transport_request_add_headers(r, call);
 	if (why != NULL)
@@ -349,6 +351,14 @@ transport_request_turn_into_get(SasRequest *r)
 	return true;
 }
 
+/* May a redirect lead there? The target is within the border of a path, also as a server may read it. */
+static bool
+transport_request_may_lead_to(const SasRequest *r, const char *target)
+{
+	return sas_transport_same_origin(r->url, target) && sas_transport_is_below(target, r->below) &&
+		!sas_transport_path_has_dot_segment(sas_transport_after_origin(target));
+}
+
 /*
  * The address to which this answer redirects, if we follow it: malloc'd, or NULL.
  */
@@ -366,7 +376,7 @@ transport_request_redirect_target(SasRequest *r, long status)
 	if (location == NULL)
 		return NULL;
 	target = sas_transport_origin_resolve(r->url, location);
-	if (target != NULL && !sas_transport_same_origin(r->url, target))
+	if (target != NULL && !transport_request_may_lead_to(r, target))
 	{
 		free(target);
 		target = NULL;
@@ -473,6 +483,7 @@ sas_transport_request_unload(SasRequest *r)
 	curl_slist_free_all(r->headers);
 	free(r->method);
 	free(r->url);
+	free(r->below);
 	free(r->body);
 	sas_transport_reply_free(r->reply);
 	memset(r, 0, sizeof(*r));

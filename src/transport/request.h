@@ -65,6 +65,7 @@ typedef struct SasRequest
 	int64_t		deadline_us;	/* 0: none */
 	size_t		max_response;
 	bool		follow;
+	char	   *below;			/* if it follows */
 	bool		http2;
 
 	/* one hop: a call has several when it follows redirects */

@@ -68,7 +68,8 @@ typedef struct SasCall
 	long		connect_timeout_ms; /* 0: libcurl's five minutes */
 	size_t		max_response;	/* bytes of body; one more is a broken reply */
 	bool		http2;			/* offer HTTP/2 on https, else HTTP/1.1 */
-	bool		follow_redirects;	/* same origin only, at most 5 */
+	bool		follow_redirects;	/* same origin only, at or below the next, at most 5 */
+	const char *below;			/* an address of that origin; NULL: no redirect is followed */
 	const char *ca_file;		/* the only trusted authorities; NULL: the system's */
 	const char *cert;			/* PEM file with client certificate and key */
 	const char *proxy;			/* NULL: none, whatever the environment names */

@@ -76,26 +76,6 @@ work_request_append_parameters(StringInfo out, JsonbContainer *object, char *sep
 	}
 }
 
-/* The path, query and fragment of an absolute address. */
-static const char *
-work_request_after_origin(const char *url)
-{
-	const char *authority = strstr(url, "://") + 3;
-
-	return authority + strcspn(authority, "/?#");
-}
-
-/* Is the path of the address that of the agent's base address, or below it, by whole segments? */
-static bool
-work_request_is_below(const char *url, const char *base_url)
-{
-	const char *path = work_request_after_origin(url);
-	const char *base = work_request_after_origin(base_url);
-	size_t		len = strlen(base);
-
-	return strncmp(path, base, len) == 0 && (path[len] == '\0' || path[len] == '/' || path[len] == '?');
-}
-
 static const char *
 work_request_compose_url(SasSent *sent, SasStoredAgent *agent, Jsonb *request)
 {
@@ -116,9 +96,9 @@ work_request_compose_url(SasSent *sent, SasStoredAgent *agent, Jsonb *request)
 
 		if (!sas_transport_origin_of_call(path, origin, sizeof(origin), &why) || !sas_transport_same_origin(path, agent->base_url))
 			return "the path would leave the origin of the agent";
-		if (!work_request_is_below(path, agent->base_url))
+		if (!sas_transport_is_below(path, agent->base_url))
 			return "the path would leave the path of the agent's base_url";
-		place = work_request_after_origin(path);
+		place = sas_transport_after_origin(path);
 		appendStringInfoString(&url, path);
 	}
 	else if (*path == '\0' || *path == '/' || *path == '?')
@@ -128,7 +108,7 @@ work_request_compose_url(SasSent *sent, SasStoredAgent *agent, Jsonb *request)
 	if (sas_transport_path_has_dot_segment(path))
 		return "the path has a dot segment";
 	/* a definition cannot have it, either: servers may take it for a host; an admin may have meant it */
-	if (strncmp(place, "//", 2) == 0 && strncmp(work_request_after_origin(agent->base_url), "//", 2) != 0)
+	if (strncmp(place, "//", 2) == 0 && strncmp(sas_transport_after_origin(agent->base_url), "//", 2) != 0)
 		return "the path begins with two slashes";
 
 	separator = strchr(url.data, '?') != NULL ? '&' : '?';
@@ -308,6 +288,7 @@ sas_work_request_call(const SasSent *sent, SasStoredAgent *agent, SasCall *call)
 	call->max_response = agent->max_response;
 	call->http2 = max_http != NULL && strcmp(max_http, "2") == 0;
 	call->follow_redirects = sas_work_json_bool(agent->options, "follow_redirects", false);
+	call->below = agent->base_url;
 	call->ca_file = sas_work_json_string(agent->options, "ca_file");
 	call->cert = sas_work_json_string(agent->options, "cert");
 	call->proxy = sas_work_json_string(agent->options, "proxy");
@@ -334,6 +315,7 @@ sas_work_call_in_utf8(SasCall *call)
 	const char **headers = palloc(sizeof(char *) * Max(call->n_headers, 1));
 
 	call->url = sas_base_utf8_of((char *) call->url);
+	call->below = sas_base_utf8_of((char *) call->below);
 	for (int i = 0; i < call->n_headers; i++)
 		headers[i] = sas_base_utf8_of((char *) call->headers[i]);
 	call->headers = headers;

@@ -143,6 +143,21 @@ foreach my $path ('', '/', '/admin', '/v1', '/v1/', '/v1/shopping', '/v1/shop%2f
 }
 is(scalar $service->requests, $asked, 'and nothing was sent');
 
+# nor does a redirect of the service lead out of it
+make_agent($node, 'inside', $service, base_url => $service->url('/v1/shop'), options => '{"follow_redirects": true}');
+my @within = ('/v1/shop', '/v1/shop/', '/v1/shop/a', '/v1/shop?b=1', $service->url('/v1/shop/a'), 'b/c');
+my @beside = ('/', '/admin', '/v1', '/v1/shopping', $service->url('/admin'), '../../../admin', '/v1/shop/../admin', '/v1/shop/%2e%2e/admin', '/v1/shop/..%2fadmin', '/v1/shop/..;/admin',
+	'/v1//shop/a', '/V1/shop/a', '/v1/shop%2fa', '/v1/sho%70/a');
+foreach my $to (@within, @beside)
+{
+	my $good = grep { $_ eq $to } @within;
+	$service->script(v1 => [ @{ redirect(307, $to) }, { json => 'there' } ]);
+	my $before = $service->requests;
+	my $run = run_call($node, 'inside', { path => '/go/on' });
+	is(join(' ', $run->{result}, $run->{output}{status} // $run->{error}{status}, scalar($service->requests) - $before), $good ? 'success 200 2' : 'error 307 1',
+		($good ? 'a redirect within the path of base_url is followed: ' : 'one that leads out of it is not: ') . $to =~ s/\d{5}/PORT/gr);
+}
+
 my $before = $service->requests;
 foreach my $path (@foreign[ 0, 1, 2 ], "http://127.0.0.1:$service->{port}\@127.0.0.1:$elsewhere->{port}/stolen", 'ftp://127.0.0.1/stolen', 'file:///etc/passwd',
 	"http://127.0.0.1:$service->{port}.example.com/stolen", "\@127.0.0.1:$elsewhere->{port}/stolen", ":$elsewhere->{port}/stolen", '.example.com/', 'stolen',
