@@ -401,10 +401,8 @@ BEGIN
     RETURN QUERY
     SELECT CASE f.answer WHEN 'fenced' THEN 'lost' ELSE f.answer END, f.pause_ms * interval '1 ms'
     FROM _sas.fail_watches(node, ARRAY[$2], ARRAY[$3],
-                           ARRAY[_sas.problem_object('host',
-                                                     coalesce(left(error, 2000),
-                                                              'the host of the task reported a failure'),
-                                                     NULL)], ARRAY[NULL]::float8[]) f;
+                           ARRAY[_sas.problem_object('host', 'the host of the task reported a failure',
+                                                     left(error, 2000))], ARRAY[NULL]::float8[]) f;
 END $$;
 
 CREATE FUNCTION _sas.release_watches_as(caller oid, node_id bigint, watch_ids bigint[]) RETURNS int
