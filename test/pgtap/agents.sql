@@ -92,6 +92,8 @@ FROM (VALUES ('"/a", "method": "GET"', 'ok'), ('"/b", "method": "POST"', 'ok'), 
 
 SELECT sas.create_workflow('refund', '{"steps": {"r": {"agent": "pay", "call": {"path": "/refunds"}}}}') \g /dev/null
 SELECT is(pg_temp.defines('ag_ann', '{"include": "refund"}'), '42501', 'what is included is asked of him who includes');
+SELECT sas.create_workflow('undoes', '{"steps": {"w": {"wait": {"signal": "x"}, "undo": {"include": "refund"}}}}') \g /dev/null
+SELECT is(pg_temp.as_role('ag_ann', $$SELECT sas.submit('undoes')$$, false), 'permission denied for path "/refunds" of agent "pay" At /workflow.', 'and what an undo includes, of who submits');
 SELECT sas.create_workflow('open', '{"steps": {"o": {"agent": "pay", "call": {"path": "/charges"}}}}') \g /dev/null
 SELECT is(pg_temp.as_role('ag_ann', $$SELECT sas.submit('open')$$), 'ok', 'who has the grant submits a workflow of a superuser');
 SELECT sas.subscribe('refund', 'open') \g /dev/null

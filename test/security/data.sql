@@ -32,5 +32,7 @@ SELECT is(pg_temp.refusal(current_user::text, format($$sas.set_input(%s, 'a', '{
 SELECT is(pg_temp.refusal('da_ann', format($$sas.set_input(%s, 'a', '{"x": 2}')$$, :root)), 'run N does not exist, or is not yours; see sas.runs for your runs', 'a user finds no run of others');
 SELECT is(pg_temp.refusal('da_op', format($$sas.force_complete(%s, 'a', '{"x": 1}')$$, :ann)), 'true', 'an operator settles a step of a user');
 SELECT is(pg_temp.refusal('da_op', format($$sas.skip(%s, 'a')$$, :root)), 'true', 'and skips one of a superuser, without an output');
+SELECT is((SELECT string_agg(DISTINCT concat_ws(' ', h.role, h.act, h.step), ', ') FROM sas.history h WHERE h.act IN ('set_input', 'force_complete', 'skip')),
+          format('da_ann set_input a, da_mate set_input a, da_op force_complete a, da_op skip a, %s set_input a', current_user), 'each of these is in the history, with who did it');
 
 SELECT * FROM finish();

@@ -101,4 +101,14 @@ SELECT is(pg_temp.writes('se_root', 'se_root_child', format('{"steps": {"c": {"f
 FROM unnest('{undo,fallback}'::text[]) part, unnest('{workflow,include}'::text[]) k;
 SELECT is(pg_temp.as_role('se_root', $$SELECT sas.subscribe('se_adms', 'se_roots')$$), '42501', 'nor as a subscriber');
 
+-- whose the workflow is counts, and who wrote the version
+SELECT is(pg_temp.writes('se_eve', 'se_hers'), '1', 'eve writes another');
+SELECT is(pg_temp.writes('se_root', 'se_hers', '{"steps": {}, "output": {"roots": true}}'), '2', 'a superuser writes a version of it');
+SELECT is(pg_temp.submits('se_root', 'se_hers'), '42501', 'and does not submit it, since it is still hers');
+CREATE ROLE se_was LOGIN SUPERUSER;
+SELECT is(pg_temp.writes('se_was', 'se_roots', '{"steps": {}, "output": {"was": true}}'), '2', 'another superuser writes a version of a superuser''s');
+SELECT is(pg_temp.submits('se_root', 'se_roots'), '2', 'which superusers submit');
+ALTER ROLE se_was NOSUPERUSER;
+SELECT is(pg_temp.submits('se_root', 'se_roots'), '42501', 'until its author is none any more');
+
 SELECT * FROM finish();
