@@ -101,6 +101,16 @@ SELECT is(pg_temp.writes('se_root', 'se_root_child', format('{"steps": {"c": {"f
 FROM unnest('{undo,fallback}'::text[]) part, unnest('{workflow,include}'::text[]) k;
 SELECT is(pg_temp.as_role('se_root', $$SELECT sas.subscribe('se_adms', 'se_roots')$$), '42501', 'nor as a subscriber');
 
+-- nor does one come in by an admin, who may change workflows of users, or by a watcher
+SELECT is(pg_temp.writes('se_eve', 'se_sub'), '1', 'eve writes a subscriber');
+SELECT is(pg_temp.as_role('se_eve', $$SELECT sas.grant_workflow('se_sub', 'se_bob')$$), 'ok', 'and grants it to bob');
+SELECT is(pg_temp.as_role('se_adm', $$SELECT sas.subscribe('se_sub', 'se_target')$$), '42501', 'an admin subscribes nothing that it may not submit itself to a workflow of bob');
+SELECT is(pg_temp.as_role('se_eve', s), 'ok', 'eve grants it to the admin, and no more to bob') FROM unnest(ARRAY[$$SELECT sas.grant_workflow('se_sub', 'se_adm')$$, $$SELECT sas.revoke_workflow('se_sub', 'se_bob')$$]) s;
+SELECT is(pg_temp.as_role('se_adm', $$SELECT sas.subscribe('se_sub', 'se_target')$$), '42501', 'nor anything that bob may not submit');
+SELECT sas.create_agent('se_away', kind => 'external'), sas.grant_agent('se_away', 'se_bob') \g /dev/null
+SELECT is(pg_temp.as_role('se_bob', format($$SELECT sas.create_watcher('se_feed', '{"agent": "se_away", "external": {}, "items": {"workflow": "%s"}}')$$, w)), code, format('bob has items submitted to %s: %s', w, code))
+FROM (VALUES ('se_sub', '42501'), ('se_target', 'ok')) v (w, code);
+
 -- whose the workflow is counts, and who wrote the version
 SELECT is(pg_temp.writes('se_eve', 'se_hers'), '1', 'eve writes another');
 SELECT is(pg_temp.writes('se_root', 'se_hers', '{"steps": {}, "output": {"roots": true}}'), '2', 'a superuser writes a version of it');

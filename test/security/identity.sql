@@ -64,6 +64,15 @@ SELECT is(pg_temp.drops('id_ann', 'id_part'), 'ok', 'what was included can be dr
 SELECT is(pg_temp.writes('id_eve', 'id_part'), '1', 'eve takes that name');
 SELECT is(pg_temp.as_role('id_eve', $$SELECT sas.grant_workflow('id_part', 'id_ann', future => true)$$), 'ok', 'and grants it to ann');
 SELECT is(pg_temp.as_role('id_ann', $$SELECT run_id FROM sas.submit('id_planned', version => 1)$$), '55000 workflow "id_part" has been dropped At /workflow.', 'a plan does not include eve''s');
+-- a schedule is for one workflow, too
+SELECT is(pg_temp.writes('id_ann', 'id_job'), '1', 'ann writes one');
+SELECT is(pg_temp.as_role('id_ann', $$SELECT sas.schedule('id_s', '0 3 1 1 *', 'id_job') IS NOT NULL$$), 'true', 'and has it scheduled');
+SELECT is(pg_temp.as_role('id_ann', $$SELECT created FROM sas.trigger_schedule('id_s')$$), 'true', 'a run of it is submitted');
+SELECT FROM generate_series(1, 5) n, LATERAL _sas.scheduler_tick(100 + 0 * n) \g /dev/null
+SELECT is(pg_temp.drops('id_ann', 'id_job'), 'ok', 'she drops the workflow');
+SELECT is(pg_temp.writes('id_eve', 'id_job'), '1', 'eve takes the name');
+SELECT is(pg_temp.as_role('id_eve', $$SELECT sas.grant_workflow('id_job', 'id_ann', future => true)$$), 'ok', 'and grants it to ann');
+SELECT matches(pg_temp.as_role('id_ann', $$SELECT created FROM sas.trigger_schedule('id_s')$$), 'workflow "id_job" belongs to another role than when it was scheduled', 'the schedule does not submit eve''s');
 -- middleware is for one workflow, not for a name
 CREATE FUNCTION id.around(input jsonb) RETURNS jsonb LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$ BEGIN RAISE EXCEPTION 'called'; END $$;
 SELECT is(pg_temp.writes('id_ann', 'id_mid'), '1', 'ann writes one');

@@ -87,5 +87,6 @@ SELECT is((SELECT string_agg(DISTINCT who, ' ') FROM mw.seen WHERE at = 'super')
 ALTER FUNCTION mw.super_act OWNER TO mw_adm;
 SELECT is(pg_temp.submits('mw_ann'), 'function mw.super_act(jsonb) is not owned by a superuser', 'but not when another role owns its function since');
 SELECT throws_ok($$SELECT sas.create_workflow('mw_internal', '{"steps": {"a": {"function": "_sas.through_middleware"}}}')$$, '42883', NULL, 'no step names what calls middleware, with roles of its input');
+SELECT throws_ok($$SELECT sas.create_workflow('mw_internal', '{"steps": {"a": {"function": "_sas.public_error"}}}')$$, '42883', NULL, 'nor any other internal function, although it is there');
 
 SELECT * FROM finish();

@@ -119,6 +119,12 @@ SELECT is(pg_temp.reads('ot_bob', q), '42704', 'another user finds nothing to ac
 FROM unnest(ARRAY[format('SELECT sas.signal(%s, ''go'')', :held), $$SELECT sas.signal_key('ot_open', 'ot_held', 'go')$$, format('SELECT * FROM sas.wait(%s)', :good), $$SELECT sas.pause_workflow('ot_open')$$]) q;
 SELECT is(pg_temp.reads('ot_bob', q), '42501', 'nor does it change what is another''s: ' || q)
 FROM unnest(ARRAY[$$SELECT sas.pause_schedule('ot_s')$$, $$SELECT sas.unschedule('ot_s')$$, $$SELECT * FROM sas.trigger_schedule('ot_s')$$, $$SELECT sas.drop_watcher('ot_feed')$$, $$SELECT sas.drop_workflow('ot_done')$$]) q;
+SELECT pg_temp.does('ot_ann', $$SELECT sas.create_watcher('ot_own', '{"function": "ot.act", "every": "1 h"}')$$) \g /dev/null
+SELECT sas.create_watcher('ot_for_all', '{"function": "ot.act", "every": "1 h"}') \g /dev/null
+SELECT is(pg_temp.reads('ot_bob', $$SELECT watch_id FROM sas.watch('ot_own', 'k')$$), '42501', 'nor does it use its watcher');
+SELECT isnt(pg_temp.reads('ot_bob', $$SELECT watch_id FROM sas.watch('ot_for_all', 'k')$$), '42501', 'one of a superuser it does');
+SELECT pg_temp.does('ot_ann', $$SELECT sas.watch('ot_for_all', 'ot_key')$$) \g /dev/null
+SELECT is(pg_temp.reads('ot_bob', $$SELECT watch_id FROM sas.watch('ot_for_all', 'ot_key', adopt => true)$$), '42501', 'but takes over no task of another user there');
 SELECT is(pg_temp.reads('ot_bob', $$SELECT refused FROM sas.unwatch('ot_feed', '{ot_key}')$$), '("task ""ot_key"" does not exist, or is not yours")', 'nor does it stop its task');
 SELECT is(pg_temp.does('ot_bob', $$SELECT sas.create_workflow('bobs', '{"steps": {"m": {"function": "ot.act"}}}')$$), '1', 'it has a workflow of its own');
 SELECT is(pg_temp.reads('ot_bob', 'SELECT created FROM sas.submit(''bobs'')'), '(t)', 'and a run of it');

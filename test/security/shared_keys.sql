@@ -15,6 +15,8 @@ CREATE FUNCTION pg_temp.submits(who text, o text, input jsonb DEFAULT '{}', OUT 
 -- what is to be cancelled
 CREATE FUNCTION pg_temp.replaced() RETURNS bigint[] LANGUAGE sql AS $$ SELECT coalesce(array_agg(m.run_id ORDER BY m.run_id), '{}') FROM _sas.message m WHERE m.kind = 'replace' $$;
 
+SELECT is((login.as_role('sl_ann', format($$SELECT sas.create_workflow('sl_anns', '{"steps": {}, "concurrency": {"key": "k", "scope": "%s"}}')$$, s))).code, code, format('a user has a key of scope %s: %s', s, code))
+FROM (VALUES ('all', '42501'), ('owner', 'ok')) v (s, code);
 SELECT run_id AS ann FROM pg_temp.submits('sl_ann', 'replace') \gset
 SELECT run_id AS bob FROM pg_temp.submits('sl_bob', 'replace') \gset
 SELECT is(pg_temp.replaced(), '{}', 'a user''s run does not replace that of another user');
