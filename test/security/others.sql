@@ -26,7 +26,7 @@ BEGIN
 END $$;
 -- the names of what is ann's in a text; agents are there for all
 CREATE FUNCTION pg_temp.names(said text) RETURNS text LANGUAGE sql AS $$
-    SELECT string_agg(DISTINCT m[1], ' ') FROM regexp_matches(said, E'(ot_(?:ann|done|open|more|most|s|each|feed|key|held|good|bad|label)\\M|canary)', 'g') m $$;
+    SELECT string_agg(DISTINCT m[1], ' ') FROM regexp_matches(said, E'(ot_(?:ann|done|open|stops|more|most|s|each|feed|key|held|stuck|good|bad|label)\\M|canary)', 'g') m $$;
 CREATE FUNCTION pg_temp.tick() RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
     FOR n IN 1 .. 6 LOOP
@@ -43,9 +43,10 @@ SELECT pg_temp.does('ot_ann', s) FROM unnest(ARRAY[
     $$SELECT sas.create_workflow('ot_done', '{"steps": {"t": {"agent": "ot_away", "task": {}}}, "output": "{{steps.t.output}}", "on_failure": "fail"}')$$,
     $$SELECT sas.create_workflow('ot_open', '{"steps": {"t": {"agent": "ot_away", "task": {}, "input": {"card": "{{input.card}}"}}, "w": {"wait": {"signal": "go"}}}, "on_failure": "pause",
         "concurrency": {"key": "{{input.card}}", "limit": 2}, "hooks": [{"on": "paused", "function": "ot.act"}]}')$$,
+    $$SELECT sas.create_workflow('ot_stops', '{"steps": {"t": {"agent": "ot_away", "task": {}}}, "on_failure": "pause"}')$$,
     $$SELECT sas.create_workflow('ot_more', '{"steps": {"m": {"function": "ot.act"}}}')$$, $$SELECT sas.create_workflow('ot_most', '{"steps": {"n": {"function": "ot.act"}}}')$$, $$SELECT sas.subscribe('ot_more', 'ot_most')$$]) s \g /dev/null
 SELECT pg_temp.does('ot_ann', format('SELECT run_id FROM sas.submit(%L, ''{"card": "canary"}'', %L, labels => ''{"ot_label": 1}'', reply_to => ''ot_replies'')', w, k)) AS id
-FROM (VALUES ('ot_done', 'ot_good'), ('ot_done', 'ot_bad'), ('ot_open', 'ot_held')) v (w, k) \g /dev/null
+FROM (VALUES ('ot_done', 'ot_good'), ('ot_done', 'ot_bad'), ('ot_open', 'ot_held'), ('ot_stops', 'ot_stuck')) v (w, k) \g /dev/null
 SELECT run_id AS good FROM sas.runs WHERE key = 'ot_good' \gset
 SELECT run_id AS bad FROM sas.runs WHERE key = 'ot_bad' \gset
 SELECT run_id AS held FROM sas.runs WHERE key = 'ot_held' \gset
@@ -70,6 +71,8 @@ SELECT pg_temp.does('ot_wren', s) FROM unnest(ARRAY[format($$SELECT sas.append_i
 -- as a function worker does
 INSERT INTO _sas.step (run_id, step_no, element, state, attempt, failure_count, in_doubt, alone, deferred, output)
 SELECT r.run_id, 1, 0, 'succeeded', 1, 0, false, false, false, '{"card": "canary"}' FROM _sas.run r WHERE r.hook_of = :held;
+-- as when a function has raised it: its message is the title
+UPDATE _sas.run r SET paused_for = replace(r.paused_for, 'the task failed', 'canary') WHERE r.key = 'ot_stuck';
 UPDATE _sas.agent_health h SET last_error = '{"type": "urn:sas:http", "title": "the service answered 402", "detail": "canary", "status": 402}' FROM _sas.agent a WHERE a.agent_id = h.agent_id AND a.name = 'ot_away';
 
 -- views --------------------------------------------------------------------------------------------
@@ -84,12 +87,15 @@ SELECT alike(pg_temp.reads('ot_ann', l.query), '%ot\_%', format('who has somethi
 SELECT alike(pg_temp.reads('ot_ann', l.query), '%canary%', format('and its values in sas.%s', l.name)) FROM look l WHERE l.has_values;
 SELECT alike(pg_temp.reads('ot_op', l.query), '%canary%', format('an operator sees them in sas.%s', l.name)) FROM look l WHERE l.has_values;
 SELECT is(pg_temp.names(pg_temp.reads('ot_bob', l.query)), NULL, format('another user sees nothing of it in sas.%s', l.name)) FROM look l ORDER BY l.name;
+SELECT is(pg_temp.reads('ot_bob', format('SELECT count(run_id) FROM sas.%I', v)), '(0)', format('nor a run of it in sas.%s', v))
+FROM unnest('{runs,steps,attempts,alerts,history,locks,hook_runs,cluster_runs,cluster_steps,cluster_alerts}'::text[]) v;
 SELECT is(pg_temp.reads('ot_bob', $$SELECT role, kind FROM sas.grants$$), '(ot_bob,level)', 'and in sas.grants what it was granted itself');
 SELECT alike(pg_temp.reads('ot_mon', l.query), '%ot\_%', format('a monitor sees it in sas.%s', l.name)) FROM look l WHERE l.shows AND l.name <> 'locks';
 SELECT unalike(pg_temp.reads('ot_mon', l.query), '%canary%', format('and no value in sas.%s', l.name)) FROM look l ORDER BY l.name;
 -- columns one by one, where a value of a run stands in several
 SELECT is(pg_temp.reads('ot_mon', format('SELECT count(%I) FROM sas.%I', split_part(c, '.', 2), split_part(c, '.', 1))), '(0)', format('a monitor sees no sas.%s', c))
 FROM unnest('{runs.input,runs.output,steps.input,steps.output,watches.input,watches.cursor,schedules.input,schedules.paused_reason,hook_runs.output,locks.key,history.reason}'::text[]) c;
+SELECT alike(pg_temp.reads(who, $$SELECT paused_for FROM sas.runs WHERE key = 'ot_stuck'$$), said, format('why a run is paused, %s reads as %s', who, said)) FROM (VALUES ('ot_ann', '%failed: %canary%'), ('ot_op', '%failed: %canary%'), ('ot_mon', '%failed")')) v (who, said);
 SELECT is(pg_temp.reads('ot_mon', format('SELECT count(*) FROM sas.%I x WHERE to_jsonb(x) -> ''error'' ? ''detail''', v)), '(0)', format('nor the detail of an error in sas.%s', v)) FROM unnest('{runs,steps,attempts}'::text[]) v;
 
 -- functions ------------------------------------------------------------------------------------------
@@ -104,7 +110,7 @@ SELECT is(pg_temp.reads('ot_bob', 'SELECT * FROM ' || query), '42704', format('a
 SELECT unalike(pg_temp.reads('ot_mon', 'SELECT * FROM ' || query), '%canary%', format('a monitor reads no value of a run %s by %s', what, regexp_replace(query, '[0-9]+', 'ID'))) FROM call;
 SELECT is(pg_temp.reads(who, format('SELECT chunk FROM sas.chunks(%s, ''t'')', :good)), said, format('%s reads of a chunk: %s', who, said)) FROM (VALUES ('ot_ann', '("""canary""")'), ('ot_op', '("""canary""")'), ('ot_mon', '()')) v (who, said);
 SELECT is(pg_temp.reads(who, format('SELECT count(*) FROM sas.find_runs(%L)', search)), said, format('%s finds %s runs by %s', who, said, search))
-FROM (VALUES ('ot_ann', '{"text": "canary"}', '(3)'), ('ot_op', '{"text": "canary"}', '(3)'), ('ot_mon', '{"text": "canary"}', '(0)'), ('ot_bob', '{"text": "canary"}', '(0)'), ('ot_mon', '{"key": "ot_good"}', '(1)'), ('ot_bob', '{"key": "ot_good"}', '(0)'),
+FROM (VALUES ('ot_ann', '{"text": "canary"}', '(4)'), ('ot_op', '{"text": "canary"}', '(4)'), ('ot_mon', '{"text": "canary"}', '(0)'), ('ot_bob', '{"text": "canary"}', '(0)'), ('ot_mon', '{"key": "ot_good"}', '(1)'), ('ot_bob', '{"key": "ot_good"}', '(0)'),
              ('ot_bob', '{"labels": {"ot_label": 1}}', '(0)'), ('ot_bob', '{}', '(0)'), ('ot_bob', '{"workflow": "ot_done"}', '(0)'), ('ot_bob', '{"submitted_by": "ot_ann"}', '(0)')) v (who, search, said);
 SELECT is(pg_temp.reads(who, $$SELECT count(*) > 0 FROM sas.calendar()$$), said, format('%s sees instants of a schedule in the calendar: %s', who, said)) FROM (VALUES ('ot_ann', '(t)'), ('ot_mon', '(t)'), ('ot_bob', '(f)')) v (who, said);
 SELECT is(pg_temp.reads('ot_bob', $$SELECT sas.graph_workflow('ot_open')$$) LIKE '%wait%', false, 'another user gets no picture of a workflow');
