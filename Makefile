@@ -5,6 +5,7 @@
 # make dev, test, ack     a private server that stays, one test against it (tools/dev)
 # make torture            a storm of faults: MINUTES=10 SEED=7 (1 minute, a new seed)
 # make fuzz               MINUTES=60 of the fuzz targets (test/fuzz), together
+# make mutants            breaks each guard (ONLY="name ..."), and wants its claim to fail (tools/check_mutants)
 # make lint               three static analysers on src/, types of clients/ (tools/check_lint)
 # make check-memory       TESTS under valgrind's memcheck, or SANITIZER=address (tools/check_memory)
 # make coverage           lines of src/ and sql/ that no test reaches (tools/check_coverage)
@@ -49,7 +50,7 @@ export PG_CONFIG
 
 # These bring along what they need, the server's headers included, so they
 # must run where PGXS is not there yet.
-TASKS = check check-long check-all check-citus check-memory check-packages coverage lint dist torture fuzz dev dev-stop test ack \
+TASKS = check check-long check-all check-citus check-memory check-packages coverage lint dist torture fuzz mutants dev dev-stop test ack \
 	demo bench format setup screenshots
 
 ifneq ($(filter $(TASKS),$(MAKECMDGOALS)),)
@@ -95,6 +96,9 @@ screenshots:
 fuzz:
 	@tools/setup build check
 	@MINUTES=$(or $(MINUTES),10) FOUND=$${FOUND:-test/fuzz/found} tools/check_fuzz
+mutants:
+	@tools/setup build check
+	@tools/check_mutants run
 dev:
 	@tools/setup build demo
 	@tools/dev start
