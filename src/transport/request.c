@@ -301,7 +301,7 @@ sas_transport_request_load(SasRequest *r, const SasCall *call, char *errbuf, siz
 	r->max_response = call->max_response;
 	r->window = call->window;
 	r->http2 = call->http2 && call->window == 0;
-	r->follow = call->follow_redirects && !call->websocket;
+	r->follow = call->follow_redirects && call->below != NULL && !call->websocket;
 	r->websocket = call->websocket;
 	if (r->follow && (r->below = strdup(call->below)) == NULL)
 		return transport_request_fail(errbuf, errlen, "out of memory");

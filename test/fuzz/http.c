@@ -27,6 +27,7 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static char answer[60000];
 static size_t answer_len;
 static int	listener = -1;
+static char origin[48];
 static char url[64];
 static SasTransport *transport;
 
@@ -87,7 +88,8 @@ set_up(void)
 	}
 	if (listen(listener, 16) != 0 || getsockname(listener, (struct sockaddr *) &address, &len) != 0)
 		abort();
-	snprintf(url, sizeof(url), "http://127.0.0.1:%d/", ntohs(address.sin_port));
+	snprintf(origin, sizeof(origin), "http://127.0.0.1:%d", ntohs(address.sin_port));
+	snprintf(url, sizeof(url), "%s/", origin);
 	transport = sas_transport_open(4, why, sizeof(why));
 	if (transport == NULL || pthread_create(&thread, NULL, serve, NULL) != 0)
 		abort();
@@ -117,7 +119,7 @@ check(const SasReply *reply)
 int
 LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-	SasCall		call = {.method = "GET",.url = url,.timeout_ms = 5000,.max_response = MAX_RESPONSE};
+	SasCall		call = {.method = "GET",.url = url,.below = origin,.timeout_ms = 5000,.max_response = MAX_RESPONSE};
 	char		why[200];
 	void	   *handle;
 	SasReply   *reply = NULL;
