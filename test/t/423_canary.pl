@@ -43,7 +43,7 @@ my %flow = (
 	raises_paused => { steps => { a => { function => 'shop.raise' } }, on_failure => 'pause' },
 	cools => { steps => { a => { function => 'shop.transient', retry => { max_attempts => 1 } } }, recovery => { initial => '1 h', max => '1 h' } },
 	undone => { steps => { a => { function => 'shop.answer', undo => { function => 'shop.raise' } }, b => { function => 'shop.raise', after => ['a'] } } },
-	expects => { steps => { a => { function => 'shop.answer', expect => '\$.output.v == 7' } }, on_failure => 'fail' },
+	expects => { steps => { a => { function => 'shop.answer', expect => '$.output.v == 7' } }, on_failure => 'fail' },
 	neither => { steps => { a => { function => 'shop.answer', expect => qq(\$.output.v.double() > 3) } }, on_failure => 'fail' },
 	template => { steps => { a => { function => 'shop.answer', input => { v => '{{input.v.x}}' } } }, on_failure => 'fail' },
 	maps => { steps => { a => { each => '{{input.list}}', function => 'shop.raise' } }, on_failure => 'fail' },
