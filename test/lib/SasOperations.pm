@@ -193,7 +193,7 @@ sub watches
 	my $host = $self->session($working, 'sas_app');
 	$self->{sessions}{host} = $host;
 	$host->query(q{SELECT sas.watch('ticks', 't'); SELECT sas.watch(w, 'it''s', '{"a": null}') FROM unnest('{files,calls,begins}'::text[]) w});
-	my ($host_id) = $host->query(q{SELECT sas.register_node('host', 10, '{outside}')}) =~ /(\d+)/ or die 'no host';
+	my ($host_id) = $host->query(q{SELECT sas.register_node('host', 10, '{outside}', lease => '1 h')}) =~ /(\d+)/ or die 'no host';
 	my $held = '';
 	wait_until(sub { $held .= $host->query("SELECT string_agg(watch_id || ' ' || epoch, ',') FROM sas.claim_watchers($host_id, 10)") . ','; return (() = $held =~ /\d+ \d+/g) == 3 })
 	  or die "$self->{database}: the infinite tasks cannot be claimed: $held";
@@ -203,7 +203,7 @@ sub watches
 		$self->note_rows(answers => $host->query(qq{SELECT sas.append_items($watch, $epoch, \$j\$[null, "a\\\\b", {"d": "2024-02-29"}, "NULL"]\$j\$, '{"c": 4}')}));
 	}
 	my $task;
-	wait_until(sub { ($task) = $self->app(q{SELECT request_id FROM sas.claim('outside', 'me')}) =~ /(\S+)/; return defined $task }) or die 'no task';
+	wait_until(sub { ($task) = $self->app(q{SELECT request_id FROM sas.claim('outside', 'me', lease => '1 h')}) =~ /(\S+)/; return defined $task }) or die 'no task';
 	$self->note_rows(answers => $self->app(qq{SELECT sas.heartbeat('$task', 0.5, '{"half": true}'); SELECT sas.complete('$task', '{"done": null}')}));
 	$self->app("SELECT sas.signal($self->{whole}, 'go', '{\"by\": \"it''s me\"}')");
 	return;
