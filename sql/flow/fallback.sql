@@ -14,10 +14,7 @@ BEGIN
         RETURN QUERY SELECT b FROM _sas.stubbed_limits() b;
         RETURN;
     END IF;
-    RETURN QUERY
-    SELECT h.agent_id FROM _sas.agent_health h LEFT JOIN _sas.limit_entries() p ON p.agent_id = h.agent_id
-    WHERE CASE WHEN p.agent_id IS NULL THEN h.breaker = 'open' AND h.open_until > sas.now()
-        ELSE p.breaker = 'open' AND p.open_for_ms > 0 END;
+    RETURN QUERY SELECT b.agent_id FROM _sas.breakers() b WHERE b.refuses;
 END $$;
 
 -- _sas.fall_back(run_ids, step_nos, elements): suspends these steps and begins their fallbacks.

@@ -133,9 +133,10 @@ LANGUAGE sql STABLE AS $$
         FROM _sas.agent a JOIN _sas.agent_health g USING (agent_id) GROUP BY a.name
 $$;
 
--- _sas.gauges_of_agents(): limits of agents, and the steps that wait for them.
+-- _sas.gauges_of_agents(): limits of agents, and the steps that wait for them. It reads all agents and all
+-- that is ready, and joins them by hash.
 CREATE FUNCTION _sas.gauges_of_agents() RETURNS TABLE (family text, labels jsonb, value float8)
-LANGUAGE sql STABLE AS $$
+LANGUAGE sql STABLE SET enable_seqscan = on SET enable_hashjoin = on AS $$
     WITH q AS MATERIALIZED (SELECT coalesce(_sas.lane_let_out(r.lane), r.lane) AS lane, count(*) AS n,
                             min(r.ready_at) AS oldest FROM _sas.ready r GROUP BY 1),
     a AS MATERIALIZED (
@@ -242,19 +243,22 @@ LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
         SET enable_mergejoin = off SET jit = off
 AS $$
 #variable_conflict use_column
+DECLARE
+    -- looked up, not joined: a join would compare each value with all families
+    known jsonb := (SELECT jsonb_object_agg(f.family, jsonb_build_object('type', f.type, 'help', f.help))
+                    FROM _sas.metric_families() f);
 BEGIN
-    IF NOT families <@ ARRAY(SELECT f.family FROM _sas.metric_families() f) THEN
+    IF NOT known ?& families OR array_position(families, NULL) IS NOT NULL THEN
         RAISE EXCEPTION 'metric "%" does not exist',
-            (SELECT u FROM unnest(families) u WHERE NOT u IN (SELECT f.family FROM _sas.metric_families() f)
-             LIMIT 1)
+            (SELECT u FROM unnest(families) u WHERE NOT known ? u LIMIT 1)
             USING ERRCODE = 'undefined_object', DETAIL = 'At /families.',
                 HINT = 'Write names without _total, _bucket, _sum and _count. '
                        'Omit the argument for all metrics.';
     END IF;
     RETURN QUERY
-    SELECT f.family || x.suffix, f.type, x.labels, x.value, f.help
-    FROM _sas.metric_families() f
-    JOIN (SELECT c.family, c.suffix, c.labels, c.value FROM _sas.counted() c
+    SELECT x.family || x.suffix, known #>> ARRAY[x.family, 'type'], x.labels, x.value,
+        known #>> ARRAY[x.family, 'help']
+    FROM (SELECT c.family, c.suffix, c.labels, c.value FROM _sas.counted() c
           WHERE families IS NULL
               OR families && '{sas_runs,sas_run_seconds,sas_run_wait_seconds,sas_attempts,sas_call_seconds,'
                              'sas_step_wait_seconds,sas_window_seconds,sas_late_replies,sas_transitions,'
@@ -280,9 +284,8 @@ BEGIN
           UNION ALL SELECT 'sas_build', '_info', jsonb_build_object('version', e.extversion), 1
               FROM pg_extension e WHERE e.extname = 'sas'
               AND (families IS NULL OR 'sas_build' = ANY (families))) x
-        ON x.family = f.family
-    WHERE families IS NULL OR f.family = ANY (families)
-    ORDER BY f.family, x.labels - 'le', x.suffix, CASE x.labels ->> 'le' WHEN '+Inf' THEN 'infinity'::float8
+    WHERE families IS NULL OR x.family = ANY (families)
+    ORDER BY x.family, x.labels - 'le', x.suffix, CASE x.labels ->> 'le' WHEN '+Inf' THEN 'infinity'::float8
         ELSE (x.labels ->> 'le')::float8 END;
 END $$;
 

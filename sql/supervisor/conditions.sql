@@ -79,18 +79,16 @@ BEGIN
     RETURN QUERY
     SELECT 'breaker-open', format('agent %s breaker', a.name),
         format('the breaker of agent "%s" is open', a.name), a.agent_id,
-        coalesce(p.breaker, h.breaker) = 'open'
-    FROM _sas.agent a
-    JOIN _sas.agent_health h ON h.agent_id = a.agent_id
-    LEFT JOIN _sas.limit_entries() p ON p.agent_id = a.agent_id
-    WHERE a.dropped_at IS NULL AND a.kind = 'http' AND coalesce(p.breaker, h.breaker) <> 'closed'
-        AND a.breaker -> 'off' IS DISTINCT FROM 'true'
+        b.breaker = 'open'
+    FROM _sas.breakers() b
+    CROSS JOIN LATERAL (SELECT x.* FROM _sas.agent x WHERE x.agent_id = b.agent_id OFFSET 0) a
+    WHERE a.dropped_at IS NULL AND a.kind = 'http' AND a.breaker -> 'off' IS DISTINCT FROM 'true'
     UNION ALL
     SELECT 'breaker-open', format('agent %s breaker %s', a.name, u.path),
         format('the breaker of agent "%s" for path "%s" is open', a.name, u.path), a.agent_id,
         b.breaker = 'open'
     FROM _sas.path_breakers() b
-    JOIN _sas.agent a ON a.agent_id = b.agent_id
+    CROSS JOIN LATERAL (SELECT x.* FROM _sas.agent x WHERE x.agent_id = b.agent_id OFFSET 0) a
     CROSS JOIN LATERAL (SELECT a.breaker -> 'paths' ->> b.path_no - 1 AS path) u
     WHERE a.dropped_at IS NULL AND u.path IS NOT NULL
     UNION ALL
@@ -155,14 +153,16 @@ BEGIN
     SELECT array_agg(c.cause) INTO causes FROM _sas.conditions('10 s', _sas.late_after(), full_for) c;
     PERFORM _sas.raise_alert(c.kind, c.cause, c.message, c.agent_id)
     FROM _sas.conditions('10 s', _sas.late_after(), full_for) c
-    WHERE c.raise AND NOT EXISTS (SELECT FROM _sas.alert l WHERE l.cause = c.cause AND l.closed_at IS NULL);
+    -- each cause is looked up; an anti join may compare all of them with all open alerts
+    WHERE c.raise AND (SELECT true FROM _sas.alert l WHERE l.cause = c.cause AND l.closed_at IS NULL
+                       LIMIT 1) IS NULL;
     PERFORM _sas.close_alerts(array_agg(l.cause)) FROM _sas.alert l
     WHERE l.closed_at IS NULL
-      AND (l.kind IN ('breaker-open', 'worker-slots', 'shared-memory', 'crash-loop', 'stalled', 'quarantine')
-           AND NOT coalesce(l.cause = ANY (causes), false)
-           -- kinds that are raised repeatedly as long as they last
-           OR l.kind IN ('stuck', 'late') AND NOT coalesce(l.cause = ANY (causes), false)
-               AND l.last_at < sas.now() - interval '3 min'
+      AND (l.cause NOT IN (SELECT unnest(causes))
+           AND (l.kind IN ('breaker-open', 'worker-slots', 'shared-memory', 'crash-loop', 'stalled',
+                           'quarantine')
+                -- kinds that are raised repeatedly as long as they last
+                OR l.kind IN ('stuck', 'late') AND l.last_at < sas.now() - interval '3 min')
            OR l.kind = 'purge-failed' AND l.last_at < sas.now() - interval '3 h')
     HAVING count(*) > 0;
     RETURN (causes IS NOT NULL)::int;

@@ -11,6 +11,7 @@ use warnings;
 use FindBin;
 use lib "$FindBin::RealBin/../lib";
 use SasTest;
+use SasPlans;
 use SasService;
 use SasSession;
 use Test::More;
@@ -19,9 +20,7 @@ use Test::More;
 my $n = 60;
 my $most = 10;
 
-my $node = new_node('main', shared_preload_libraries => 'sas,auto_explain', log_line_prefix => '%m %b[%p] ',
-	'auto_explain.log_min_duration' => 0, 'auto_explain.log_nested_statements' => 'on', 'auto_explain.log_analyze' => 'on',
-	'auto_explain.log_timing' => 'off', 'sas.supervisor_interval' => '5 s', max_wal_size => '4GB');
+my $node = new_node('main', plans_logged(), 'sas.supervisor_interval' => '5 s', max_wal_size => '4GB');
 my $service = SasService->new;
 my $sql = sub { return $node->safe_psql('postgres', $_[0]) };
 
@@ -173,45 +172,8 @@ foreach my $verb (qw(cancel halt))
 
 # -- what the log says ------------------------------------------------------------------------------
 
-my (%found, %actors);
-my ($who, $query, $node_line, $loops, $removed, $conditions);
-
-# the part of a plan that has been read, if it has thrown away too much
-sub judge
-{
-	return unless $removed && $removed * $loops > $most * $n;
-	my $what = $node_line =~ s/^\s*(?:->\s+)?|\s+\(cost=.*//gr;
-	# a session may scan a small table, and will not when it is large; workers never do
-	return if $who eq 'client backend' && $what =~ /^Seq Scan/;
-	my $key = "$who: $what $conditions: " . substr($query =~ s/\s+/ /gr, 0, 150);
-	$found{$key} = $removed * $loops if $removed * $loops > ($found{$key} // 0);
-	return;
-}
-
-open(my $log, '<', $node->logfile) or die $!;
-seek($log, $from, 0);
-while (my $line = <$log>)
-{
-	if ($line =~ /^\d{4}-\d\d-\d\d /)
-	{
-		judge();
-		($who, $query, $removed) = ($line =~ / (sas \w+|client backend)\[\d+\] LOG:  duration: .* plan:/ ? $1 : undef, undef, 0);
-		$actors{$who}++ if defined $who;
-	}
-	elsif (!defined $who) { next }
-	elsif ($line =~ /\(actual .*loops=(\d+)\)$/)
-	{
-		judge();
-		($node_line, $loops, $removed, $conditions) = ($line, $1, 0, '');
-	}
-	elsif ($line =~ /^\s+Rows Removed by (?:Join )?(?:Filter|Index Recheck): (\d+)/) { $removed += $1 }
-	elsif ($line =~ /^\s+((?:Index Cond|Join Filter|Filter): .*)/ && defined $node_line) { $conditions .= " $1" }
-	elsif ($line =~ /^\s+Query Text: (.*)/) { ($query, $node_line) = ($1, undef) }
-	elsif (!defined $node_line) { $query .= $line }
-}
-judge();
-close $log;
-is(join(', ', sort grep { $actors{$_} > 5 } keys %actors), 'client backend, sas agent, sas function, sas scheduler, sas supervisor', 'statements of all actors are seen');
-is(join("\n", map { "$found{$_} rows, $_" } sort { $found{$b} <=> $found{$a} } keys %found), '', "no statement throws away more than $most rows for each of $n elements");
+my ($actors, $found) = thrown_away($node, $from, $most * $n);
+is(join(', ', sort grep { $actors->{$_} > 5 } keys %$actors), 'client backend, sas agent, sas function, sas scheduler, sas supervisor', 'statements of all actors are seen');
+is(join("\n", map { "$found->{$_} rows, $_" } sort { $found->{$b} <=> $found->{$a} } keys %$found), '', "no statement throws away more than $most rows for each of $n elements");
 
 done_testing();
