@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: PostgreSQL
 #
 # What a tick costs beside many agents, queues, workflows, schedules, watchers, roles and alerts. All actors
-# do some of their work, while auto_explain logs how many rows each statement read only to throw them away:
-# a fixed number for each object at most. A statement that compares all objects with all is found, whatever time
+# do some of their work, while auto_explain logs how many rows each statement read only to throw them away: a
+# fixed number for each object at most. A statement that compares all objects with all is found, whatever time
 # it takes.
 # Takes about 40 s.
 use strict;
