@@ -144,7 +144,7 @@ DECLARE
 BEGIN
     SELECT array_agg(_sas.make_step_change(
                run_id => s.run_id, step_no => s.step_no, element => s.element, from_state => 'failed',
-               to_state => 'suspended', waiting_kind => 'fallback')) AS steps,
+               to_state => 'suspended', failure_count => 0, waiting_kind => 'fallback')) AS steps,
            array_agg(_sas.make_step_change(
                run_id => f.run_id, step_no => f.step_no, element => f.element, from_state => 'failed',
                to_state => 'ready', failure_count => 0)) AS fallbacks,

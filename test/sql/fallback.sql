@@ -50,6 +50,7 @@ SELECT * FROM t.show(5);
 SELECT * FROM t.alerts();
 -- resume goes on with the fallback, under its key; the step is not called again
 SELECT step FROM sas.retry(5, 'ship');
+SELECT step, failure_count FROM sas.steps WHERE run_id = 5 AND step LIKE 'ship%' ORDER BY step;
 SELECT t.work();
 SELECT t.brief(5);
 SELECT * FROM t.left_over();
