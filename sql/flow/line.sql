@@ -57,13 +57,15 @@ BEGIN
         ORDER BY u);
 END $$;
 
--- _sas.free_rows(run_ids, of_state): locks the rows of these runs in this state, and returns where they are.
--- Without those that a session has locked, which ends these runs: no tick waits for it.
-CREATE FUNCTION _sas.free_rows(run_ids bigint[], of_state text) RETURNS tid[]
+-- _sas.move_free_rows(run_ids, from_state, to_state): moves the rows of these runs in this state to another
+-- one; they are told of. Rows that a session has locked, which ends these runs, stay: no tick waits for it.
+-- Caller: holds the mutex "places". Writes: concurrency_slot.
+CREATE FUNCTION _sas.move_free_rows(run_ids bigint[], from_state text, to_state text) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
-    RETURN ARRAY(SELECT p.ctid FROM _sas.concurrency_slot p WHERE p.run_id = ANY ($1) AND p.state = of_state
-                 FOR UPDATE SKIP LOCKED);
+    UPDATE _sas.concurrency_slot p SET state = to_state, told = true
+    WHERE p.ctid = ANY (ARRAY(SELECT x.ctid FROM _sas.concurrency_slot x WHERE x.run_id = ANY ($1)
+                              AND x.state = from_state FOR UPDATE SKIP LOCKED));
 END $$;
 
 -- _sas.past_maps(run_ids): these runs, without the child runs among them whose map has no room. They have
@@ -88,13 +90,12 @@ BEGIN
         CONTINUE WHEN stays = '{}';
         left_out := left_out || stays;
         -- those behind them under the same keys, too: they would be next, and have no room, either
-        UPDATE _sas.concurrency_slot p SET state = 'away', told = true
-        WHERE p.ctid = ANY (_sas.free_rows(ARRAY(
+        PERFORM _sas.move_free_rows(ARRAY(
             SELECT x.run_id FROM _sas.concurrency_slot k
             JOIN _sas.concurrency_slot x USING (owner, workflow_id, key)
             WHERE k.run_id = ANY (stays) AND x.state = 'waits' AND x.told
               AND x.parent_run_id = m.parent_run_id AND x.parent_step_no = m.parent_step_no
-              AND (x.run_id = ANY (stays) OR x.run_id <> ALL (m.children))), 'waits'));
+              AND (x.run_id = ANY (stays) OR x.run_id <> ALL (m.children))), 'waits', 'away');
         INSERT INTO _sas.message (actor, due_at, run_id, kind, step_no, element)
         VALUES ('s', sas.now(), m.parent_run_id, 'room', m.parent_step_no, 0);
     END LOOP;
@@ -106,19 +107,18 @@ END $$;
 -- Caller: holds the mutex "places". Writes: concurrency_slot. Next: _sas.next_in_line.
 CREATE FUNCTION _sas.enter_parked(run_ids bigint[]) RETURNS void
 LANGUAGE sql AS $$
-    UPDATE _sas.concurrency_slot p SET state = 'waits'
-    FROM (SELECT array_agg(DISTINCT x.run_id) AS run_ids
-          FROM (SELECT DISTINCT s.owner, s.workflow_id, s.key FROM _sas.concurrency_slot s
-                WHERE s.run_id = ANY ($1)) k
-          CROSS JOIN LATERAL (
-              SELECT a.run_id, a.places, row_number() OVER (PARTITION BY a.parent_run_id, a.parent_step_no
-                                                            ORDER BY a.run_id) AS nth
-              FROM _sas.concurrency_slot a
-              WHERE a.owner = k.owner AND a.workflow_id = k.workflow_id AND a.key = k.key
-                AND a.state = 'away' AND a.told) x
-          JOIN _sas.run c ON c.run_id = x.run_id AND c.state = 'scheduled'
-          WHERE x.nth <= x.places) e
-    WHERE p.ctid = ANY (_sas.free_rows(e.run_ids, 'away'))
+    SELECT _sas.move_free_rows(array_agg(DISTINCT x.run_id), 'away', 'waits')
+    FROM (SELECT DISTINCT s.owner, s.workflow_id, s.key FROM _sas.concurrency_slot s
+          WHERE s.run_id = ANY ($1)) k
+    CROSS JOIN LATERAL (
+        SELECT a.run_id, a.places, row_number() OVER (PARTITION BY a.parent_run_id, a.parent_step_no
+                                                      ORDER BY a.run_id) AS nth
+        FROM _sas.concurrency_slot a
+        WHERE a.owner = k.owner AND a.workflow_id = k.workflow_id AND a.key = k.key
+          AND a.state = 'away' AND a.told) x
+    JOIN _sas.run c ON c.run_id = x.run_id AND c.state = 'scheduled'
+    WHERE x.nth <= x.places
+    HAVING count(*) > 0
 $$;
 
 -- _sas.next_in_line(run_ids, at_most): as _sas.first_in_line, of runs whose map has room for them.

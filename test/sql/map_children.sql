@@ -5,7 +5,7 @@
 \set SHOW_CONTEXT never
 SELECT t.clean() \g /dev/null
 CREATE VIEW t.children AS SELECT run_id, coalesce(input ->> 'key', '-') AS key, state, result FROM sas.runs ORDER BY 1;
-CREATE FUNCTION t.holds() RETURNS TABLE (run_id bigint, key text, state text, told boolean) LANGUAGE sql AS $$
+CREATE FUNCTION t.keys_of_children() RETURNS TABLE (run_id bigint, key text, state text, told boolean) LANGUAGE sql AS $$
     SELECT p.run_id, p.key, p.state, p.told FROM _sas.concurrency_slot p ORDER BY 1 $$;
 SELECT t.workflow('leaf', '{"a": {"wait": {"signal": "go", "timeout": "2 days"}}}', '{"concurrency": {"key": "{{input.key}}"}}') \g /dev/null
 SELECT t.workflow('all', '{"m": {"workflow": "leaf", "input": {"key": "{{item}}"}, "each": "{{input.items}}", "concurrency": 2}}') \g /dev/null
@@ -25,7 +25,7 @@ SELECT * FROM t.children;
 SELECT FROM sas.signal((SELECT max(run_id) FROM sas.runs), 'go');
 SELECT t.settle() \g /dev/null
 SELECT * FROM t.children;
-SELECT * FROM t.holds();
+SELECT * FROM t.keys_of_children();
 SELECT waiting_kind, waiting_on FROM sas.steps WHERE run_id = 3 AND step = 'a';
 \echo a child ends: the one with key a is next, before the rest of the map
 SELECT FROM sas.signal(4, 'go');
@@ -46,7 +46,7 @@ SELECT t.clean() \g /dev/null
 SELECT t.workflow('leaf', '{"a": {"agent": "inventory", "call": {}}}', '{"concurrency": {"key": "{{input.key}}"}}') \g /dev/null
 SELECT t.workflow('all', '{"m": {"workflow": "leaf", "input": {"key": "{{item}}"}, "each": "{{input.items}}", "concurrency": 3}}') \g /dev/null
 SELECT count(*) FROM sas.submit_batch('all', ARRAY(SELECT jsonb_build_object('items', (SELECT jsonb_agg((g * n) % (3 + n)) FROM generate_series(1, 30) g)) FROM generate_series(1, 4) n));
-CREATE PROCEDURE t.one_by_one(OUT most int, OUT most_of_key int) LANGUAGE plpgsql AS $$
+CREATE PROCEDURE t.end_one_by_one(OUT most int, OUT most_of_key int) LANGUAGE plpgsql AS $$
 DECLARE
     f record;
 BEGIN
@@ -65,7 +65,7 @@ BEGIN
         COMMIT;
     END LOOP;
 END $$;
-CALL t.one_by_one(NULL, NULL);
+CALL t.end_one_by_one(NULL, NULL);
 SELECT state, result, count(*) FROM sas.runs GROUP BY 1, 2;
 SELECT * FROM t.left_over();
 SELECT count(*) FROM sas.alerts;
