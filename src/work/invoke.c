@@ -23,6 +23,7 @@
 #include "limits/shares.h"
 #include "miscadmin.h"
 #include "parser/parse_func.h"
+#include "storage/lock.h"
 #include "store/pins.h"
 #include "utils/builtins.h"
 #include "utils/fmgrprotos.h"
@@ -363,4 +364,11 @@ sas_work_change_owner(Oid owner)
 	if (sas_work_changes_owner(owner))
 		sas_work_wipe_session();
 	invoke_last_owner = owner;
+}
+
+void
+sas_work_release_locks(void)
+{
+	if (OidIsValid(invoke_last_owner))
+		LockReleaseAll(USER_LOCKMETHOD, true);
 }

@@ -71,4 +71,11 @@ extern void sas_work_change_owner(Oid owner);
 /* Would it wipe the session? */
 extern bool sas_work_changes_owner(Oid owner);
 
+/*
+ * At the end of a tick: releases the advisory locks of the session that
+ * functions have taken and kept.  An idle worker would hold them until a
+ * function of another owner runs in it, however long that takes.
+ */
+extern void sas_work_release_locks(void);
+
 #endif							/* SAS_WORK_INVOKE_H */

@@ -42,6 +42,7 @@
 #include "base/compat.h"
 #include "metrics/metrics.h"
 #include "wake/wakeup.h"
+#include "work/invoke.h"
 #include "work/late.h"
 #include "worker/loop.h"
 #include "worker/registry.h"
@@ -221,6 +222,7 @@ loop_tick(SasTick *tick)
 	sas_base_tick_cancelled = end == SAS_TICK_CANCELLED || end == SAS_TICK_LOCKED_OUT;
 	sas_worker_session_interruptible = false;
 	Assert(!IsTransactionState());
+	sas_work_release_locks();
 	MemoryContextSwitchTo(loop_scratch);
 	sas_work_late_end(end == SAS_TICK_DONE);
 	if (end == SAS_TICK_DONE)

@@ -221,6 +221,15 @@ is($node->safe_psql('postgres', q{SELECT result, error ->> 'title' FROM sas.runs
 like($node->safe_psql('postgres', q{SELECT result, error ->> 'title' FROM sas.runs WHERE key = 'gone'}), qr/^error\|.*does not exist/, 'so does one whose function is gone');
 is($node->safe_psql('postgres', q{SELECT max(attempt) FROM sas.steps JOIN sas.runs r USING (run_id) WHERE r.key IN ('revoked', 'gone')}), '1', 'at once: no retry helps');
 
+# -- an advisory lock that a function keeps ----------------------------------------------
+
+$node->safe_psql('postgres', q{
+	CREATE FUNCTION shop.keeps_lock(input jsonb) RETURNS jsonb LANGUAGE plpgsql AS $$ BEGIN PERFORM pg_advisory_lock(815); RETURN input; END $$;
+	SELECT sas.create_workflow('keeps', '{"steps": {"s": {"function": "shop.keeps_lock"}}}');
+	SELECT sas.submit('keeps', key => 'keeps')});
+ok(wait_for($node, q{SELECT result FROM sas.runs WHERE key = 'keeps'}, 'success'), 'a function takes an advisory lock of the session, and keeps it');
+ok(wait_for($node, q{SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'}, '0'), 'an idle worker does not');
+
 # -- an operator that comes between -----------------------------------------------------
 
 # The worker has called the function before, and remembers it: only the operator is new.
