@@ -212,6 +212,7 @@ SELECT is((SELECT count(*) FROM sas.settings WHERE coalesce(description, '') = '
 SELECT ok((SELECT count(*) FROM sas.settings) >= 13, 'sas.settings shows them');
 SELECT is(ARRAY(SELECT name FROM sas.settings), ARRAY(SELECT name FROM sas.settings ORDER BY name), 'by name');
 SELECT is((SELECT array_agg(DISTINCT takes_effect ORDER BY takes_effect) FROM sas.settings), '{at once,"at once, for superusers",at reload,at restart,never}', 'with when a change takes effect');
+SELECT is(ARRAY(SELECT name FROM pg_settings WHERE name LIKE 'sas.%' AND context = 'user' ORDER BY name), '{sas.reason,sas.this_node_only}', 'the settings that every session sets are these');
 SELECT is((SELECT concat_ws(' ', setting, unit, default_setting, takes_effect) FROM sas.settings WHERE name = 'sas.complete_in'), '60000 ms 60000 at reload', 'and its default in its unit');
 
 -- everything explains itself -----------------------------------------------------------

@@ -80,11 +80,13 @@ set(deny_networks => q{'10.0.0.0/8', '127.0.0.0/8', '::1'});
 ok(wait_until(sub { ($streams->feed('good')->{open} // 0) == 0 }), 'an open stream ends when its address is denied');
 ok(wait_until(sub { my $watch = watch_of($node, 'events', 'good'); return ($watch->{last_error}{detail} // '') =~ /^sas.deny_networks/ }), 'and its task says why')
   or diag(explain(watch_of($node, 'events', 'good')));
+my $connections = $service->figures->{connections};
 is(ends('address'), $denied, 'a kept connection is not used either');
 is(ends('name'), $denied, 'nor is the address by its name');
 make_agent($node, 'unspecified', "http://0.0.0.0:$port", %once);
 is(ends('unspecified'), $denied, 'nor by the address that stands for none');
 is(scalar($service->requests('quick')), $before, 'the service has got nothing');
+is($service->figures->{connections}, $connections, 'not even a connection');
 set(deny_networks => q{'::ffff:127.0.0.0/104', '::1'});
 is(ends('address'), $denied, 'an IPv4 network may be written as IPv6 has it');
 set(deny_networks => 'DEFAULT');

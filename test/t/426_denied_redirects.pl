@@ -83,12 +83,26 @@ like(ends('token', '/quick'), qr/^error .*302/, 'nor is a token asked for');
 cmp_ok(scalar($service->requests('token')), '>', 0, 'which the token service had been asked for');
 is($denied->figures->{connections}, 0, 'nobody has connected to the denied address');
 
+# -- the address itself: not even a connection, in which TLS would tell a name and a certificate ------------------------
+
+my $there = "http://127.0.0.2:$denied->{port}";
+make_agent($node, 'direct', $there, %once);
+is(ends('direct', '/quick'), $forbidden, 'a call to a denied address ends');
+make_agent($node, 'token', $service, %once, options => '{"oauth2": {"token_url": "' . $there . '/token", "client_id": "me", "client_secret": "{{secret.of_me}}"}}');
+like(ends('token', '/quick'), qr/^error .*sas\.deny_networks forbids/, 'and one whose token service is there');
+make_watcher($node, 'direct', { agent => 'direct', stream => { format => 'sse', path => '/feed' } });
+watch($node, 'direct', 'a');
+ok(wait_until(sub { return (watch_of($node, 'direct', 'a')->{last_error}{detail} // '') =~ /^sas\.deny_networks/ }), 'and a stream')
+  or diag(explain(watch_of($node, 'direct', 'a')));
+sql(q{SELECT FROM sas.unwatch('direct', '{a}')});
+is($denied->figures->{connections}, 0, 'none of them has connected to it');
+
 # -- the same name, with another address at the next connect ----------------------------------------------------------
 
 # localhost is ::1 and then 127.0.0.1: the first answers, and is not there for the redirect to itself
 SKIP:
 {
-	my $first = sub { IO::Socket::IP->new(LocalHost => '::1', LocalPort => $service->{port}, Listen => 8, ReuseAddr => 1, Type => Socket::SOCK_STREAM()) };
+	my $first = sub { IO::Socket::IP->new(LocalHost => '::1', LocalPort => $service->{port}, Listen => 8, ReuseAddr => 1, Type => Socket::SOCK_STREAM(), Timeout => 120) };
 	my $probe = $first->();
 	skip 'there is no ::1 here', 8 unless $probe;
 	close $probe;
