@@ -196,7 +196,9 @@ is(SasOperations::difference(\%usual, $again), '', 'the same work is seen in the
 cmp_ok(scalar @names, '>=', 60, 'there are settings');
 {
 	local $SasOperations::working = $SasOperations::calm;
-	foreach my $level (qw(database role)) { is(differs($level, @names), '', "all settings at once, of the $level: nothing differs") }
+	# PostgreSQL starts a parallel worker of a user's function under the timeout of the database, before it has the worker's
+	my @together = grep { $_ ne 'transaction_timeout' } @names;
+	foreach my $level (qw(database role)) { is(differs($level, @together), '', "all settings at once, of the $level: nothing differs") }
 }
 if ($ENV{SAS_LONG})
 {
