@@ -244,8 +244,9 @@ DECLARE
     found record;
 BEGIN
     -- the scheduler begins parked child runs before further ones: no session may lock their slots
-    IF NOT of_room AND EXISTS (SELECT FROM unnest(run_ids, step_nos) AS u (run_id, step_no)
-                               WHERE _sas.has_parked(u.run_id, u.step_no)) THEN
+    IF NOT of_room AND EXISTS (SELECT FROM (SELECT DISTINCT * FROM unnest(run_ids, step_nos)
+                                            AS u (run_id, step_no) OFFSET 0) m
+                               WHERE _sas.has_parked(m.run_id, m.step_no)) THEN
         INSERT INTO _sas.message (actor, due_at, run_id, kind, step_no, element)
         SELECT DISTINCT 's'::"char", sas.now(), u.run_id, 'room', u.step_no, 0
         FROM unnest(run_ids, step_nos) AS u (run_id, step_no);
