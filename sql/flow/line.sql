@@ -198,8 +198,7 @@ BEGIN
     -- only a map can begin another child
     WHERE EXISTS (SELECT FROM _sas.map_progress m WHERE m.run_id = w.parent_run_id
                   AND m.step_no = w.parent_step_no AND (m.fed < m.total OR m.open IS NOT NULL))
-       OR EXISTS (SELECT FROM _sas.concurrency_slot p WHERE p.parent_run_id = w.parent_run_id
-                  AND p.parent_step_no = w.parent_step_no AND p.told AND p.state = 'away');
+       OR _sas.has_parked(w.parent_run_id, w.parent_step_no);
 END $$;
 
 -- _sas.leave_line(run_ids): runs that have stopped give back their slots, and runs that were paused before
