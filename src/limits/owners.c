@@ -224,38 +224,47 @@ owners_touch(OwnersUse *use)
 	use->touched = true;
 }
 
-int
-sas_limits_owner_take(int agent_id, Oid owner, int want)
+/* So many calls of an owner want slots: counts those that it may have, and returns how many. rested: as in owners_may. */
+static int
+owners_get(OwnersUse *use, int want, bool rested)
 {
-	OwnersKey	key = {MyDatabaseId, agent_id, owner};
 	int64		now = sas_base_clock_monotonic_us();
 	SasLimitsUse *places;
-	SasLimitsEntry *e;
-	OwnersUse  *use;
+	SasLimitsEntry *e = owners_open(use->key.agent_id, &places);
 	int			may;
 
-	if (owners_uses == NULL || want <= 0)
-		return want;
-	use = owners_use(&key);
-	owners_touch(use);
-	e = owners_open(agent_id, &places);
 	if (e == NULL)
 		return want;
-	owners_note(e, owner, now);
-	may = owners_may(e, &key, want, false, now);
-	if (may < want)
+	owners_note(e, use->key.owner, now);
+	may = owners_may(e, &use->key, want, rested, now);
+	/* a call that has rested asks again by itself */
+	if (may < want && !rested)
 	{
 		use->refused = true;
 		e->refused = true;
 		e->owner_refused_pid = MyProcPid;
 	}
-	if (may > 0 && owners_count(e, &key, may))
+	if (may > 0 && owners_count(e, &use->key, may))
 	{
-		use->taken += may;
 		use->in_flight += may;
+		if (!rested)
+			use->taken += may;
 	}
 	sas_limits_close(e, places);
 	return may;
+}
+
+int
+sas_limits_owner_take(int agent_id, Oid owner, int want)
+{
+	OwnersKey	key = {MyDatabaseId, agent_id, owner};
+	OwnersUse  *use;
+
+	if (owners_uses == NULL || want <= 0)
+		return want;
+	use = owners_use(&key);
+	owners_touch(use);
+	return owners_get(use, want, false);
 }
 
 void
@@ -315,23 +324,13 @@ bool
 sas_limits_owner_again(int agent_id, Oid owner)
 {
 	OwnersKey	key = {MyDatabaseId, agent_id, owner};
-	int64		now = sas_base_clock_monotonic_us();
-	SasLimitsUse *places;
-	SasLimitsEntry *e;
 	OwnersUse  *use;
 	bool		may;
 
 	if (owners_uses == NULL)
 		return true;
 	use = owners_use(&key);
-	e = owners_open(agent_id, &places);
-	if (e == NULL)
-		return true;
-	owners_note(e, owner, now);
-	may = owners_may(e, &key, 1, true, now) == 1;
-	if (may && owners_count(e, &key, 1))
-		use->in_flight++;
-	sas_limits_close(e, places);
+	may = owners_get(use, 1, true) == 1;
 	if (use->in_flight == 0 && !use->touched)
 		hash_search(owners_uses, &key, HASH_REMOVE, NULL);
 	return may;
