@@ -78,6 +78,76 @@ claims_told(int agent_id, bool again, bool refused)
 	e->owners_refused |= refused;
 }
 
+/* What the work of an agent was counted as before a scan, which then sees that work. */
+typedef struct ClaimsSeen
+{
+	uint32		wake_count;
+	bool		unprompted;		/* only a nudge makes it scan */
+} ClaimsSeen;
+
+/* Is there anything to scan for? */
+static bool
+claims_scans(SasAgentEntry *e, int64 now, ClaimsSeen *seen)
+{
+	uint32		nudges;
+
+	seen->wake_count = sas_wake_lane_count(e->stored->agent_id);
+	if (e->wake_count != seen->wake_count)
+		e->scan = true;
+	e->wake_count = seen->wake_count;
+	if (e->ask_again_us != 0 && now >= e->ask_again_us)
+	{
+		e->scan = true;
+		e->ask_again_us = 0;
+	}
+	nudges = sas_wake_lane_nudges(e->stored->agent_id);
+	seen->unprompted = !e->scan && e->ask_again_us == 0 && e->nudges != nudges;
+	e->scan |= e->nudges != nudges;
+	e->nudges = nudges;
+	return e->scan && e->stored->enabled;
+}
+
+/* How many calls this worker could take from an agent, whatever the limits of the agent say. */
+static int
+claims_room_for(SasAgentEntry *e, int free_slots)
+{
+	int			share;
+
+	if (!sas_agent_flights_may_claim(e))
+	{
+		claims_door_shut = true;
+		return 0;
+	}
+	share = sas_agent_flights_share(e, free_slots);
+	/* the end of a flight makes this worker scan again */
+	claims_share_taken |= share == 0;
+	return share;
+}
+
+/* Takes slots of the agent for so many calls at most; returns how many it got. */
+static int
+claims_ask_agent(SasAgentEntry *e, int most)
+{
+	int64		again;
+	int			granted;
+
+	if (claims_owners_are_full(e))
+	{
+		/* the end of a call wakes */
+		e->refused = true;
+		e->scan = false;
+		return 0;
+	}
+	e->owners_refused = false;
+	granted = sas_limits_ask(e->stored->agent_id, &e->limits, most, false, &again);
+	if (again != 0)
+		e->ask_again_us = again;
+	e->refused = granted == 0;
+	if (e->refused)
+		e->scan = false;
+	return granted;
+}
+
 void
 sas_agent_claims_ask(int slots, int64 *retry_us)
 {
@@ -95,12 +165,9 @@ sas_agent_claims_ask(int slots, int64 *retry_us)
 	{
 		/* each tick begins with another agent, so that a busy one cannot always take all slots */
 		SasAgentEntry *e = &sas_work_agents[(first + i) % sas_work_n_agents];
-		int64		again;
-		int			share;
+		ClaimsSeen	seen;
+		int			room;
 		int			granted;
-		uint32		wake_count;
-		uint32		nudges;
-		bool		unprompted;
 
 		/* without a free slot this worker scans later: the end of a flight makes it scan again */
 		if (free_slots == 0 || batch == 0)
@@ -108,53 +175,11 @@ sas_agent_claims_ask(int slots, int64 *retry_us)
 			claims_cut_short = true;
 			break;
 		}
-		/* read before the scan, which then sees the work that was counted */
-		wake_count = sas_wake_lane_count(e->stored->agent_id);
-		if (e->wake_count != wake_count)
-			e->scan = true;
-		e->wake_count = wake_count;
-		if (e->ask_again_us != 0 && now >= e->ask_again_us)
-		{
-			e->scan = true;
-			e->ask_again_us = 0;
-		}
-		nudges = sas_wake_lane_nudges(e->stored->agent_id);
-		unprompted = !e->scan && e->ask_again_us == 0 && e->nudges != nudges;
-		e->scan |= e->nudges != nudges;
-		e->nudges = nudges;
-		if (!e->scan || !e->stored->enabled)
+		if (!claims_scans(e, now, &seen) || (room = claims_room_for(e, free_slots)) == 0 ||
+			(granted = claims_ask_agent(e, Min(room, batch))) == 0)
 			continue;
-		if (!sas_agent_flights_may_claim(e))
-		{
-			claims_door_shut = true;
-			continue;
-		}
-		share = sas_agent_flights_share(e, free_slots);
-		if (share == 0)
-		{
-			/* the end of a flight makes this worker scan again */
-			claims_share_taken = true;
-			continue;
-		}
-		if (claims_owners_are_full(e))
-		{
-			/* the end of a call wakes */
-			e->refused = true;
-			e->scan = false;
-			continue;
-		}
-		e->owners_refused = false;
-		granted = sas_limits_ask(e->stored->agent_id, &e->limits, Min(share, batch), false, &again);
-		if (again != 0)
-			e->ask_again_us = again;
-		e->refused = granted == 0;
-		if (e->refused)
-		{
-			e->scan = false;
-			continue;
-		}
-		if (unprompted)
-			sas_work_late_look(SAS_LATE_STEP, e->stored->agent_id, sas_wake_lane_count, wake_count, DT_NOEND);
+		if (seen.unprompted)
+			sas_work_late_look(SAS_LATE_STEP, e->stored->agent_id, sas_wake_lane_count, seen.wake_count, DT_NOEND);
 		claims_lanes[n] = e->stored->agent_id;
 		claims_quantities[n++] = granted;
 		free_slots -= granted;
