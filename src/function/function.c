@@ -9,7 +9,7 @@
  *	  step.c	the functions of steps
  *	  plans.c	runs of schedules whose workflow a function plans
  *	  inbox.c	items of infinite tasks go to their targets
- *	  tasks.c	functions that are repeated for ever
+ *	  tasks.c	functions that are repeated for ever; task_host.c has those of the worker
  */
 #include "postgres.h"
 
@@ -25,7 +25,7 @@ static void
 function_start(void)
 {
 	sas_function_machine_open();
-	sas_function_tasks_open();
+	sas_function_hosted_open();
 }
 
 static SasTick

@@ -152,7 +152,7 @@ extern Jsonb *sas_function_error(const SasFunctionWork *w);
 /* There may be a run of a schedule to submit. */
 extern bool sas_function_plan_waits(void);
 
-/* tasks.c, before the first tick. */
-extern void sas_function_tasks_open(void);
+/* task_host.c, before the first tick. */
+extern void sas_function_hosted_open(void);
 
 #endif							/* SAS_FUNCTION_WORK_H */
