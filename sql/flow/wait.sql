@@ -242,6 +242,20 @@ LANGUAGE sql STABLE AS $$
             AND (for_step IS NULL OR w.step_no = for_step AND NOT w.undo)) can
 $$;
 
+-- _sas.check_takers(r, signal, for_step, for_element): raises an error if no step can ever take the signal.
+CREATE FUNCTION _sas.check_takers(r _sas.run, signal text, for_step int, for_element int) RETURNS void
+LANGUAGE plpgsql AS $$
+DECLARE
+    why text := _sas.refuse_signal(r, signal, for_step, for_element);
+BEGIN
+    IF why IS NOT NULL THEN
+        RAISE EXCEPTION 'signal "%" cannot be delivered: %', signal, why
+            USING ERRCODE = 'object_not_in_prerequisite_state',
+            DETAIL = _sas.at(CASE WHEN for_step IS NULL THEN '/name' ELSE '/token' END),
+            HINT = 'See sas.steps for what the run waits for.';
+    END IF;
+END $$;
+
 -- _sas.check_signals(r): raises an error if as many signals wait in this run as its owner may have: each
 -- delivery reads them all. They are counted only if there can be as many, from the first id to the last.
 CREATE FUNCTION _sas.check_signals(r _sas.run) RETURNS void
@@ -265,8 +279,6 @@ END $$;
 CREATE FUNCTION _sas.send_signal(caller oid, r _sas.run, name text, payload jsonb, for_step int,
                                  for_element int) RETURNS void
 LANGUAGE plpgsql AS $$
-DECLARE
-    why text;
 BEGIN
     IF $3 IS NULL THEN
         RAISE EXCEPTION 'the name of a signal must not be null'
@@ -281,13 +293,7 @@ BEGIN
             USING ERRCODE = 'program_limit_exceeded', DETAIL = 'At /payload.',
             HINT = 'See the setting sas.max_input_size.';
     END IF;
-    why := _sas.refuse_signal(r, $3, for_step, for_element);
-    IF why IS NOT NULL THEN
-        RAISE EXCEPTION 'signal "%" cannot be delivered: %', $3, why
-            USING ERRCODE = 'object_not_in_prerequisite_state',
-            DETAIL = _sas.at(CASE WHEN for_step IS NULL THEN '/name' ELSE '/token' END),
-            HINT = 'See sas.steps for what the run waits for.';
-    END IF;
+    PERFORM _sas.check_takers(r, $3, for_step, for_element);
     PERFORM _sas.check_signals(r);
     INSERT INTO _sas.signal (run_id, name, step_no, element, payload, sent_by, created_at)
     VALUES (r.run_id, $3, for_step, for_element, $4, caller, sas.now())
@@ -296,6 +302,9 @@ BEGIN
         RAISE EXCEPTION 'the token has already been used'
             USING ERRCODE = 'object_not_in_prerequisite_state', DETAIL = 'At /token.',
             HINT = 'A token can be used once.';
+    ELSIF for_step IS NOT NULL THEN
+        -- an earlier signal may have been delivered since the check; the INSERT has waited for that commit
+        PERFORM _sas.check_takers(r, $3, for_step, for_element);
     END IF;
     INSERT INTO _sas.message (actor, due_at, run_id, kind) VALUES ('s', sas.now(), r.run_id, 'signal');
     PERFORM _sas.wake('{}', true, false, '{}');
