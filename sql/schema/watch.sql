@@ -79,6 +79,7 @@ CREATE TABLE _sas.watch_flow (
     items bigint NOT NULL DEFAULT 0,
     bytes bigint NOT NULL DEFAULT 0,
     last_item_at timestamptz,
+    moved_at timestamptz,
     closed boolean NOT NULL DEFAULT false,
     failures int NOT NULL DEFAULT 0,
     retry_at timestamptz,
@@ -89,6 +90,8 @@ CREATE TABLE _sas.watch_flow (
     next_at timestamptz,
     next_by text
 ) WITH (fillfactor = 50);
+COMMENT ON COLUMN _sas.watch_flow.moved_at IS
+    'When the cursor last got another value: a stream that has moved it since it began makes progress.';
 COMMENT ON COLUMN _sas.watch_flow.next_at IS
     'When a task with a schedule polls next. It is stored, so that a poll that was missed is made once.';
 COMMENT ON COLUMN _sas.watch_flow.next_by IS 'The schedule from which next_at was computed.';

@@ -106,6 +106,7 @@ BEGIN
         UPDATE _sas.watch_flow f
         SET items = f.items + c.quantity, bytes = f.bytes + CASE WHEN c.quantity > 0 THEN c.bytes ELSE 0 END,
             last_item_at = CASE WHEN c.quantity > 0 THEN sas.now() ELSE f.last_item_at END,
+            moved_at = CASE WHEN c.cursor <> coalesce(f.cursor, 'null') THEN sas.now() ELSE f.moved_at END,
             cursor = coalesce(c.cursor, f.cursor), digest = coalesce(c.digest, f.digest),
             closed = f.items + c.quantity - g.items >= _sas.watch_window()
                      OR f.bytes + c.bytes - g.bytes > 16 * 1024 * 1024

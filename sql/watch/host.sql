@@ -304,8 +304,9 @@ BEGIN
 END $$;
 
 -- _sas.fail_watches(node_id, watch_ids, epochs, errors, at_least_ms): tasks have ended with an error; or,
--- if the error is null, in good order, which counts as a failure only if it was at once. A quiet time
--- (reset_after) resets earlier failures.
+-- if the error is null, in good order, which counts as a failure only if it was at once and the cursor has
+-- not moved since the stream began: a service may tell one page after the other. A quiet time (reset_after)
+-- resets earlier failures.
 --   answer  retry   after pause_ms
 --           failed  given up; the host has nothing more to do
 --           stop, fenced
@@ -322,7 +323,8 @@ DECLARE
 BEGIN
     WITH told AS (
         SELECT u.id, d.retry, w.resumed_at,
-               CASE WHEN u.error IS NULL AND now - greatest(f.retry_at, w.since) < interval '1 s'
+               CASE WHEN u.error IS NULL AND now - begun.at < interval '1 s'
+                        AND coalesce(f.moved_at < begun.at, true)
                     THEN _sas.problem_object('ended', 'the stream ended at once')
                         ELSE u.error END AS error,
                make_interval(secs => coalesce(u.at_least, 0) / 1000) AS at_least,
@@ -332,6 +334,7 @@ BEGIN
         FROM unnest($2, $4, $5, fenced) AS u (id, error, at_least, fence)
         JOIN _sas.watch w ON w.watch_id = u.id JOIN _sas.watcher d USING (watcher_id)
             JOIN _sas.watch_flow f ON f.watch_id = u.id
+            CROSS JOIN LATERAL (SELECT greatest(f.retry_at, w.since) AS at) begun
         WHERE u.fence = 'mine'),
     counted AS (
         SELECT t.*, t.before + (t.error IS NOT NULL)::int AS failures, t.error IS NOT NULL

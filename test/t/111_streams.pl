@@ -48,6 +48,22 @@ foreach my $how (qw(close reset half))
 	watch($node, $_, "every$how") foreach qw(events lines);
 	got_items($node, $_, "every$how", 40, "$_: each connection ends after seven items ($how), and none is lost or doubled") foreach qw(events lines);
 }
+
+# -- a service that tells a page and ends is no failure as long as it gets on
+
+make_watcher($node, $$_[0],
+	{ agent => 'feed', stream => { format => 'ndjson', path => '/ndjson/{{key}}', $$_[1] ? (query => { after => '{{cursor?}}' }) : () }, cursor => { next => '{{item.n}}' },
+		retry => { initial => '10 ms', max_failures => 2 } })
+  foreach ([ 'pages', 1 ], [ 'deaf', 0 ]);
+$streams->feeds(pages => { items => 40, per => 7 }, one => { items => 1, per => 1 });
+watch($node, 'pages', 'pages');
+watch($node, 'deaf', 'one');
+got_items($node, 'pages', 'pages', 40, 'pages: each connection ends at once with the next seven items, and the watch does not fail');
+is(watch_of($node, 'pages', 'pages')->{failures}, 0, 'pages: no failure is counted');
+ok(wait_for($node, q{SELECT state FROM sas.watches WHERE watcher = 'deaf'}, 'failed'), 'a service that ends at once and tells the same again is a failure');
+$node->safe_psql('postgres', q{SELECT sas.unwatch('deaf', '{one}', discard => true)});
+$node->safe_psql('postgres', q{DELETE FROM public.item WHERE watcher = 'deaf'});
+
 # -- what is not complete is no item, though it would pass for one
 
 make_watcher($node, 'numbers',
