@@ -330,8 +330,8 @@ CREATE FUNCTION _sas.wake_on_abort() RETURNS void
 LANGUAGE c VOLATILE STRICT
 AS 'MODULE_PATHNAME', 'sas_api_wake_on_abort';
 
--- sas.now(): the only clock: clock_timestamp(), or the instant of sas.clock. It is public, so that
--- functions of steps can use it, too.
+-- sas.now(): the only clock: clock_timestamp(), which does not go back within a transaction, or the instant
+-- of sas.clock. It is public, so that functions of steps can use it, too.
 -- It is volatile: a condition due_at <= sas.now() reaches no index, but due_at <= (SELECT sas.now()) does.
 CREATE FUNCTION sas.now() RETURNS timestamptz
 LANGUAGE c VOLATILE STRICT PARALLEL SAFE

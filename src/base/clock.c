@@ -6,6 +6,7 @@
 
 #include <time.h>
 
+#include "access/xact.h"
 #include "utils/datetime.h"
 #include "utils/timestamp.h"
 
@@ -17,10 +18,30 @@ char	   *sas_base_clock_setting = NULL;
 /* NULL while the clock runs. */
 static TimestampTz *clock_frozen = NULL;
 
+/*
+ * A tick takes the timers that are due, and then asks each step whether its
+ * time has come. A clock that went back in between would say no, and the timer
+ * would be lost: so within a transaction it stands still instead.
+ */
 TimestampTz
 sas_base_clock_now(void)
 {
-	return clock_frozen ? *clock_frozen : GetCurrentTimestamp();
+	static TimestampTz transaction = 0;
+	static TimestampTz latest = 0;
+	TimestampTz now;
+
+	if (clock_frozen != NULL)
+		return *clock_frozen;
+	now = GetCurrentTimestamp();
+	if (!IsTransactionState())
+		return now;
+	if (transaction != GetCurrentTransactionStartTimestamp())
+	{
+		transaction = GetCurrentTransactionStartTimestamp();
+		latest = now;
+	}
+	latest = Max(latest, now);
+	return latest;
 }
 
 int64

@@ -12,7 +12,10 @@
 
 #include "datatype/timestamp.h"
 
-/* clock_timestamp(), or the instant of sas.clock when it is set. */
+/*
+ * clock_timestamp(), which does not go back within a transaction, or the
+ * instant of sas.clock when it is set.
+ */
 extern TimestampTz sas_base_clock_now(void);
 
 /* Microseconds on CLOCK_MONOTONIC. */

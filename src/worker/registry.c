@@ -62,6 +62,7 @@ sas_worker_registry_reserve(Oid dboid, int actor, int index, int64 *worker_id)
 		slot->actor = actor;
 		slot->index = index;
 		slot->started_at = slot->last_activity_at = GetCurrentTimestamp();
+		slot->started_us = sas_base_clock_monotonic_us();
 		slot->invocation = slot->interrupted = 0;
 		slot->unwritten = false;
 		found = i;
@@ -252,7 +253,7 @@ sas_worker_registry_has_workers(Oid dboid)
 
 /* this many failures in a row are no accident */
 #define CRASH_LOOP 5
-#define LONG_LIFE_MS 60000
+#define LONG_LIFE_US INT64CONST(60000000)
 
 void
 sas_worker_registry_trouble(Oid dboid, int actor, int index, int failures)
@@ -291,7 +292,7 @@ registry_has_recovered(const SasTrouble *trouble)
 
 		if (slot->state == SAS_SLOT_RUNNING && slot->dboid == trouble->dboid && slot->actor == trouble->actor &&
 			slot->index == trouble->index &&
-			TimestampDifferenceExceeds(slot->started_at, GetCurrentTimestamp(), LONG_LIFE_MS))
+			sas_base_clock_monotonic_us() - slot->started_us > LONG_LIFE_US)
 			return true;
 	}
 	return false;

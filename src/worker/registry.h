@@ -45,6 +45,7 @@ typedef struct SasSlot
 	int			in_flight;
 	int64		memory;			/* bytes of requests and answers */
 	TimestampTz started_at;
+	int64		started_us;		/* the same, monotonic */
 	TimestampTz last_activity_at;
 	int64		invocation;		/* the task or step that it calls a function for (base/peers.h); 0: none */
 	int64		invocation_until_us; /* when that should be over, monotonic */

@@ -4,11 +4,12 @@
  * whose last write is torn, for test/torture and t/497_crash_points.  Loaded by
  * LD_PRELOAD into the server, since none can be had without root.
  *
- * The file that SAS_STRIKES names holds three numbers: by how many seconds
+ * The file that SAS_STRIKES names holds four numbers: by how many seconds
  * gettimeofday(), which is the server's clock, is ahead; whether the disk is
- * full: then no file of the server grows; and at which write to pg_wal from now
- * the process that makes it writes the first half and dies, 0: at none.  The
- * file is mapped, so that a change acts at once.
+ * full: then no file of the server grows; at which write to pg_wal from now
+ * the process that makes it writes the first half and dies, 0: at none; and by
+ * how many seconds the clock has gone back at every other look of a process.
+ * The file is mapped, so that a change acts at once.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -30,6 +31,7 @@ typedef struct Strikes
 	int64_t		ahead;
 	int64_t		full;
 	int64_t		wal_writes;
+	int64_t		back;
 } Strikes;
 
 static Strikes *strikes = NULL;
@@ -78,10 +80,11 @@ int
 gettimeofday(struct timeval *restrict tv, void *restrict tz)
 {
 	REAL(gettimeofday);
+	static unsigned looks = 0;
 	int			result = real(tv, tz);
 
 	if (strikes != NULL)
-		tv->tv_sec += strikes->ahead;
+		tv->tv_sec += strikes->ahead - (looks++ % 2) * strikes->back;
 	return result;
 }
 

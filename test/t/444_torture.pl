@@ -74,8 +74,11 @@ wait_until(
 		return $now == 0 || time() > $stuck + 120;
 	}, 600 + 60 * $minutes);
 is($last, 0, 'every run ends') or diag($node->safe_psql('postgres', q{
-	SELECT r.run_id, r.workflow, r.state, s.step, s.element, s.state, s.failure_count, s.complete_by, s.waiting_kind, s.waiting_on, s.error
-	FROM sas.runs r LEFT JOIN sas.steps s USING (run_id) WHERE r.state <> 'stopped' ORDER BY 1, 4 LIMIT 40}));
+	SELECT r.run_id, r.workflow, r.state, s.step, s.element, s.state, s.failure_count, s.complete_by, s.waiting_kind, s.waiting_on, s.error,
+		s.waiting_until - sas.now() AS until, s.waiting_since - sas.now() AS since
+	FROM sas.runs r LEFT JOIN sas.steps s USING (run_id) WHERE r.state <> 'stopped' ORDER BY 1, 4 LIMIT 40}) . "\n"
+		. $node->safe_psql('postgres', q{SELECT sas.now(), s, (SELECT jsonb_agg(d) FROM _sas.message d WHERE d.run_id = s.run_id)
+	FROM _sas.step s WHERE s.state IN ('ready', 'running', 'suspended', 'compensating') LIMIT 20}));
 ok(wait_for($node, q{SELECT (SELECT count(*) FROM _sas.lease) + (SELECT count(*) FROM _sas.external_slot WHERE request_id IS NOT NULL)}, '0', limit => 60), 'every worker comes to rest');
 ok(wait_for($node, q{SELECT count(*) FROM sas.watches WHERE state <> 'deleted'}, '0'), 'every infinite task ends');
 $load->stop;

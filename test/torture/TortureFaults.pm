@@ -24,7 +24,7 @@ use FindBin;
 use POSIX ();
 use PostgreSQL::Test::Utils ();
 use SasSession;
-use SasTest;
+use SasTest qw(wait_for);
 use Test::More ();
 use Time::HiRes qw(sleep time);
 
@@ -50,7 +50,7 @@ sub open_strikes
 	my ($folder) = @_;
 	system('cc', '-O2', '-shared', '-fPIC', '-o', "$folder/strikes.so", "$FindBin::RealBin/../modules/strikes.c", '-ldl') == 0 or die 'no module';
 	$ENV{SAS_STRIKES} = "$folder/strikes";
-	PostgreSQL::Test::Utils::append_to_file($ENV{SAS_STRIKES}, pack('qqq', 0, 0, 0));
+	PostgreSQL::Test::Utils::append_to_file($ENV{SAS_STRIKES}, pack('q4', 0, 0, 0, 0));
 	PostgreSQL::Test::Utils::append_to_file("$ENV{SAS_STRIKES}.ahead", '0');
 	$ENV{LD_PRELOAD} = "$folder/strikes.so";
 	return;
@@ -61,7 +61,7 @@ sub set_strikes
 	my ($self, %to) = @_;
 	$self->{$_} = $to{$_} foreach keys %to;
 	open(my $file, '+<', $ENV{SAS_STRIKES}) or die;
-	syswrite $file, pack('qqq', $self->{ahead}, $self->{full} // 0, $self->{wal_writes} // 0);
+	syswrite $file, pack('q4', $self->{ahead}, $self->{full} // 0, $self->{wal_writes} // 0, $self->{back} // 0);
 	close $file;
 	open($file, '>', "$ENV{SAS_STRIKES}.new") or die;
 	print $file $self->{ahead};

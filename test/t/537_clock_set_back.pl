@@ -1,0 +1,58 @@
+# SPDX-License-Identifier: PostgreSQL
+#
+# A clock that is set back in the middle of a tick loses no timer. Every other look of a process at its clock
+# is a second earlier than the one before, so that each tick asks twice and gets two answers.
+# Takes about 30 s.
+use strict;
+use warnings;
+use FindBin;
+use lib "$FindBin::RealBin/../lib", "$FindBin::RealBin/../torture";
+use SasTest;
+use SasService;
+use Test::More;
+use TortureFaults ();
+
+TortureFaults::open_strikes(PostgreSQL::Test::Utils::tempdir());
+my $node = new_node('main', 'sas.supervisor_interval' => '1 s');
+my $service = SasService->new;
+make_agent($node, 'remote', $service, retry => '{"max_attempts": 3, "initial": "100 ms"}');
+$service->script(job => [ { json => { state => 'working' } }, { json => { state => 'done' } } ]);
+$service->script(busy => [ { status => 429, headers => { 'Retry-After' => '1' } }, { json => {} } ]);
+$service->script(down => [ map({ { status => 503 } } 1 .. 4), { json => {} } ]);
+$node->safe_psql('postgres', q{
+	CREATE TABLE public.turn (n int GENERATED ALWAYS AS IDENTITY);
+	CREATE FUNCTION public.note(input jsonb) RETURNS jsonb LANGUAGE sql AS 'SELECT input';
+	CREATE FUNCTION public.next(input jsonb) RETURNS jsonb LANGUAGE sql AS $$ SELECT to_jsonb(coalesce((input ->> 'n')::int, 0) + 1) $$;
+	CREATE FUNCTION public.count(cursor jsonb) RETURNS jsonb LANGUAGE sql AS $$ INSERT INTO public.turn DEFAULT VALUES RETURNING 'null'::jsonb $$});
+
+my %waits = (
+	timer => { wait => { for => '200 ms' } },
+	signal => { wait => { signal => 'never', timeout => '200 ms', on_timeout => 'go_on' } },
+	poll => { agent => 'remote', call => { method => 'POST', path => '/start' }, poll => { call => { path => '/job' }, until => '$.output.body.state == "done"', every => '100 ms' } },
+	later => { agent => 'remote', call => { path => '/busy' } },
+	retried => { agent => 'remote', call => { path => '/down' }, recovery => { initial => '100 ms', max => '200 ms', max_failures => 1000 } },
+	repeated => { function => 'public.next', input => { n => '{{last?}}' }, repeat => { while => '$.last < 3', max => 5, every => '100 ms' } });
+define($node, $_, { steps => { it => $waits{$_}, last => { function => 'public.note', after => ['it'] } } }) foreach keys %waits;
+define($node, 'late', { deadline => '500 ms', steps => { it => { wait => { signal => 'never' } } } });
+
+my $clock = bless { node => $node, ahead => 0 }, 'TortureFaults';
+$clock->set_strikes(back => 1);
+isnt($node->safe_psql('postgres', q{SELECT clock_timestamp() <= clock_timestamp() AND clock_timestamp() <= clock_timestamp()}), 't', 'the clock goes back');
+is($node->safe_psql('postgres', q{SELECT count(*) FROM (SELECT sas.now() AS at, lag(sas.now()) OVER () AS before FROM generate_series(1, 100)) x WHERE at < before}), '0', 'but not sas.now() within a transaction');
+
+my $each = 40;
+$node->safe_psql('postgres', "SELECT count(*) FROM sas.submit_batch('$_', array_fill('{}'::jsonb, ARRAY[$each]))") foreach sort keys %waits, 'late';
+$node->safe_psql('postgres', "SELECT count(sas.submit('timer', start_at => sas.now() + interval '300 ms')) FROM generate_series(1, $each)");
+foreach my $workflow (sort keys %waits)
+{
+	ok(wait_for($node, "SELECT count(*) FROM sas.runs WHERE workflow = '$workflow' AND state <> 'stopped'", '0'), "$workflow: every run ends")
+	  or diag($node->safe_psql('postgres', "SELECT s, (SELECT jsonb_agg(m) FROM _sas.message m WHERE m.run_id = s.run_id) FROM _sas.step s JOIN sas.runs r USING (run_id) WHERE r.workflow = '$workflow' AND r.state <> 'stopped' LIMIT 5"));
+}
+ok(wait_for($node, q{SELECT count(*) FROM sas.runs WHERE workflow = 'late' AND error ->> 'type' = 'urn:sas:deadline'}, $each), 'every run without an end meets its deadline');
+is($node->safe_psql('postgres', q{SELECT count(*) FROM sas.runs WHERE workflow <> 'late' AND result <> 'success'}), '0', 'and the others succeed');
+
+$node->safe_psql('postgres', q{SELECT sas.create_watcher('turns', '{"function": "public.count", "every": "100 ms"}'); SELECT sas.watch('turns', 'k'); SELECT sas.create_workflow('tick', '{"steps": {"it": {"function": "public.note"}}}'); SELECT sas.schedule('often', 'every 1 s', 'tick')});
+ok(wait_for($node, q{SELECT count(*) >= 20 FROM public.turn}), 'an infinite task goes on');
+ok(wait_for($node, q{SELECT count(*) >= 3 FROM sas.runs WHERE schedule = 'often' AND result = 'success'}), 'and a schedule');
+$clock->set_strikes(back => 0);
+done_testing();
