@@ -133,7 +133,7 @@ COMMENT ON COLUMN sas.history.client IS 'The address of the client; null: a loca
 
 CREATE VIEW sas.watches WITH (security_barrier) AS
 SELECT w.watch_id, d.name AS watcher, w.key, w.state, n.name AS node, h.node_id, w.since, w.restarts,
-    g.items, f.items - g.items AS waiting, f.last_item_at,
+    g.items - g.discarded AS items, f.items - g.items AS waiting, f.last_item_at,
        CASE WHEN e.of_host THEN f.failures ELSE g.failures END AS failures,
        CASE WHEN p.sees THEN e.error ELSE _sas.public_error(e.error) END AS last_error, CASE
            WHEN e.of_host THEN f.last_error_at ELSE g.last_error_at END AS last_error_at,

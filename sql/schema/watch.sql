@@ -105,6 +105,7 @@ COMMENT ON TABLE _sas.watch_flow IS
 CREATE TABLE _sas.watch_done (
     watch_id bigint PRIMARY KEY REFERENCES _sas.watch ON DELETE CASCADE,
     items bigint NOT NULL DEFAULT 0,
+    discarded bigint NOT NULL DEFAULT 0,
     bytes bigint NOT NULL DEFAULT 0,
     failures int NOT NULL DEFAULT 0,
     alone boolean NOT NULL DEFAULT false,
@@ -118,6 +119,7 @@ CREATE TABLE _sas.watch_done (
 COMMENT ON TABLE _sas.watch_done IS
     'How much was brought to the target, the failures of that, and the claim of the worker that does it '
     'now.';
+COMMENT ON COLUMN _sas.watch_done.items IS 'How many items have left the inbox, the discarded ones included.';
 
 -- The inbox: items, stored together with the cursor, until they are brought to their target.
 CREATE TABLE _sas.watch_batch (

@@ -222,7 +222,8 @@ BEGIN
     IF emptied IS NOT NULL THEN
         WITH gone AS (DELETE FROM _sas.watch_batch b WHERE b.watch_id = ANY (emptied)
                       RETURNING b.watch_id, b.quantity, b.bytes)
-        UPDATE _sas.watch_done d SET items = d.items + s.items, bytes = d.bytes + s.bytes, request_id = NULL
+        UPDATE _sas.watch_done d SET items = d.items + s.items, discarded = d.discarded + s.items,
+            bytes = d.bytes + s.bytes, request_id = NULL
         FROM (SELECT g.watch_id, sum(g.quantity) AS items, sum(g.bytes) AS bytes FROM gone g GROUP BY 1) s
         WHERE d.watch_id = s.watch_id;
     END IF;

@@ -119,10 +119,13 @@ BEGIN
         UPDATE _sas.watch x SET owner = caller, input = $4, restarts = 0, resumed_at = NULL,
             created_at = sas.now() WHERE x.watch_id = w.watch_id;
         UPDATE _sas.watch_flow f SET cursor = start, digest = NULL, items = 0, bytes = 0,
-            last_item_at = NULL, moved_at = NULL, failures = 0, retry_at = NULL, last_error = NULL,
-            last_error_at = NULL, given_up_at = NULL, called_at = NULL WHERE f.watch_id = w.watch_id;
-        UPDATE _sas.watch_done f SET items = 0, bytes = 0, failures = 0, alone = false, retry_at = NULL,
-            last_error = NULL, last_error_at = NULL, given_up_at = NULL WHERE f.watch_id = w.watch_id;
+            last_item_at = NULL, moved_at = NULL, closed = false, failures = 0, retry_at = NULL,
+            last_error = NULL, last_error_at = NULL, given_up_at = NULL, called_at = NULL,
+            next_at = NULL, next_by = NULL
+        WHERE f.watch_id = w.watch_id;
+        UPDATE _sas.watch_done f SET items = 0, discarded = 0, bytes = 0, failures = 0, alone = false,
+            retry_at = NULL, last_error = NULL, last_error_at = NULL, given_up_at = NULL
+        WHERE f.watch_id = w.watch_id;
         PERFORM _sas.move_watches(ARRAY[w.watch_id], '{deleted}', '{created}');
     END IF;
     PERFORM _sas.open_more(caller, '{0,0,0,1}');

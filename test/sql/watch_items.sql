@@ -237,3 +237,21 @@ SELECT t.lose('n', 'a');
 SELECT t.lose('n', 'a'); SELECT t.lose('n', 'a');
 SELECT key, state FROM sas.unwatch('feed', '{a}');
 SELECT * FROM t.watches() WHERE key = 'a';
+\echo stopped with an inbox that is thrown away, and started again: nothing is left of its life before
+SELECT t.clean() \g /dev/null
+SELECT t.node('n', 100);
+SELECT created FROM sas.watch('feed', 'a');
+SELECT t.claim_watches('n');
+SELECT t.append('n', 'a', '[1, 2, 3]'), t.deliver(), t.append('n', 'a', '[4, 5]');
+SELECT t.lose('n', 'a');
+SELECT key, state FROM sas.unwatch('feed', '{a}', true);
+SELECT t.settle(), t.release('n', '{a}'), t.settle() \g /dev/null
+SELECT state, items, waiting FROM t.watches();
+UPDATE _sas.watch_flow SET closed = true, next_at = sas.now(), next_by = '@daily';
+SELECT key, created FROM unnest('{a,b}'::text[]) key, sas.watch('feed', key);
+WITH stored AS (
+    SELECT w.key AS task, e.key AS name, e.value FROM _sas.watch w JOIN _sas.watch_flow f USING (watch_id) JOIN _sas.watch_done g USING (watch_id)
+    CROSS JOIN LATERAL (VALUES ('watch', to_jsonb(w)), ('watch_flow', to_jsonb(f)), ('watch_done', to_jsonb(g))) v (name, row)
+    CROSS JOIN LATERAL (SELECT v.name || '.' || x.key AS key, x.value FROM jsonb_each(v.row - '{watch_id,key,epoch}'::text[]) x) e)
+SELECT again.name, again.value, new.value AS of_a_new_one FROM stored again JOIN stored new USING (name)
+WHERE again.task = 'a' AND new.task = 'b' AND again.value <> new.value;

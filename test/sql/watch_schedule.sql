@@ -76,6 +76,12 @@ SELECT key, state, next_at FROM sas.watches;
 SELECT sas.resume_watch('nightly', '{one}');
 SELECT t.settle() \g /dev/null
 SELECT t.next(sas.now()), t.next(c.next_at) FROM _sas.claim_watches(t.node_id('b'), 10) c;
+\echo stopped, and started again under its key days later: it waits for its next instant, as one that is new
+SELECT sas.unwatch('nightly', '{one}') \g /dev/null
+SELECT t.settle(), t.release('b', '{one}'), t.settle(), t.later('4 days') \g /dev/null
+SELECT created FROM sas.watch('nightly', 'one');
+SELECT t.settle() \g /dev/null
+SELECT t.next(sas.now()), t.next(c.next_at) FROM _sas.claim_watches(t.node_id('b'), 10) c;
 SELECT sas.unwatch('nightly', '{one}') \g /dev/null
 \echo functions
 SELECT t.clean() \g /dev/null
