@@ -2,7 +2,7 @@
 
 =head1 NAME
 
-SasTest - a server with the extension, the demo shop, and what tests ask of both
+SasTest - a server with the extension, and what tests ask of it
 
 =head1 SYNOPSIS
 
@@ -10,13 +10,8 @@ SasTest - a server with the extension, the demo shop, and what tests ask of both
     use Test::More;
 
     my $node = new_node('main', 'sas.agents' => 2);
-    my $shop = start_shop();
-    define_orders($node, $shop);
-    $shop->{payments}->faults({ unavailable => 0.2 });
-    submit_orders($node, 100);
     kill_worker($node, 'agent');
-    all_ended($node, 'every order ends though an agent worker was killed');
-    books_equal($node, $shop, 'and the books agree');
+    all_ended($node, 'every run ends though an agent worker was killed');
     done_testing();
 
 Everything started here is stopped by its process id when the test ends, however it ends. Waiting is by
@@ -44,8 +39,7 @@ use PostgreSQL::Test::Utils;
 
 our @EXPORT = qw(
   new_node create_extension wait_for wait_until worker_pids kill_worker kill_server hold_supervisor free_port
-  http_get http_post start_service start_shop
-  define_orders submit_orders all_ended books_equal quiet_for allow_late);
+  http_get http_post all_ended quiet_for allow_late);
 
 # the tree with examples/; tools/check says where its copy is
 our $tree = $ENV{SAS_TREE} // dirname(dirname(dirname(__FILE__)));
@@ -253,6 +247,22 @@ sub quiet_for
 	return;
 }
 
+# all_ended(node, name, limit => seconds, dbname => ...): a test that every run
+# comes to its end.
+sub all_ended
+{
+	my ($node, $name, %option) = @_;
+	my $ended = wait_for($node, q{SELECT count(*) FROM sas.runs WHERE state <> 'stopped'}, '0',
+		limit => $limit * 2, %option);
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+	ok($ended, $name);
+	diag($node->safe_psql($option{dbname} // 'postgres', q{
+		SELECT r.run_id, r.state, s.step, s.state, s.failure_count, s.complete_by, s.error
+		FROM sas.runs r LEFT JOIN sas.steps s USING (run_id)
+		WHERE r.state <> 'stopped' ORDER BY 1, 3 LIMIT 20})) unless $ended;
+	return $ended;
+}
+
 # -- late work --------------------------------------------------------------------
 
 my $late_reason;
@@ -367,170 +377,6 @@ END
 	my $status = $?;
 	stop_program($_) foreach keys %started;
 	$? = $status;
-}
-
-# -- the shop -------------------------------------------------------------------
-
-# start_service(name, seed => N, port => N): one service of the shop, ready;
-# its books are on disk, so that it can be killed and started again.
-sub start_service
-{
-	my ($name, %option) = @_;
-	my $self = bless {
-		name => $name,
-		seed => $option{seed} // 1,
-		port => $option{port},
-		books => PostgreSQL::Test::Utils::tempdir() . "/$name.books",
-	}, 'SasTest::Service';
-	$self->start;
-	return $self;
-}
-
-# start_shop(service => port, ...): all three, on free ports unless told.
-sub start_shop
-{
-	my (%ports) = @_;
-	my $seed = 1;
-	my %shop = map { $_ => start_service($_, seed => $seed++, port => $ports{$_}) } qw(inventory payments shipping);
-	return \%shop;
-}
-
-# define_orders(node, shop, dbname): the demo's tables, agents and workflow.
-sub define_orders
-{
-	my ($node, $shop, $database) = @_;
-	command_ok(
-		[
-			'psql', '-XqAt', '-v', 'ON_ERROR_STOP=1', '-o', '/dev/null',
-			(map { ('-v', "${_}_port=$shop->{$_}{port}") } sort keys %$shop),
-			'-d', $node->connstr($database // 'postgres'),
-			'-f', "$tree/examples/demo/shop.sql"
-		],
-		'the orders workflow is defined');
-	return;
-}
-
-# submit_orders(node, quantity, first => N, dbname => ...): orders with numbers
-# from first (1) on, and their runs, in one transaction. Every tenth order's
-# card is declined.
-sub submit_orders
-{
-	my ($node, $quantity, %option) = @_;
-	my $first = $option{first} // 1;
-	my $last = $first + $quantity - 1;
-	$node->safe_psql($option{dbname} // 'postgres', qq{
-		BEGIN;
-		INSERT INTO shop.orders (order_id, customer, sku, amount, card)
-		SELECT n, 'customer ' || n % 50, 'sku-' || n % 20, 1 + n % 100,
-			CASE WHEN n % 10 = 0 THEN 'declined' ELSE 'card-' || n END
-		FROM generate_series($first, $last) n;
-		SELECT count(*) FROM shop.orders o,
-			LATERAL sas.submit('order', to_jsonb(o), key => o.order_id::text) s
-		WHERE o.order_id BETWEEN $first AND $last;
-		COMMIT;});
-	return;
-}
-
-# all_ended(node, name, limit => seconds, dbname => ...): a test that every run
-# comes to its end.
-sub all_ended
-{
-	my ($node, $name, %option) = @_;
-	my $ended = wait_for($node, q{SELECT count(*) FROM sas.runs WHERE state <> 'stopped'}, '0',
-		limit => $limit * 2, %option);
-	local $Test::Builder::Level = $Test::Builder::Level + 1;
-	ok($ended, $name);
-	diag($node->safe_psql($option{dbname} // 'postgres', q{
-		SELECT r.run_id, r.state, s.step, s.state, s.failure_count, s.complete_by, s.error
-		FROM sas.runs r LEFT JOIN sas.steps s USING (run_id)
-		WHERE r.state <> 'stopped' ORDER BY 1, 3 LIMIT 20})) unless $ended;
-	return $ended;
-}
-
-# books_equal(node, shop, name, dbname): a test that the services' own books
-# say what the database says, by the demo's own comparison: each order done
-# once and whole or undone without a trace, nothing that nobody knows of.
-sub books_equal
-{
-	my ($node, $shop, $name, $database) = @_;
-	local $ENV{PGHOST} = $node->host;
-	local $ENV{PGPORT} = $node->port;
-	local $ENV{PGDATABASE} = $database // 'postgres';
-	delete local $ENV{PGUSER};
-	my ($out, $err);
-	my $equal = IPC::Run::run(
-		[ 'python3', "$tree/examples/demo/check.py", map { ("--$_", $shop->{$_}->url) } sort keys %$shop ],
-		'>', \$out, '2>', \$err);
-	local $Test::Builder::Level = $Test::Builder::Level + 1;
-	ok($equal, $name // "the services' books equal the database");
-	$equal ? note($out) : diag($out . $err);
-	return $equal;
-}
-
-package SasTest::Service;
-
-use strict;
-use warnings;
-
-# Starts it, on the same port again if it had one.
-sub start
-{
-	my ($self) = @_;
-	my $fixed = $self->{port};
-	foreach my $try (1 .. 20)
-	{
-		my $port = $fixed // SasTest::free_port();
-		my $log = "$self->{books}.log";
-		unlink $log;
-		my $pid = SasTest::start_program($log, 'python3', "$SasTest::tree/examples/shop/shop.py",
-			'--service', $self->{name}, '--port', $port, '--books', $self->{books}, '--seed', $self->{seed});
-		my $ready = SasTest::wait_until(
-			sub {
-				return 1 if -s $log && PostgreSQL::Test::Utils::slurp_file($log) =~ /^listening on/m;
-				return waitpid($pid, POSIX::WNOHANG()) != 0;
-			},
-			30);
-		if ($ready && kill(0, $pid) && PostgreSQL::Test::Utils::slurp_file($log) =~ /^listening on/m)
-		{
-			@$self{qw(port pid)} = ($port, $pid);
-			return $self;
-		}
-		SasTest::stop_program($pid);
-		Time::HiRes::sleep(0.1);
-	}
-	die "service $self->{name} did not start: " . PostgreSQL::Test::Utils::slurp_file("$self->{books}.log");
-}
-
-# Ends it; stop('KILL') as a crash does.
-sub stop
-{
-	my ($self, $signal) = @_;
-	SasTest::stop_program(delete $self->{pid}, $signal) if defined $self->{pid};
-	return;
-}
-
-sub url { my ($self, $path) = @_; return "http://127.0.0.1:$self->{port}" . ($path // '') }
-sub get { my ($self, $path) = @_; return SasTest::http_get($self->url($path)) }
-sub post { my ($self, $path, $value) = @_; return SasTest::http_post($self->url($path), $value) }
-
-sub faults { my ($self, $faults) = @_; return $self->post('/faults', $faults) }
-sub hold { my ($self, $work) = @_; return $self->post('/hold', defined $work ? { work => $work } : {}) }
-sub release { my ($self) = @_; return $self->post('/release') }
-sub reset { my ($self) = @_; return $self->post('/reset') }
-sub books { my ($self) = @_; return $self->get('/books') }
-
-# the work requests that came after number $after
-sub requests
-{
-	my ($self, $after) = @_;
-	return @{ $self->get('/requests?after=' . ($after // 0))->{requests} };
-}
-
-# true once that many work requests came, within the limit
-sub wait_for_requests
-{
-	my ($self, $quantity, $seconds) = @_;
-	return SasTest::wait_until(sub { $self->books->{counters}{requests} >= $quantity }, $seconds);
 }
 
 1;

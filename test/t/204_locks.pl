@@ -6,6 +6,7 @@ use strict;
 use warnings;
 use FindBin;
 use lib "$FindBin::RealBin/../lib";
+use SasShop;
 use SasTest;
 use SasSession;
 use Test::More;

@@ -8,6 +8,7 @@ use strict;
 use warnings;
 use FindBin;
 use lib "$FindBin::RealBin/../lib";
+use SasShop;
 use SasTest;
 use Test::More;
 use Time::HiRes qw(time);

@@ -9,6 +9,7 @@ use FindBin;
 use lib "$FindBin::RealBin/../lib";
 use HTTP::Tiny;
 use JSON::PP ();
+use SasShop;
 use SasTest;
 use Test::More;
 

@@ -9,6 +9,7 @@ use strict;
 use warnings;
 use FindBin;
 use lib "$FindBin::RealBin/../lib";
+use SasShop;
 use SasTest;
 use Test::More;
 

@@ -13,6 +13,7 @@ use warnings;
 use FindBin;
 use lib "$FindBin::RealBin/../lib";
 use SasPatroni;
+use SasShop;
 use SasTest;
 use Test::More;
 use Time::HiRes qw(sleep time);

@@ -13,6 +13,7 @@ use FindBin;
 use lib "$FindBin::RealBin/../lib";
 use PostgreSQL::Test::Cluster;
 use SasCitus;
+use SasShop;
 use SasTest;
 use Test::More;
 
