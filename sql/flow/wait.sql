@@ -107,7 +107,11 @@ BEGIN
                                          format('signal "%s" did not arrive in time',
                                                 btrim(replace(w.shape #>> '{wait,signal}', '", "', '" or "'),
                                                       '["]')),
-                                         w.shape #>> '{wait,timeout}', NULL, s.run_id, w.name)) AS errors
+                                         -- a reference is shown as the instant that it gave
+                                         CASE WHEN w.shape #>> '{wait,timeout}' LIKE '%{{%'
+                                              THEN 'until ' || (to_jsonb(s.waiting_until) #>> '{}')
+                                              ELSE w.shape #>> '{wait,timeout}' END,
+                                         NULL, s.run_id, w.name)) AS errors
                INTO late
     FROM (SELECT DISTINCT * FROM unnest(run_ids, step_nos, elements) AS u (run_id, step_no, element)) u
     CROSS JOIN LATERAL (SELECT * FROM _sas.step x WHERE x.run_id = u.run_id AND x.step_no = u.step_no
