@@ -98,13 +98,13 @@ END $$;
 -- _sas.applicable_steps(verb): the end of a sentence: to which steps a verb can be applied.
 CREATE FUNCTION _sas.applicable_steps(verb text) RETURNS text
 LANGUAGE sql IMMUTABLE AS $$
-    SELECT CASE verb WHEN 'retry' THEN 'only a step that has failed, was skipped for a failure or by an '
-                                       'operator, or rests before another window, can be retried'
-                     WHEN 'skip' THEN 'only a step that has failed, rests, is ready or waits for what is to '
-                                      'come can be skipped'
+    SELECT CASE verb WHEN 'retry' THEN 'only a step that has failed, cools off, or was skipped because it '
+                                       'failed or by an operator can be retried'
+                     WHEN 'skip' THEN 'only a step that has failed, cools off, is ready, or waits for a '
+                                      'signal, a time or a poll can be skipped'
                      WHEN 'force_complete' THEN 'only a step that has begun, or is ready, and has not ended '
                                                 'can be completed'
-                     ELSE 'only a step that has failed, rests or is ready can be given another input' END
+                     ELSE 'only a step that has failed, cools off or is ready can be given another input' END
 $$;
 
 -- _sas.step_refusal(verb, n, step, t): why the verb does not work on that step, and what would.
@@ -132,26 +132,26 @@ LANGUAGE sql STABLE AS $$
              WHEN 'running' THEN format('is running, held by %s; wait for its reply, or end it with '
                                         'sas.force_complete or sas.cancel', coalesce(t.note, 'nobody'))
              WHEN 'deciding' THEN 'has just failed, and the supervisor is about to decide; try again'
-             WHEN 'aside' THEN 'has failed, and is decided on with the others when its map has run through'
+             WHEN 'aside' THEN 'has failed; the other elements of its map run to their end first'
              WHEN 'inner' THEN format('waits for %s; act on that', t.note)
-             WHEN 'suspended' THEN 'has not failed, it waits for what is to come; '
+             WHEN 'suspended' THEN 'has not failed, it waits for a signal or a time; '
                  || _sas.applicable_steps(verb)
              WHEN 'skipped' THEN 'is skipped; ' || _sas.applicable_steps(verb)
-             WHEN 'asking' THEN 'has not failed, it is asked about again; ' || _sas.applicable_steps(verb)
-                 || CASE verb WHEN 'retry' THEN ', and under a new key what its call has begun is begun anew'
+             WHEN 'asking' THEN 'has not failed, it is polled; ' || _sas.applicable_steps(verb)
+                 || CASE verb WHEN 'retry' THEN '; with new_key, its job is begun again'
                     ELSE '' END
              WHEN 'undo' THEN 'is being undone; its undo can be retried, skipped or completed'
              WHEN 'due' THEN 'is about to be undone; that can be skipped or completed'
              WHEN 'undoing' THEN format('is being undone, by %s; wait for its reply',
                                         coalesce(t.note, 'nobody'))
              WHEN 'redo' THEN 'is undone before its fallback is tried; that can be retried or completed'
-             WHEN 'reasking' THEN 'is undone before its fallback is tried, and is asked about; that can be '
+             WHEN 'reasking' THEN 'is undone before its fallback is tried, and is polled; that can be '
                                   'completed'
              WHEN 'stood_in' THEN format('failed as the fallback of step "%s"; act on that step',
                                          regexp_replace(t.label, E'\\.fallback', ''))
              WHEN 'failed' THEN 'has failed, and its run cannot continue; it can be retried, skipped or '
                                 'completed'
-             ELSE 'waits for another window; ' || _sas.applicable_steps(verb) END END)
+             ELSE 'cools off; ' || _sas.applicable_steps(verb) END END)
 $$;
 
 -- _sas.pick_targets(named, targets, situations): fit: the targets that are in one of these situations.
