@@ -257,8 +257,7 @@ BEGIN ATOMIC
         WHEN 'child' THEN format('a child run of workflow "%s" has not stopped yet', what)
         WHEN 'fallback' THEN format('fallback "%s" runs instead of the step', what)
         WHEN 'undo' THEN 'others are undone before it'
-        WHEN 'resume' THEN format(
-            'the run was paused by %s; paused_for in sas.runs says why, sas.resume continues it', what)
+        WHEN 'resume' THEN format('it was paused by %s; see sas.runs.paused_for, then sas.resume', what)
         ELSE kind END END;
 END;
 
