@@ -129,8 +129,10 @@ BEGIN
 
     back_now := _sas.take_back_slots() + _sas.return_parked($1);
     SELECT coalesce(array_agg(-u.queue_id), '{}'),
-        -- of a queue with a key, what has no room under it is passed by
-        coalesce(array_agg(CASE WHEN u.key IS NULL THEN least($1, u.max_running - taken.n) ELSE $1 END), '{}')
+        -- of a queue with a key, what has no room under it is passed by; but while several owners use the
+        -- queue, more owners than slots would always come in the same order
+        coalesce(array_agg(CASE WHEN u.key IS NULL OR _sas.queue_has_other_users(u.queue_id, 0)
+                           THEN least($1, u.max_running - taken.n) ELSE $1 END), '{}')
     INTO lanes, rooms
     FROM _sas.queue u
     CROSS JOIN LATERAL (SELECT count(*)::int AS n FROM _sas.queue_slot p
@@ -138,6 +140,7 @@ BEGIN
     WHERE u.paused_at IS NULL AND u.dropped_at IS NULL AND u.max_running > taken.n;
     LOOP
         turns := _sas.share_lanes(lanes, rooms, further => further);
+        turns.shares := _sas.leave_queue_slots(turns.in_lanes, turns.owners, turns.shares);
         SELECT array_agg(waiting) INTO free
         FROM unnest(turns.in_lanes, turns.owners, turns.shares, turns.marks) AS s (lane, owner, share, mark)
         -- a row that a session has locked is passed by; the end of that session wakes the scheduler

@@ -146,8 +146,12 @@ BEGIN ATOMIC
         WHEN 'role_slots' THEN format(
             'agent "%s" keeps free places for other roles that use it, too: %s are taken', what, (
             SELECT a.in_flight || ' of ' || a.max_in_flight FROM sas.agents a WHERE a.name = what))
-        WHEN 'queue' THEN format('all places of queue "%s" are taken: %s', what, (
-            SELECT q.running || ' of ' || q.max_running FROM sas.queues q WHERE q.name = what))
+        WHEN 'queue' THEN (
+            SELECT format(CASE WHEN q.running < q.max_running
+                          THEN 'queue "%s" keeps free places for other roles that use it, too: %s are taken'
+                          ELSE 'all places of queue "%s" are taken: %s' END,
+                          what, q.running || ' of ' || q.max_running)
+            FROM sas.queues q WHERE q.name = what)
         WHEN 'agent_key' THEN (
             SELECT format('agent "%s" makes at most %s calls with the same key (%s) at once', what,
                           coalesce(a.concurrency ->> 'per_key', '1'), a.concurrency ->> 'key')

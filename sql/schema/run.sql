@@ -184,6 +184,16 @@ COMMENT ON TABLE _sas.queue_slot IS
     'Steps that were let out of their queue and have not ended. key: what the key of the queue gave. '
     'queue_id: the queue; or -agent_id, for calls in progress of an agent with a key.';
 
+CREATE TABLE _sas.queue_user (
+    queue_id int NOT NULL,
+    owner regrole NOT NULL,
+    used_at timestamptz NOT NULL,
+    PRIMARY KEY (queue_id, owner)
+);
+COMMENT ON TABLE _sas.queue_user IS
+    'Owners whose steps have asked for a slot of a queue within the last hour: not all, but some of them. '
+    'Only schedulers with the mutex "queues" write it.';
+
 -- A row whose step is not in the key lane of the queue means nothing, and is deleted when it is found.
 CREATE TABLE _sas.parked_step (
     run_id bigint NOT NULL,

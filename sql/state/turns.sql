@@ -41,6 +41,11 @@ LANGUAGE C IMMUTABLE STRICT AS 'MODULE_PATHNAME', 'sas_api_share_out';
 CREATE FUNCTION _sas.take_shares(lanes int[], owners oid[], shares int[]) RETURNS int[]
 LANGUAGE C VOLATILE STRICT AS 'MODULE_PATHNAME', 'sas_api_take_shares';
 
+-- _sas.owner_room(slots, taken, of_owner): of so many slots so many are taken, of_owner of them by an owner.
+-- How many more may it have while others use them, too? (src/limits/owners.h)
+CREATE FUNCTION _sas.owner_room(slots int, taken int, of_owner int) RETURNS int
+LANGUAGE C IMMUTABLE STRICT AS 'MODULE_PATHNAME', 'sas_api_owner_room';
+
 -- _sas.lacks_slots(agent_id, owner): has the agent free slots, but none for this owner?
 CREATE FUNCTION _sas.lacks_slots(agent_id int, owner oid) RETURNS boolean
 LANGUAGE C VOLATILE STRICT AS 'MODULE_PATHNAME', 'sas_api_lacks_slots';

@@ -185,7 +185,8 @@ $$;
 -- take turns.
 CREATE FUNCTION _sas.compose_watches(ids bigint[], looks timestamptz[] DEFAULT NULL)
 RETURNS TABLE (watch_id bigint, epoch bigint, agent_id int, kind text, request jsonb, cursor jsonb,
-               digest text, room int, wait_ms float8, problem jsonb, next_at timestamptz)
+               digest text, room int, wait_ms float8, problem jsonb, next_at timestamptz,
+               owner oid)
 LANGUAGE plpgsql AS $$
 DECLARE
     until_us bigint := _sas.evaluated_us() + 100000;
@@ -201,7 +202,7 @@ BEGIN
                                          format('%s: %s', coalesce(body.problem, path.problem) ->> 'path',
                                                 coalesce(body.problem, path.problem) ->> 'what'))
                 ELSE refused.problem END,
-           looks[t.n]
+           looks[t.n], t.owner
     FROM (SELECT w.watch_id, w.watcher_id, w.owner::oid AS owner, w.key, w.input, h.epoch, h.lane, f.cursor,
                  f.digest, _sas.room_of(f, g) AS room, u.n,
                  CASE WHEN f.last_error_at <= w.resumed_at THEN 0
@@ -237,7 +238,8 @@ END $$;
 -- See _sas.take_watches.
 CREATE FUNCTION _sas.claim_watches(node_id bigint, quantity int)
 RETURNS TABLE (watch_id bigint, epoch bigint, agent_id int, kind text, request jsonb, cursor jsonb,
-               digest text, room int, wait_ms float8, problem jsonb, next_at timestamptz)
+               digest text, room int, wait_ms float8, problem jsonb, next_at timestamptz,
+               owner oid)
 LANGUAGE plpgsql AS $$
 #variable_conflict use_column
 DECLARE
@@ -286,7 +288,8 @@ END $$;
 CREATE FUNCTION _sas.watch_requests(node_id bigint, watch_ids bigint[], epochs bigint[],
                                     looked boolean[] DEFAULT NULL)
 RETURNS TABLE (watch_id bigint, epoch bigint, agent_id int, kind text, request jsonb, cursor jsonb,
-               digest text, room int, wait_ms float8, problem jsonb, next_at timestamptz)
+               digest text, room int, wait_ms float8, problem jsonb, next_at timestamptz,
+               owner oid)
 LANGUAGE plpgsql AS $$
 #variable_conflict use_column
 DECLARE

@@ -22,6 +22,7 @@ PG_FUNCTION_INFO_V1(sas_api_found_owners);
 PG_FUNCTION_INFO_V1(sas_api_next_owners);
 PG_FUNCTION_INFO_V1(sas_api_share_out);
 PG_FUNCTION_INFO_V1(sas_api_take_shares);
+PG_FUNCTION_INFO_V1(sas_api_owner_room);
 PG_FUNCTION_INFO_V1(sas_api_forget_owners);
 
 /* How far this session has gone along the lines that it asked about last. */
@@ -225,6 +226,13 @@ sas_api_take_shares(PG_FUNCTION_ARGS)
 	if (!taken)
 		PG_RETURN_ARRAYTYPE_P(of_shares);
 	PG_RETURN_DATUM(turns_api_int_array(shares, n));
+}
+
+/* _sas.owner_room(slots, taken, of_owner) */
+Datum
+sas_api_owner_room(PG_FUNCTION_ARGS)
+{
+	PG_RETURN_INT32(sas_limits_owner_room(PG_GETARG_INT32(0), PG_GETARG_INT32(1), PG_GETARG_INT32(2)));
 }
 
 /* _sas.forget_owners(kind, n) */

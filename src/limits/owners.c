@@ -148,18 +148,24 @@ owners_are_several(const SasLimitsEntry *e, Oid owner, int64 now)
 	return e->shared && now - e->made_us < OWNERS_LATELY_US;
 }
 
+int
+sas_limits_owner_room(int slots, int taken, int of_owner)
+{
+	int			others = Max(0, slots - taken - 1); /* free slots beside the last one */
+	int64		room = (int64) OWNERS_TIMES * others - of_owner;
+
+	if (slots < 2)
+		return PG_INT32_MAX;
+	/* each that it takes is one fewer that is free */
+	room = room > 0 ? (room + OWNERS_TIMES) / (OWNERS_TIMES + 1) : 0;
+	return of_owner == 0 ? Max(1, room) : room;
+}
+
 /* How many more calls an owner may have that has so many. */
 static int
 owners_room(const SasLimitsEntry *e, Oid owner, int in_flight, int64 now)
 {
-	int			others = Max(0, e->max_in_flight - e->of_owners - 1);	/* free slots beside the last one */
-	int64		room = (int64) OWNERS_TIMES * others - in_flight;
-
-	if (e->max_in_flight < 2 || !owners_are_several(e, owner, now))
-		return PG_INT32_MAX;
-	/* each that it takes is one fewer that is free */
-	room = room > 0 ? (room + OWNERS_TIMES) / (OWNERS_TIMES + 1) : 0;
-	return in_flight == 0 ? Max(1, room) : room;
+	return owners_are_several(e, owner, now) ? sas_limits_owner_room(e->max_in_flight, e->of_owners, in_flight) : PG_INT32_MAX;
 }
 
 /* Under the lock of the places. rested: the call goes before those that have not begun. */
@@ -224,9 +230,12 @@ owners_touch(OwnersUse *use)
 	use->touched = true;
 }
 
-/* So many calls of an owner want slots: counts those that it may have, and returns how many. rested: as in owners_may. */
+/*
+ * So many calls of an owner want slots: counts those that it may have, and returns how many. claim: settle
+ * comes after it; all others ask again by themselves. rested: as in owners_may.
+ */
 static int
-owners_get(OwnersUse *use, int want, bool rested)
+owners_get(OwnersUse *use, int want, bool claim, bool rested)
 {
 	int64		now = sas_base_clock_monotonic_us();
 	SasLimitsUse *places;
@@ -237,8 +246,7 @@ owners_get(OwnersUse *use, int want, bool rested)
 		return want;
 	owners_note(e, use->key.owner, now);
 	may = owners_may(e, &use->key, want, rested, now);
-	/* a call that has rested asks again by itself */
-	if (may < want && !rested)
+	if (may < want && claim)
 	{
 		use->refused = true;
 		e->refused = true;
@@ -247,7 +255,7 @@ owners_get(OwnersUse *use, int want, bool rested)
 	if (may > 0 && owners_count(e, &use->key, may))
 	{
 		use->in_flight += may;
-		if (!rested)
+		if (claim)
 			use->taken += may;
 	}
 	sas_limits_close(e, places);
@@ -264,7 +272,7 @@ sas_limits_owner_take(int agent_id, Oid owner, int want)
 		return want;
 	use = owners_use(&key);
 	owners_touch(use);
-	return owners_get(use, want, false);
+	return owners_get(use, want, true, false);
 }
 
 void
@@ -320,8 +328,9 @@ sas_limits_owners_settle(SasOwnersTold told)
 	owners_n_touched = 0;
 }
 
-bool
-sas_limits_owner_again(int agent_id, Oid owner)
+/* One slot, outside of a claim. */
+static bool
+owners_get_one(int agent_id, Oid owner, bool rested)
 {
 	OwnersKey	key = {MyDatabaseId, agent_id, owner};
 	OwnersUse  *use;
@@ -330,10 +339,22 @@ sas_limits_owner_again(int agent_id, Oid owner)
 	if (owners_uses == NULL)
 		return true;
 	use = owners_use(&key);
-	may = owners_get(use, 1, true) == 1;
+	may = owners_get(use, 1, false, rested) == 1;
 	if (use->in_flight == 0 && !use->touched)
 		hash_search(owners_uses, &key, HASH_REMOVE, NULL);
 	return may;
+}
+
+bool
+sas_limits_owner_again(int agent_id, Oid owner)
+{
+	return owners_get_one(agent_id, owner, true);
+}
+
+bool
+sas_limits_owner_poll(int agent_id, Oid owner)
+{
+	return owners_get_one(agent_id, owner, false);
 }
 
 void

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: PostgreSQL */
 /*
- * owners.h: which owners have the slots of an agent.
+ * owners.h: which owners have the slots of an agent, for calls and for
+ * requests of watches.
  *
  * Owners take turns for each slot that gets free.  That is not enough where
  * calls take long: those of one owner would fill all slots, and the others
@@ -24,6 +25,9 @@
 
 extern void sas_limits_owners_install(void);
 
+/* The rule: of so many slots so many are taken, of_owner of them by an owner that is not alone. How many more may it have? */
+extern int	sas_limits_owner_room(int slots, int taken, int of_owner);
+
 /* This process counts, from here on. */
 extern void sas_limits_owners_open(void);
 
@@ -44,7 +48,10 @@ extern void sas_limits_owners_settle(SasOwnersTold told);
 /* A call that has rested between two attempts wants a slot again, before steps of its owner that have not begun. */
 extern bool sas_limits_owner_again(int agent_id, Oid owner);
 
-/* A call is over, or rests. */
+/* A watch wants a slot for its request; it asks again later if it may not. */
+extern bool sas_limits_owner_poll(int agent_id, Oid owner);
+
+/* A call is over, or rests, or the request of a watch is over. */
 extern void sas_limits_owner_end(int agent_id, Oid owner);
 
 /* May this owner have no more calls?  If so, the end of any call of the agent wakes. */

@@ -64,6 +64,7 @@ watches_requests(void)
 		r->wait_ms = sas_store_cell_float(i, 9);
 		r->problem = sas_store_cell_jsonb(i, 10);
 		r->next_at = sas_store_cell_time(i, 11);
+		r->owner = (Oid) sas_store_cell_int(i, 12);
 		list = lappend(list, r);
 		MemoryContextSwitchTo(old);
 	}
@@ -73,7 +74,7 @@ watches_requests(void)
 List *
 sas_store_claim_watches(int64 node_id, int quantity)
 {
-	static SasPlan plan = {"SELECT watch_id, epoch, agent_id, kind, request, cursor, digest, room, wait_ms, problem, next_at "
+	static SasPlan plan = {"SELECT watch_id, epoch, agent_id, kind, request, cursor, digest, room, wait_ms, problem, next_at, owner "
 	"FROM _sas.claim_watches($1, $2)", 2, {INT8OID, INT4OID}};
 	Datum		args[2] = {Int64GetDatum(node_id), Int32GetDatum(quantity)};
 
@@ -84,7 +85,7 @@ sas_store_claim_watches(int64 node_id, int quantity)
 List *
 sas_store_watch_requests(int64 node_id, const SasWatchId *ids, const bool *looked, int n)
 {
-	static SasPlan plan = {"SELECT watch_id, epoch, agent_id, kind, request, cursor, digest, room, wait_ms, problem, next_at "
+	static SasPlan plan = {"SELECT watch_id, epoch, agent_id, kind, request, cursor, digest, room, wait_ms, problem, next_at, owner "
 	"FROM _sas.watch_requests($1, $2, $3, $4)", 4, {INT8OID, INT8ARRAYOID, INT8ARRAYOID, BOOLARRAYOID}};
 	SasColumn	c[3];
 	Datum		args[4] = {Int64GetDatum(node_id)};

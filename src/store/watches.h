@@ -23,6 +23,7 @@ typedef struct SasWatchRequest
 {
 	SasWatchId	id;
 	int			agent_id;
+	Oid			owner;
 	char	   *kind;			/* stream, poll */
 	Jsonb	   *request;		/* NULL: see problem; without one it is not built yet, ask again */
 	Jsonb	   *cursor;			/* NULL: none */

@@ -38,6 +38,7 @@ apply_request(SasWatch *w, const SasWatchRequest *r)
 	double		wait_ms = r->wait_ms;
 
 	w->agent_id = r->agent_id;
+	w->owner = r->owner;
 	w->room = r->room;
 	w->ask = false;
 	w->next_at = r->next_at;

@@ -13,6 +13,7 @@
 #include "postgres.h"
 
 #include "base/clock.h"
+#include "limits/owners.h"
 #include "miscadmin.h"
 #include "stream/watch.h"
 #include "utils/builtins.h"
@@ -58,6 +59,7 @@ connection_free_slot(SasWatch *w)
 	if (!w->has_slot)
 		return;
 	w->has_slot = false;
+	sas_limits_owner_end(w->agent_id, w->owner);
 	/* so that a refused worker gets its turn: this one may have no slot for the call */
 	if (sas_limits_free(w->agent_id))
 	{
@@ -83,6 +85,18 @@ sas_stream_watch_close(SasWatch *w)
 
 /* -------------------------------------------------------------------- begun */
 
+/* A slot, unless its owner has to leave it to others. */
+static bool
+connection_take_slot(SasWatch *w, SasAgentEntry *agent, int64 *again_us)
+{
+	if (sas_limits_ask(w->agent_id, &agent->limits, 1, false, again_us) == 0)
+		return false;
+	if (sas_limits_owner_poll(w->agent_id, w->owner))
+		return true;
+	agent->scan |= sas_limits_return(w->agent_id, &agent->limits, 1);
+	return false;
+}
+
 /* Takes a slot, or a token; false: the timer is set for another try. */
 static bool
 connection_ask_limits(SasWatch *w, SasAgentEntry *agent)
@@ -92,7 +106,7 @@ connection_ask_limits(SasWatch *w, SasAgentEntry *agent)
 	bool		closed = agent->limits.breaker_failures > 0 && sas_limits_breaker(w->agent_id) != SAS_BREAKER_CLOSED;
 
 	if (w->kind == SAS_WATCH_POLL || closed)
-		w->has_slot = sas_limits_ask(w->agent_id, &agent->limits, 1, false, &again) == 1;
+		w->has_slot = connection_take_slot(w, agent, &again);
 	else if (sas_limits_spend(w->agent_id, &agent->limits, &again))
 		return true;
 	if (!w->has_slot)

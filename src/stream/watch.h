@@ -47,6 +47,7 @@ typedef struct SasWatch
 {
 	SasWatchId	id;				/* watch_id is the hash key, and comes first */
 	int			agent_id;
+	Oid			owner;
 	SasWatchKind kind;
 	SasWatchLine line;
 	dlist_node	node;			/* in that line */

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: PostgreSQL
 #
-# Slow calls of one role leave slots of an agent to the others. A role that uses an agent alone has all slots.
+# Slow calls of one role, and slow polls of its watchers, leave slots of an agent to the others. A role that uses an
+# agent alone has all slots.
 use strict;
 use warnings;
 use FindBin;
@@ -80,6 +81,22 @@ $fills->('eager', 'group', 20);
 ok($in_flight->('group', 3), 'and a role leaves it a slot, then');
 $run = $sql->(q{SELECT run_id FROM sas.submit('quick')});
 is($sql->("SELECT result FROM sas.wait($run, '100 s')"), 'success', 'which a superuser has');
+
+# -- polls of watchers take slots, too ---------------------------------------------------------------------
+
+agent_for('polled', 8, @roles);
+$sql->('CREATE TABLE item (item jsonb); GRANT ALL ON item TO eager');
+$as->('eager', q{SELECT sas.create_watcher('slow_polls', '{"agent": "polled", "poll": {"call": {"path": "/slow", "timeout": "10 min"}, "every": "1 h"}, "items": {"table": "public.item"}}')});
+$as->('eager', q{SELECT count(*) FROM generate_series(1, 30) n, sas.watch('slow_polls', n::text)});
+ok($in_flight->('polled', 7), 'slow polls of a role leave slots to the others');
+$ends->('calm', 'polled', 'a call of another role ends meanwhile') foreach 1 .. 3;
+ok($in_flight->('polled', 7), 'and the slow polls are still in flight');
+$fills->('eager', 'polled', 20);
+$ends->('steady', 'polled', 'their owner has no further slot for its slow calls');
+ok($in_flight->('polled', 7), 'which wait');
+$as->('eager', q{SELECT count(*) FROM sas.unwatch('slow_polls', ARRAY(SELECT n::text FROM generate_series(1, 30) n))});
+$opens->();
+ok($in_flight->('polled', 0), 'no slot is lost when polls end');
 
 # -- the worker that made the calls ends ------------------------------------------------------------------
 
