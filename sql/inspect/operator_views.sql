@@ -350,7 +350,7 @@ CREATE FUNCTION sas.health(OUT workers_loaded boolean, OUT launcher_pid int, OUT
                            OUT in_recovery boolean, OUT quarantined boolean, OUT version text,
                            OUT problems text[], OUT ok boolean)
 LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
-    SET lock_timeout = '500ms' AS $$
+    SET lock_timeout = '500ms' SET jit = off AS $$
 DECLARE
     alerts_left bigint;  -- that _sas.problems() does not know better
 BEGIN

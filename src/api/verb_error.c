@@ -13,6 +13,7 @@
 #include "postgres.h"
 
 #include "api/verb.h"
+#include "store/pins.h"
 
 /* Does a line of context say that a function of schema _sas, or the function of a verb, was running? */
 static bool
@@ -80,6 +81,7 @@ sas_api_verb_invoke(FunctionCallInfo call)
 	MemoryContext caller = CurrentMemoryContext;
 	ErrorData  *volatile error = NULL;
 	volatile Datum result = (Datum) 0;
+	int			level = sas_store_pin_plans();
 
 	PG_TRY();
 	{
@@ -97,5 +99,6 @@ sas_api_verb_invoke(FunctionCallInfo call)
 		ThrowErrorData(error);
 	}
 	PG_END_TRY();
+	sas_store_unpin_plans(level);
 	return result;
 }

@@ -16,7 +16,9 @@
 
 #include "base/compat.h"
 #include "fmgr.h"
+#include "jit/jit.h"
 #include "miscadmin.h"
+#include "optimizer/cost.h"
 #include "store/pins.h"
 #include "utils/guc.h"
 #include "utils/memutils.h"
@@ -110,6 +112,30 @@ static const SasPin pins_settings[] = {
 	{"gin_fuzzy_search_limit", "0"},
 };
 
+/*
+ * What a verb pins in a session, too.  The statements of verbs reach few rows
+ * by an index, in nested loops.  Where a session forbids these, plans read
+ * whole tables; and a forbidden plan seems so dear that it is compiled, which
+ * takes longer than all of the verb.  A body may set its own on top of that.
+ */
+typedef struct SasPlanPin
+{
+	const char *name;
+	const bool *now;
+	bool		value;
+} SasPlanPin;
+
+static const SasPlanPin pins_plans[] = {
+	{"jit", &jit_enabled, false},
+	{"enable_indexscan", &enable_indexscan, true},
+	{"enable_indexonlyscan", &enable_indexonlyscan, true},
+	{"enable_bitmapscan", &enable_bitmapscan, true},
+	{"enable_nestloop", &enable_nestloop, true},
+	{"enable_sort", &enable_sort, true},
+	{"enable_hashagg", &enable_hashagg, true},
+	{"enable_material", &enable_material, true},
+};
+
 /* What users' functions are given; NULL: nothing else than the pin. */
 static char *pins_unpinned[lengthof(pins_settings)];
 
@@ -169,4 +195,29 @@ sas_store_unpin_settings(void)
 	for (int i = 0; i < lengthof(pins_settings); i++)
 		if (pins_unpinned[i] != NULL)
 			(void) set_config_option(pins_settings[i].name, pins_unpinned[i], PGC_SUSET, PGC_S_SESSION, GUC_ACTION_SAVE, true, 0, false);
+}
+
+int
+sas_store_pin_plans(void)
+{
+	int			level = 0;
+
+	for (int i = 0; i < lengthof(pins_plans); i++)
+	{
+		const SasPlanPin *pin = &pins_plans[i];
+
+		if (*pin->now == pin->value)
+			continue;
+		if (level == 0)
+			level = NewGUCNestLevel();
+		(void) set_config_option(pin->name, pin->value ? "on" : "off", PGC_USERSET, PGC_S_SESSION, GUC_ACTION_SAVE, true, 0, false);
+	}
+	return level;
+}
+
+void
+sas_store_unpin_plans(int level)
+{
+	if (level != 0)
+		AtEOXact_GUC(true, level);
 }

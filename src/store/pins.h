@@ -26,4 +26,12 @@ extern void sas_store_reload_pins(void);
  */
 extern void sas_store_unpin_settings(void);
 
+/*
+ * Between these two, the planner chooses for a verb what it chooses for a
+ * worker, whatever the session forbids it.  Only what differs is set, so it
+ * costs little.  pin returns what unpin needs; an error undoes it.
+ */
+extern int	sas_store_pin_plans(void);
+extern void sas_store_unpin_plans(int level);
+
 #endif							/* SAS_STORE_PINS_H */

@@ -11,6 +11,7 @@
 #include "catalog/pg_type.h"
 #include "pgstat.h"
 #include "store/extension.h"
+#include "store/pins.h"
 #include "store/plan.h"
 #include "store/store.h"
 #include "utils/builtins.h"
@@ -236,6 +237,7 @@ sas_store_run_state(int64 run_id, Datum values[4], bool nulls[4])
 	static SasPlan plan = {"SELECT state, result, output, error FROM sas.runs WHERE run_id = $1", 1, {INT8OID}};
 	Datum		args[1] = {Int64GetDatum(run_id)};
 	MemoryContext caller = CurrentMemoryContext;
+	int			plans = sas_store_pin_plans();
 	int			level = sas_store_pin_path();
 	bool		found;
 
@@ -253,6 +255,7 @@ sas_store_run_state(int64 run_id, Datum values[4], bool nulls[4])
 	}
 	SPI_finish();
 	sas_store_unpin_path(level);
+	sas_store_unpin_plans(plans);
 	return found;
 }
 

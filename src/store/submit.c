@@ -22,6 +22,7 @@
 #include "miscadmin.h"
 #include "store/heap_write.h"
 #include "store/node.h"
+#include "store/pins.h"
 #include "store/plan.h"
 #include "store/store.h"
 #include "store/submit.h"
@@ -135,11 +136,13 @@ store_submit_read_workflow(Oid caller, const text *name, SasPlainWorkflow *workf
 	Oid			types[2] = {OIDOID, TEXTOID};
 	Oid			function = GetSysCacheOid3(PROCNAMEARGSNSP, Anum_pg_proc_oid, CStringGetDatum("plain_workflow"),
 										   PointerGetDatum(buildoidvector(types, 2)), ObjectIdGetDatum(get_namespace_oid("_sas", false)));
+	int			level = sas_store_pin_plans();
 	HeapTupleHeader row = DatumGetHeapTupleHeader(OidFunctionCall2(function, ObjectIdGetDatum(caller), PointerGetDatum(name)));
 	bool		isnull;
 	Datum		value = GetAttributeByName(row, "version_id", &isnull);
 	int			n;
 
+	sas_store_unpin_plans(level);
 	if (isnull)
 		return false;
 	workflow->version_id = DatumGetInt32(value);
