@@ -29,9 +29,10 @@ BEGIN ATOMIC
     SELECT jsonb_agg(_sas.span_text(s.span) ORDER BY s.n) FROM unnest(spans) WITH ORDINALITY AS s (span, n);
 END;
 
--- _sas.function_text(f): the name of a function as a definition has it.
+-- _sas.function_text(f): the name of a function as a definition has it: quoted where it must be, whatever
+-- the session's quote_all_identifiers. Another text would be another version of the workflow.
 CREATE FUNCTION _sas.function_text(f regproc) RETURNS text
-LANGUAGE sql STABLE STRICT PARALLEL SAFE
+LANGUAGE sql STABLE STRICT PARALLEL SAFE SET quote_all_identifiers = off
 BEGIN ATOMIC
     SELECT format('%I.%I', n.nspname, p.proname)
     FROM pg_catalog.pg_proc p JOIN pg_catalog.pg_namespace n ON n.oid = p.pronamespace WHERE p.oid = f;

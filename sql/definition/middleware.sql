@@ -56,8 +56,7 @@ END $$;
 CREATE FUNCTION _sas.middleware_function(caller oid, f regprocedure, path text) RETURNS text
 LANGUAGE plpgsql STABLE AS $$
 DECLARE
-    name text := (SELECT format('%I.%I', n.nspname, p.proname) FROM pg_proc p
-                  JOIN pg_namespace n ON n.oid = p.pronamespace WHERE p.oid = f);
+    name text := _sas.function_text(f);
     p _sas.problem;
 BEGIN
     IF f IS NULL THEN

@@ -37,11 +37,13 @@ INSERT INTO public.script (who, what) VALUES
 ('set_admin', ARRAY[$s$SELECT sas.create_queue('@q', 2)$s$]),
 ('set_admin', ARRAY[$s$SELECT sas.pause_queue('@q')$s$]),
 ('set_admin', ARRAY[$s$SELECT sas.resume_queue('@q')$s$]),
+('set_admin', ARRAY[$s$SELECT string_agg(sas.grant_agent(a, 'set_user')::text, '')
+                      FROM unnest('{@pub_a,@pubxb,@web}'::text[]) a$s$]),
 -- definitions
 ('set_user', ARRAY[$s$SELECT sas.create_workflow('@all', $j${"deadline": "3 days", "queue": "@q", "steps": {
     "call": {"agent": "@web", "call": {"path": "/a/{{input.x}}?b=1", "headers": {"X": "{{input.x?}}"},
              "body": {"b": "{{input}}"}, "timeout": "1 min 10 s"}, "retry": {"initial": "2 s"},
-             "expect": "$.status == 200", "complete_in": "2 min", "undo": {"call": {"path": "/u"}}},
+             "expect": "$.output.status == 200", "complete_in": "2 min", "undo": {"call": {"path": "/u"}}},
     "poll": {"agent": "@web", "call": {"path": "/p"}, "poll": {"call": {"path": "/p/{{started.body.id}}"},
              "until": "$.output.body.state == \"done\"", "every": "1 min", "timeout": "2 h",
              "progress": "{{output.body.p}}"}},
@@ -54,7 +56,7 @@ INSERT INTO public.script (who, what) VALUES
 ('set_user', ARRAY[$s$SELECT sas.create_workflow('@all', $j${"deadline": "3 days", "queue": "@q", "steps": {
     "call": {"agent": "@web", "call": {"path": "/a/{{input.x}}?b=1", "headers": {"X": "{{input.x?}}"},
              "body": {"b": "{{input}}"}, "timeout": "1 min 10 s"}, "retry": {"initial": "2 s"},
-             "expect": "$.status == 200", "complete_in": "2 min", "undo": {"call": {"path": "/u"}}},
+             "expect": "$.output.status == 200", "complete_in": "2 min", "undo": {"call": {"path": "/u"}}},
     "poll": {"agent": "@web", "call": {"path": "/p"}, "poll": {"call": {"path": "/p/{{started.body.id}}"},
              "until": "$.output.body.state == \"done\"", "every": "1 min", "timeout": "2 h"}},
     "book": {"function": "shop.book", "input": {"a": null, "b": [null, "x\\y"]}, "after": ["call"]},
@@ -89,6 +91,11 @@ INSERT INTO public.script (who, what) VALUES
                          "retry": {"reset_after": "1 day"}, "items": {"table": "shop.item"}}')$s$]),
 ('set_user', ARRAY[$s$SELECT sas.create_watcher('@x', '{"agent": "@pub_a", "external": {},
                          "items": {"table": "item"}}')$s$]),
+('set_user', ARRAY[$s$SELECT sas.create_workflow('@built', sas.workflow(sas.steps(sas.step('a',
+                         sas.function('shop.book'), finalize => 'shop.book', complete_in => '1 day 2 h')),
+                         hooks => jsonb_build_array(sas.hook(function => 'shop.book'))))$s$]),
+('set_user', ARRAY[$s$SELECT v.definition FROM sas.versions v WHERE v.workflow = '@built'$s$]),
+('set_admin', ARRAY[$s$SELECT sas.create_middleware('@m', 'call', 'shop.around(jsonb)', workflow => '@all')$s$]),
 -- runs
 ('set_user', ARRAY[$s$SELECT created
                      FROM sas.submit('@all', $j${"x": "x\\y", "nap": "1 h", "list": [1, null]}$j$,
@@ -130,7 +137,7 @@ INSERT INTO public.script (who, what) VALUES
 ('set_user', ARRAY[$s$SELECT sas.set_clock('2030-01-01 00:00+00')$s$,
                    $s$SELECT sas.stub('@web', '{"status": 200, "body": {"a": "b"}}')$s$,
                    $s$SELECT sas.stub_signal('go', '{}', after => '10 min')$s$,
-                   $s$SELECT * FROM sas.run_inline('@calls', $j${"list": [1, "x\\y", null], "x": "\\"}$j$)$s$,
+                   $s$SELECT result FROM sas.run_inline('@calls', $j${"list": [1, "x\\y", null], "x": "\\"}$j$)$s$,
                    $s$SELECT string_agg((to_jsonb(s) - '{run_id,idempotency_key}'::text[])::text, chr(10)
                                         ORDER BY s.step, s.element)
                       FROM sas.steps s JOIN sas.runs r USING (run_id) WHERE r.workflow = '@calls'$s$]),
@@ -171,11 +178,11 @@ END $$;
 CREATE FUNCTION public.kept(tag text) RETURNS TABLE (place text, line text) LANGUAGE plpgsql AS $$
 BEGIN
     FOREACH place IN ARRAY ARRAY['agent', 'queue', 'workflow', 'workflow_version', 'workflow_step', 'run',
-                                 'run_key', 'step', 'operator_action', 'watcher', 'watch'] LOOP
+                                 'run_key', 'step', 'operator_action', 'watcher', 'watch', 'middleware'] LOOP
         RETURN QUERY EXECUTE format($sql$
             SELECT %1$L, (SELECT replace(string_agg(e.key || '=' || e.value, ' ' ORDER BY e.key), $1, '@')
                           FROM jsonb_each_text(to_jsonb(t)) e
-                          WHERE e.key !~ '_id$|_ids$|^trace$|lane|digest|token|rank|^at$'
+                          WHERE e.key !~ '_id$|_ids$|^trace$|lane|digest|token|rank|^at$|^place$|^uses$'
                             AND e.value !~ '^-[0-9]+$'
                             AND (e.value ~ '^2030' OR e.key !~ '_at$|deadline|changed|_by$|since$')) AS line
             FROM _sas.%1$I t WHERE to_jsonb(t)::text LIKE '%%' || $1 || '%%' ORDER BY 2$sql$, place) USING tag;
@@ -192,6 +199,7 @@ SET datestyle = 'German, DMY';
 SET intervalstyle = sql_standard;
 SET extra_float_digits = -5;
 SET bytea_output = escape;
+SET quote_all_identifiers = on;
 SELECT public.carry_out('odd') \g /dev/null
 \c -
 SELECT public.carry_out('std') \g /dev/null
@@ -205,6 +213,12 @@ SELECT is((SELECT string_agg(k.line, E'\n') FROM public.kept('odd') k WHERE k.pl
           (SELECT string_agg(k.line, E'\n') FROM public.kept('std') k WHERE k.place = p),
           format('the rows of _sas.%s are the same', p))
 FROM (SELECT DISTINCT place FROM public.kept('std')) AS x (p);
+SELECT is(string_agg(format('%s %s', s.n, left(s.said, 5)), ', ' ORDER BY s.n),
+          '4 22023, 5 22023, 6 22023, 14 42704, 21 42602, 28 22023, 34 22023, 35 22023', 'what is refused, and nothing else')
+FROM public.said s WHERE s.tag = 'std' AND s.said ~ '^[0-9A-Z]{5} ';
+SELECT is(string_agg(DISTINCT place, ' ' ORDER BY place),
+          'agent middleware operator_action queue run run_key watch watcher workflow workflow_version',
+          'there are such rows') FROM public.kept('std');
 SET extra_float_digits = -14;
 SELECT is(sas.step('a', sas.call('pay'), weight => 0.123456) #>> '{a,weight}', '0.123456', 'a number is built as it is');
 SELECT * FROM finish();
