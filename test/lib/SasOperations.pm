@@ -134,6 +134,7 @@ sub define_all
 		CREATE TABLE shop.line (item jsonb NOT NULL);
 		CREATE TABLE shop.mend (done boolean);
 		CREATE FUNCTION shop.tell(input jsonb) RETURNS jsonb LANGUAGE sql AS $$ INSERT INTO shop.told (what, value) VALUES ('told', input) RETURNING value $$;
+		CREATE FUNCTION shop."Odd name"(input jsonb) RETURNS jsonb LANGUAGE sql AS $$ SELECT shop.tell(input) $$;
 		CREATE FUNCTION shop.odd(input jsonb) RETURNS jsonb LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'no: %', input USING ERRCODE = '22023'; END $$;
 		CREATE FUNCTION shop.mended(input jsonb) RETURNS jsonb LANGUAGE plpgsql AS $$
 			BEGIN IF NOT EXISTS (SELECT FROM shop.mend) THEN RAISE EXCEPTION 'broken' USING ERRCODE = '22023'; END IF; RETURN input; END $$;
@@ -148,12 +149,20 @@ sub define_all
 		} . join('', map { "SELECT sas.create_workflow('$_', \$json\$" . $json->encode($definition{$_}) . "\$json\$);\n" }
 		  # children first
 		  sort { ($b eq 'child') <=> ($a eq 'child') || $a cmp $b } keys %definition) . q{
+		SELECT sas.create_workflow('built', sas.workflow(sas.steps(
+			sas.step('call', sas.call('remote', 'POST', '/echo/built', timeout => '20 s'), retry => sas.retry_policy(2, initial => '1 min 30.5 s'), expect_status => '{200,201}', weight => 0.1),
+			sas.step('odd', sas.function('shop."Odd name"', $j${"b": "a\\\\b"}$j$), undo => sas.undo(sas.function('shop.tell'), complete_in => '1 day 2 h'), queue => 'narrow'),
+			sas.step('nap', sas.sleep('1.5 ms'))),
+			flow => sas.sequence('nap', sas.concurrence('call', 'odd')), deadline => '3 days -1 h', hooks => jsonb_build_array(sas.hook('success', 'shop.tell'))));
 		SELECT sas.create_workflow('settings', '{"steps": {"s": {"function": "shop.settings"}}, "output": "{{steps.s.output}}"}');
 		SELECT sas.subscribe('subscriber', 'joined');
 		SELECT sas.create_watcher('ticks', '{"function": "shop.tick", "every": "10 ms"}');
 		SELECT sas.create_watcher('files', '{"agent": "outside", "external": {}, "items": {"table": "shop.line"}}');
 		SELECT sas.create_watcher('calls', '{"agent": "outside", "external": {}, "items": {"function": "shop.take"}}');
 		SELECT sas.create_watcher('begins', '{"agent": "outside", "external": {}, "items": {"workflow": "child", "item": {"i": "{{item}}"}}}')});
+	$self->admin(q{
+		CREATE FUNCTION public.around(call jsonb) RETURNS jsonb LANGUAGE sql AS $$ SELECT NULL::jsonb $$;
+		SELECT sas.create_middleware('around', 'function', 'public.around(jsonb)', workflow => 'built')});
 	$self->{service}->script(
 		again => [ { status => 503 }, { status => 503 }, { json => { ok => JSON::PP::true } } ],
 		begin => [ { status => 202, json => { job => 1 } } ],
@@ -178,6 +187,7 @@ sub runs_that_work
 		SELECT count(*) FROM generate_series(1, 5) n, LATERAL sas.submit('keyed', '{"text": "a b"}', key => n::text);
 		SELECT count(*) FROM sas.submit_batch('joined', ARRAY['{"b": 1}', '{"b": null}']::jsonb[], keys => ARRAY['b1', 'b2'], reply_to => 'told');
 		SELECT sas.submit('emitted', '{}', key => 'e');
+		SELECT sas.submit('built');
 		SELECT sas.submit('token', '{}', key => 't');
 		SELECT sas.submit('mended', '{"m": null}', key => 'm');
 		SELECT sas.submit('held', jsonb_build_object('n', n), key => 'h' || n) FROM generate_series(1, 9) n});
@@ -310,6 +320,7 @@ my %stored = (
 	'rows of functions' => q{SELECT what, value - 'run' - 'steps' - 'run_id' AS value FROM shop.told WHERE jsonb_typeof(value) = 'object' UNION ALL SELECT what, value FROM shop.told WHERE jsonb_typeof(value) <> 'object'},
 	'rows of items' => q{SELECT item FROM shop.line},
 	watches => q{SELECT watcher, key, state, input, cursor, last_error - 'context' AS last_error FROM sas.watches},
+	middleware => q{SELECT name, phase, workflow, before, after FROM sas.middlewares},
 	versions => q{SELECT workflow, version, definition FROM sas.versions});
 
 # in the words of the role whose work it is, under its own settings

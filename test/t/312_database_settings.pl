@@ -6,8 +6,9 @@
 # settings of their database.
 #
 # By itself: all settings at once, of the database, then of the roles; the sessions of clients then have none of them.
-# SAS_LONG=1: each alone, too, of the database and then of the roles; the sessions of clients have it as well, where
-# PostgreSQL lets a session work under it at all. SETTINGS="TimeZone jit": these alone, instead of all.
+# SAS_LONG=1: each alone, and those of a family, too, of the database and then of the roles; the sessions of clients have
+# them as well, where PostgreSQL lets a session work under them at all. SETTINGS="TimeZone jit,jit_above_cost": these
+# alone, instead of all; a comma joins what is set together.
 # Takes about 40 s.
 use strict;
 use warnings;
@@ -27,7 +28,7 @@ $node->safe_psql('postgres', $_) foreach 'CREATE ROLE stranger NOLOGIN', 'CREATE
 
 # what ends every session that waits, or makes it another's, or keeps it from writing, or from reading what has a policy:
 # workers go on, clients cannot
-my %closed = map { $_ => 1 } qw(row_security role session_authorization search_path default_transaction_read_only default_transaction_isolation
+my %closed = map { $_ => 1 } qw(row_security role session_authorization default_transaction_read_only default_transaction_isolation
   statement_timeout lock_timeout transaction_timeout idle_in_transaction_session_timeout idle_session_timeout exit_on_error);
 # what workers set for functions of users, too, and what these may not read
 my %own = map { $_ => 1 } qw(role session_authorization search_path exit_on_error default_transaction_read_only default_transaction_isolation
@@ -70,6 +71,8 @@ my %hostile = (
 	default_text_search_config => 'pg_catalog.simple',
 	jit => 'on',
 	jit_above_cost => '0',
+	jit_inline_above_cost => '0',
+	jit_optimize_above_cost => '0',
 	plan_cache_mode => 'force_custom_plan',
 	enable_seqscan => 'on',
 	enable_indexscan => 'off',
@@ -77,27 +80,51 @@ my %hostile = (
 	enable_bitmapscan => 'off',
 	enable_tidscan => 'off',
 	enable_nestloop => 'off',
+	enable_hashjoin => 'off',
+	enable_mergejoin => 'off',
 	enable_sort => 'off',
 	enable_incremental_sort => 'off',
 	enable_hashagg => 'off',
 	enable_material => 'off',
 	enable_memoize => 'off',
 	enable_partition_pruning => 'off',
+	enable_partitionwise_join => 'on',
+	enable_partitionwise_aggregate => 'on',
+	enable_gathermerge => 'off',
+	enable_parallel_append => 'off',
+	enable_parallel_hash => 'off',
 	enable_presorted_aggregate => 'off',
 	enable_group_by_reordering => 'off',
+	enable_distinct_reordering => 'off',
+	enable_self_join_elimination => 'off',
 	constraint_exclusion => 'on',
 	from_collapse_limit => '1',
 	join_collapse_limit => '1',
 	geqo_threshold => '2',
+	geqo_seed => '1',
+	geqo_effort => '1',
+	geqo_pool_size => '2',
+	geqo_generations => '1',
+	geqo_selection_bias => '1.5',
 	cursor_tuple_fraction => '1',
 	seq_page_cost => '1000',
 	random_page_cost => '1000',
 	cpu_tuple_cost => '100',
+	cpu_index_tuple_cost => '100',
+	cpu_operator_cost => '100',
+	effective_cache_size => '8kB',
+	recursive_worktable_factor => '1000',
 	parallel_setup_cost => '0',
+	parallel_tuple_cost => '0',
+	parallel_leader_participation => 'off',
+	min_parallel_table_scan_size => '0',
+	min_parallel_index_scan_size => '0',
 	max_parallel_workers_per_gather => '4',
 	debug_parallel_query => 'on',
 	force_parallel_mode => 'on',
 	work_mem => '64kB',
+	hash_mem_multiplier => '1',
+	temp_buffers => '800kB',
 	temp_file_limit => '0',
 	gin_fuzzy_search_limit => '1',
 	default_tablespace => 'elsewhere',
@@ -202,11 +229,15 @@ cmp_ok(scalar @names, '>=', 60, 'there are settings');
 }
 if ($ENV{SAS_LONG})
 {
-	my @some = $ENV{SETTINGS} ? split(/ /, $ENV{SETTINGS}) : @names;
-	foreach my $name (@some)
+	# what changes plans only together
+	my @families = map { my $family = $_; join ',', grep { /$family/ } @names } qr/parallel/, qr/^jit/, qr/^geqo/, qr/_cost$/, qr/^enable_/;
+	my @some = $ENV{SETTINGS} ? split(/ /, $ENV{SETTINGS}) : (@names, @families);
+	foreach my $some (@some)
 	{
-		local $SasOperations::working = $closed{$name} && !$odd{$name} ? option($name) : '';
-		foreach my $level (qw(database role)) { is(differs($level, $name), '', "$name = $hostile{$name}, of the $level: nothing differs") }
+		my @set = split /,/, $some;
+		local $SasOperations::working = join ' ', map { option($_) } grep { $closed{$_} && !$odd{$_} } @set;
+		my $text = join ', ', map { "$_ = $hostile{$_}" } @set;
+		foreach my $level (qw(database role)) { is(differs($level, @set), '', "$text, of the $level: nothing differs") }
 	}
 }
 unlike(PostgreSQL::Test::Utils::slurp_file($node->logfile), qr/sas (?:agent|scheduler|supervisor)\[\d+\] ERROR/, 'no turn of a worker failed');
