@@ -13,6 +13,7 @@
 #include "access/table.h"
 #include "base/trust.h"
 #include "catalog/dependency.h"
+#include "catalog/namespace.h"
 #include "catalog/objectaddress.h"
 #include "catalog/pg_attrdef.h"
 #include "catalog/pg_authid.h"
@@ -37,6 +38,7 @@
 #include "utils/lsyscache.h"
 #include "utils/rel.h"
 #include "utils/syscache.h"
+#include "utils/varlena.h"
 
 /* Is it a superuser, or the role that stands for the owner of the database, who is one? */
 static bool
@@ -85,96 +87,174 @@ trust_schema_is_foreign(Oid schema)
 	return foreign;
 }
 
-/*
- * Does this list of functions or operators of one name contain one of pg_catalog, or of a superuser
- * in the schema?
- */
-static bool
-trust_name_is_taken(CatCList *list, bool operators, Oid schema)
+/* The rows of pg_depend about an object: as the one that depends, or the one that others depend on. */
+static SysScanDesc
+trust_begin_scan(Relation depend, ScanKeyData keys[2], bool on_others, Oid class, Oid object)
 {
-	bool		taken = false;
+	ScanKeyInit(&keys[0], on_others ? Anum_pg_depend_classid : Anum_pg_depend_refclassid, BTEqualStrategyNumber, F_OIDEQ, ObjectIdGetDatum(class));
+	ScanKeyInit(&keys[1], on_others ? Anum_pg_depend_objid : Anum_pg_depend_refobjid, BTEqualStrategyNumber, F_OIDEQ, ObjectIdGetDatum(object));
+	return systable_beginscan(depend, on_others ? DependDependerIndexId : DependReferenceIndexId, true, NULL, 2, keys);
+}
 
-	for (int i = 0; i < list->n_members && !taken; i++)
+/* What is looked up by a name in a path. f(x) may be a cast to a type f, too. */
+typedef struct TrustKind
+{
+	Oid			catalog;
+	AttrNumber	name;
+	AttrNumber	namespace;
+	AttrNumber	owner;
+	int			by_oid;			/* the caches */
+	int			by_name;
+} TrustKind;
+
+static const TrustKind trust_functions = {ProcedureRelationId, Anum_pg_proc_proname, Anum_pg_proc_pronamespace, Anum_pg_proc_proowner, PROCOID, PROCNAMEARGSNSP};
+static const TrustKind trust_types = {TypeRelationId, Anum_pg_type_typname, Anum_pg_type_typnamespace, Anum_pg_type_typowner, TYPEOID, TYPENAMENSP};
+static const TrustKind trust_operators = {OperatorRelationId, Anum_pg_operator_oprname, Anum_pg_operator_oprnamespace, Anum_pg_operator_oprowner, OPEROID, OPERNAMENSP};
+
+static Oid
+trust_oid_of(const TrustKind *kind, HeapTuple tuple, AttrNumber attribute)
+{
+	bool		isnull;
+
+	return DatumGetObjectId(SysCacheGetAttr(kind->by_oid, tuple, attribute, &isnull));
+}
+
+/* Nothing is cast to the type of a table's rows by f(x). */
+static bool
+trust_is_row_type(const TrustKind *kind, HeapTuple tuple)
+{
+	return kind == &trust_types && OidIsValid(((Form_pg_type) GETSTRUCT(tuple))->typrelid);
+}
+
+/* Does pg_catalog have an object of this kind and name, or a superuser in the schema? */
+static bool
+trust_is_named(const TrustKind *kind, Datum name, Oid schema)
+{
+	CatCList   *list = SearchSysCacheList1(kind->by_name, name);
+	bool		found = false;
+
+	for (int i = 0; i < list->n_members && !found; i++)
 	{
-		void	   *form = GETSTRUCT(&list->members[i]->tuple);
-		Oid			namespace = operators ? ((Form_pg_operator) form)->oprnamespace : ((Form_pg_proc) form)->pronamespace;
-		Oid			owner = operators ? ((Form_pg_operator) form)->oprowner : ((Form_pg_proc) form)->proowner;
+		HeapTuple	tuple = &list->members[i]->tuple;
+		Oid			namespace = trust_oid_of(kind, tuple, kind->namespace);
 
-		taken = namespace == PG_CATALOG_NAMESPACE || (namespace == schema && superuser_arg(owner));
+		found = !trust_is_row_type(kind, tuple) &&
+			(namespace == PG_CATALOG_NAMESPACE || (namespace == schema && superuser_arg(trust_oid_of(kind, tuple, kind->owner))));
 	}
 	ReleaseCatCacheList(list);
-	return taken;
+	return found;
 }
 
-/*
- * Have others created a function or an operator in the schema with the name of one of pg_catalog,
- * or of a superuser's in the same schema? It would be called instead if its parameters match
- * better.
- */
+/* Is this object of others, and has it the name of one that a function of this schema may mean? */
 static bool
-trust_schema_is_shadowed(Oid schema, bool operators)
+trust_is_misleading(const TrustKind *kind, Oid object, Oid schema)
 {
-	Relation	catalog = table_open(operators ? OperatorRelationId : ProcedureRelationId, AccessShareLock);
-	ScanKeyData key;
-	SysScanDesc scan;
-	HeapTuple	tuple;
-	bool		shadowed = false;
+	HeapTuple	tuple = SearchSysCache1(kind->by_oid, ObjectIdGetDatum(object));
+	bool		misleading = false;
+	bool		isnull;
 
-	ScanKeyInit(&key, operators ? Anum_pg_operator_oprnamespace : Anum_pg_proc_pronamespace,
-				BTEqualStrategyNumber, F_OIDEQ, ObjectIdGetDatum(schema));
-	scan = systable_beginscan(catalog, InvalidOid, false, NULL, 1, &key);
-	while (!shadowed && HeapTupleIsValid(tuple = systable_getnext(scan)))
+	if (!HeapTupleIsValid(tuple))
+		return false;
+	if (!superuser_arg(trust_oid_of(kind, tuple, kind->owner)) && !trust_is_row_type(kind, tuple))
 	{
-		void	   *form = GETSTRUCT(tuple);
-		Oid			owner = operators ? ((Form_pg_operator) form)->oprowner : ((Form_pg_proc) form)->proowner;
-		NameData	name = operators ? ((Form_pg_operator) form)->oprname : ((Form_pg_proc) form)->proname;
+		Datum		name = SysCacheGetAttr(kind->by_oid, tuple, kind->name, &isnull);
 
-		if (!superuser_arg(owner))
-			shadowed = trust_name_is_taken(SearchSysCacheList1(operators ? OPERNAMENSP : PROCNAMEARGSNSP, NameGetDatum(&name)),
-										   operators, schema);
+		misleading = kind == &trust_operators ? trust_is_named(kind, name, schema) :
+			trust_is_named(&trust_functions, name, schema) || trust_is_named(&trust_types, name, schema);
 	}
-	systable_endscan(scan);
-	table_close(catalog, AccessShareLock);
-	return shadowed;
+	ReleaseSysCache(tuple);
+	return misleading;
 }
 
 /*
- * Would a function that looks up names in this schema find objects that others have created there?
+ * Have others created a function, type or operator in the schema with the name of one of
+ * pg_catalog, or of a superuser's in the same schema? It would be used instead if its parameters
+ * match better, also by who has lost the right to create there since.
  */
 static bool
 trust_schema_misleads(Oid schema)
 {
-	HeapTuple	tuple = SearchSysCache1(NAMESPACEOID, ObjectIdGetDatum(schema));
-	bool		shared = true;
+	Relation	depend = table_open(DependRelationId, AccessShareLock);
+	ScanKeyData keys[2];
+	SysScanDesc scan = trust_begin_scan(depend, keys, false, NamespaceRelationId, schema);
+	HeapTuple	tuple;
+	bool		misleads = false;
 
-	if (HeapTupleIsValid(tuple))
+	while (!misleads && HeapTupleIsValid(tuple = systable_getnext(scan)))
 	{
-		shared = trust_gives(NAMESPACEOID, tuple, Anum_pg_namespace_nspacl, ACL_CREATE);
-		ReleaseSysCache(tuple);
+		Form_pg_depend form = (Form_pg_depend) GETSTRUCT(tuple);
+		const TrustKind *kind = form->classid == ProcedureRelationId ? &trust_functions :
+			form->classid == TypeRelationId ? &trust_types : form->classid == OperatorRelationId ? &trust_operators : NULL;
+
+		misleads = kind != NULL && trust_is_misleading(kind, form->objid, schema);
 	}
-	return shared && (trust_schema_is_shadowed(schema, false) || trust_schema_is_shadowed(schema, true));
+	systable_endscan(scan);
+	table_close(depend, AccessShareLock);
+	return misleads;
 }
 
-/* Does the function look up names in the path that it is called under? */
-static bool
-trust_uses_path(HeapTuple function)
+/* The schemas of a path, as a setting has it. pg_temp has no functions, and pg_catalog is of superusers. */
+static List *
+trust_schemas_of(char *path)
 {
-	Oid			language = ((Form_pg_proc) GETSTRUCT(function))->prolang;
+	List	   *names;
+	List	   *schemas = NIL;
+	ListCell   *lc;
+
+	if (!SplitIdentifierString(path, ',', &names))
+		return NIL;
+	foreach(lc, names)
+	{
+		Oid			schema = strcmp(lfirst(lc), "pg_temp") == 0 ? InvalidOid : get_namespace_oid(lfirst(lc), true);
+
+		if (OidIsValid(schema) && schema != PG_CATALOG_NAMESPACE)
+			schemas = lappend_oid(schemas, schema);
+	}
+	return schemas;
+}
+
+/* The schemas in which the function looks up names: of its own path, or of that which it is called under. */
+static List *
+trust_path(HeapTuple function)
+{
+	Form_pg_proc form = (Form_pg_proc) GETSTRUCT(function);
 	bool		isnull;
 	Datum		settings;
 	Datum	   *setting;
 	int			n = 0;
 
 	(void) SysCacheGetAttr(PROCOID, function, Anum_pg_proc_prosqlbody, &isnull);
-	if (!isnull || language == INTERNALlanguageId || language == ClanguageId)
-		return false;
+	if (!isnull || form->prolang == INTERNALlanguageId || form->prolang == ClanguageId)
+		return NIL;
 	settings = SysCacheGetAttr(PROCOID, function, Anum_pg_proc_proconfig, &isnull);
 	if (!isnull)
 		deconstruct_array(DatumGetArrayTypeP(settings), TEXTOID, -1, false, TYPALIGN_INT, &setting, NULL, &n);
 	for (int i = 0; i < n; i++)
-		if (strncmp(TextDatumGetCString(setting[i]), "search_path=", strlen("search_path=")) == 0)
-			return false;
-	return true;
+	{
+		char	   *named = TextDatumGetCString(setting[i]);
+
+		if (strncmp(named, "search_path=", strlen("search_path=")) == 0)
+			return trust_schemas_of(named + strlen("search_path="));
+	}
+	return list_make1_oid(form->pronamespace);
+}
+
+/* What is wrong with the schemas in which the function looks up names; NULL: nothing. */
+static const char *
+trust_path_distrust(HeapTuple function)
+{
+	ListCell   *lc;
+
+	foreach(lc, trust_path(function))
+	{
+		Oid			schema = lfirst_oid(lc);
+
+		if (trust_schema_is_foreign(schema))
+			return psprintf("finds what others than superusers may create in schema \"%s\"", get_namespace_name(schema));
+		if (trust_schema_misleads(schema))
+			return psprintf("finds what others than superusers have created in schema \"%s\"", get_namespace_name(schema));
+	}
+	return NULL;
 }
 
 const char *
@@ -182,17 +262,15 @@ sas_base_function_distrust(Oid function)
 {
 	HeapTuple	tuple = SearchSysCache1(PROCOID, ObjectIdGetDatum(function));
 	Form_pg_proc form;
-	const char *distrust = NULL;
+	const char *distrust;
 
 	if (!HeapTupleIsValid(tuple))
 		return "does not exist";
 	form = (Form_pg_proc) GETSTRUCT(tuple);
 	if (!superuser_arg(form->proowner))
 		distrust = "is not owned by a superuser";
-	else if (trust_uses_path(tuple) && trust_schema_is_foreign(form->pronamespace))
-		distrust = psprintf("finds what others than superusers may create in schema \"%s\"", get_namespace_name(form->pronamespace));
-	else if (trust_uses_path(tuple) && trust_schema_misleads(form->pronamespace))
-		distrust = psprintf("finds what others than superusers have created in schema \"%s\"", get_namespace_name(form->pronamespace));
+	else
+		distrust = trust_path_distrust(tuple);
 	ReleaseSysCache(tuple);
 	return distrust;
 }
@@ -230,7 +308,7 @@ trust_search_function(TrustSearch *search, Oid function)
 	}
 }
 
-/* A domain has checks, and those of the domain that it is made of. */
+/* A domain has checks, and those of the domain that it is made of; a row has types of its own. */
 static void
 trust_search_type(TrustSearch *search, Oid type)
 {
@@ -239,20 +317,15 @@ trust_search_type(TrustSearch *search, Oid type)
 	check_stack_depth();
 	if (HeapTupleIsValid(tuple))
 	{
+		Oid			row = ((Form_pg_type) GETSTRUCT(tuple))->typrelid;
+
 		trust_note_owner(search, TypeRelationId, type, ((Form_pg_type) GETSTRUCT(tuple))->typowner);
 		ReleaseSysCache(tuple);
 		trust_search_uses(search, TypeRelationId, type, InvalidOid);
 		trust_search_parts(search, TypeRelationId, type);
+		if (OidIsValid(row))
+			trust_search_uses(search, RelationRelationId, row, InvalidOid);
 	}
-}
-
-/* The rows of pg_depend about an object: as the one that depends, or the one that others depend on. */
-static SysScanDesc
-trust_begin_scan(Relation depend, ScanKeyData keys[2], bool on_others, Oid class, Oid object)
-{
-	ScanKeyInit(&keys[0], on_others ? Anum_pg_depend_classid : Anum_pg_depend_refclassid, BTEqualStrategyNumber, F_OIDEQ, ObjectIdGetDatum(class));
-	ScanKeyInit(&keys[1], on_others ? Anum_pg_depend_objid : Anum_pg_depend_refobjid, BTEqualStrategyNumber, F_OIDEQ, ObjectIdGetDatum(object));
-	return systable_beginscan(depend, on_others ? DependDependerIndexId : DependReferenceIndexId, true, NULL, 2, keys);
 }
 
 /* What the expressions of this object name. of_table: a rule of this table also leads to other tables. */
@@ -272,7 +345,8 @@ trust_search_uses(TrustSearch *search, Oid class, Oid object, Oid of_table)
 			trust_search_function(search, form->refobjid);
 		else if (form->refclassid == OperatorRelationId)
 			trust_search_function(search, get_opcode(form->refobjid));
-		else if (form->refclassid == TypeRelationId && !(class == ConstraintRelationId && form->deptype == DEPENDENCY_AUTO))
+		else if (form->refclassid == TypeRelationId && !(class == ConstraintRelationId && form->deptype == DEPENDENCY_AUTO) &&
+				 !(class == RelationRelationId && form->deptype == DEPENDENCY_INTERNAL))
 			trust_search_type(search, form->refobjid);
 		else if (form->refclassid == RelationRelationId && class == RewriteRelationId && form->refobjid != of_table)
 			trust_search_table(search, form->refobjid);

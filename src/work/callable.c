@@ -23,7 +23,7 @@
 #include "utils/syscache.h"
 #include "work/callable.h"
 
-/* What callable_find() has found; all is forgotten when a function, operator, schema, role, membership or database changes. */
+/* What callable_find() has found; all is forgotten when a function, type, operator, schema, role, membership or database changes. */
 typedef struct CachedCallable
 {
 	char		name[NAMEDATALEN * 2];
@@ -87,6 +87,7 @@ callable_find(const char *name, Oid role, Oid *function, int *sqlstate)
 	{
 		CacheRegisterSyscacheCallback(PROCOID, callable_forget, (Datum) 0);
 		CacheRegisterSyscacheCallback(OPEROID, callable_forget, (Datum) 0);
+		CacheRegisterSyscacheCallback(TYPEOID, callable_forget, (Datum) 0);
 		CacheRegisterSyscacheCallback(NAMESPACEOID, callable_forget, (Datum) 0);
 		CacheRegisterSyscacheCallback(AUTHOID, callable_forget, (Datum) 0);
 		CacheRegisterSyscacheCallback(AUTHMEMROLEMEM, callable_forget, (Datum) 0);

@@ -31,7 +31,7 @@ DECLARE
 BEGIN
     FOREACH s IN ARRAY '{sh_his,sh_shared,sh_own}'::text[] LOOP
         EXECUTE format($f$CREATE FUNCTION %I.act(input jsonb) RETURNS jsonb LANGUAGE plpgsql AS $b$ BEGIN RETURN to_jsonb(format('%%s', 'x'::text)); END $b$$f$, s);
-        EXECUTE format($f$CREATE FUNCTION %I.plan(input jsonb) RETURNS jsonb LANGUAGE plpgsql AS $b$ BEGIN RETURN jsonb_build_object('steps', '{}'::jsonb, 'output', format('%%s', 'x'::text)); END $b$$f$, s);
+        EXECUTE format($f$CREATE FUNCTION %I.plan(input jsonb) RETURNS jsonb LANGUAGE plpgsql AS $b$ BEGIN RETURN jsonb_build_object('steps', '{}'::jsonb, 'output', jsonb_build_array(format('%%s', 'x'::text), to_jsonb(1))); END $b$$f$, s);
     END LOOP;
     SET LOCAL SESSION AUTHORIZATION sh_evil;
     FOREACH s IN ARRAY '{sh_his,sh_shared}'::text[] LOOP
@@ -55,6 +55,7 @@ SELECT is(pg_temp.says('SELECT sas.submit(''sh_w'')'), 'ok', 'also when others m
 CREATE FUNCTION sh_own.label(input jsonb) RETURNS text LANGUAGE sql AS $$ SELECT 'x' $$;
 SET LOCAL SESSION AUTHORIZATION sh_evil;
 CREATE FUNCTION sh_own.other(text, text) RETURNS text LANGUAGE sql AS $$ SELECT 'x' $$;
+CREATE FUNCTION sh_own.climb(int) RETURNS boolean LANGUAGE plpgsql AS $$ BEGIN ALTER ROLE sh_evil CREATEROLE; RETURN true; END $$;
 RESET SESSION AUTHORIZATION;
 SELECT is(pg_temp.says('SELECT sas.submit(''sh_w'')'), 'ok', 'and have, under names of their own');
 SAVEPOINT opened;
@@ -78,6 +79,32 @@ SET LOCAL SESSION AUTHORIZATION sh_evil;
 CREATE OPERATOR sh_own.|| (LEFTARG = text, RIGHTARG = text, FUNCTION = sh_own.other);
 RESET SESSION AUTHORIZATION;
 SELECT is(pg_temp.says('SELECT sas.submit(''sh_w'')'), '42501', 'or an operator of theirs has such a name');
+-- f(x) is also a cast to a type f, if no function f has just that parameter
+ROLLBACK TO opened;
+SET LOCAL SESSION AUTHORIZATION sh_evil;
+CREATE TABLE sh_own.to_jsonb (n int);
+CREATE TYPE sh_own.format AS (n int);
+RESET SESSION AUTHORIZATION;
+SELECT is(pg_temp.says('SELECT sas.submit(''sh_w'')'), 'ok', 'nothing is cast to the rows of their tables');
+ROLLBACK TO opened;
+SET LOCAL SESSION AUTHORIZATION sh_evil;
+CREATE DOMAIN sh_own.to_jsonb AS int CHECK (sh_own.climb(VALUE));
+RESET SESSION AUTHORIZATION;
+-- the body is parsed again
+ALTER FUNCTION sh_own.plan(jsonb) COST 99;
+SELECT is(pg_temp.says('SELECT sas.submit(''sh_w'')'), '42501', 'or a type of theirs has the name of a function');
+SELECT ok(NOT pg_temp.evil(), 'whose check has not run');
+ROLLBACK TO opened;
+SET LOCAL SESSION AUTHORIZATION sh_evil;
+CREATE FUNCTION sh_own.uuid(text) RETURNS text LANGUAGE sql AS $$ SELECT 'x' $$;
+RESET SESSION AUTHORIZATION;
+SELECT is(pg_temp.says('SELECT sas.submit(''sh_w'')'), '42501', 'or a function of theirs that of a type');
+ROLLBACK TO opened;
+SET LOCAL SESSION AUTHORIZATION sh_evil;
+CREATE FUNCTION sh_own.format(text, text) RETURNS text LANGUAGE sql AS $$ SELECT 'x' $$;
+RESET SESSION AUTHORIZATION;
+REVOKE CREATE ON SCHEMA sh_own FROM sh_evil;
+SELECT is(pg_temp.says('SELECT sas.submit(''sh_w'')'), '42501', 'also when they create nothing there any more');
 ROLLBACK TO whole;
 SELECT sas.create_workflow('sh_w', '{"plan": "sh_own.plan"}') \g /dev/null
 ALTER SCHEMA sh_own OWNER TO sh_evil;
@@ -88,6 +115,10 @@ ALTER FUNCTION sh_his.plan(jsonb) SET search_path = pg_catalog, pg_temp;
 SELECT sas.create_workflow('sh_w', '{"plan": "sh_his.plan"}') \g /dev/null
 SELECT is(pg_temp.says('SELECT sas.submit(''sh_w'')'), 'ok', 'a function with a path of its own is called');
 SELECT ok(NOT pg_temp.evil(), 'and finds what is meant');
+ALTER FUNCTION sh_his.plan(jsonb) SET search_path = pg_catalog, sh_his, pg_temp;
+SELECT is(pg_temp.says('SELECT sas.submit(''sh_w'')'), '42501', 'but not if a schema of others is in it');
+ALTER FUNCTION sh_his.plan(jsonb) SET search_path = sh_own, "sh_shared";
+SELECT is(pg_temp.says('SELECT sas.submit(''sh_w'')'), '42501', 'or one in which they have created such a name');
 ROLLBACK TO whole;
 CREATE FUNCTION sh_his.bound(input jsonb) RETURNS jsonb LANGUAGE sql BEGIN ATOMIC SELECT jsonb_build_object('steps', '{}'::jsonb, 'output', pg_catalog.format('%s', 'x'::text)); END;
 SELECT sas.create_workflow('sh_w', '{"plan": "sh_his.bound"}') \g /dev/null
@@ -150,6 +181,11 @@ CREATE TABLE sh_own.exclude (item jsonb, EXCLUDE USING btree ((sh_his.good(item)
 CREATE TABLE sh_own.domain (item jsonb, n sh_his.d);
 CREATE TABLE sh_own.checked (item jsonb, n sh_own.d);
 CREATE TABLE sh_own.domains (item jsonb, n sh_own.on_his);
+CREATE TYPE sh_own.pair AS (a int, n sh_his.d);
+CREATE TABLE sh_own.composite (item jsonb, p sh_own.pair);
+CREATE TABLE sh_own.composites (item jsonb, p sh_own.pair[]);
+CREATE TABLE sh_own.row_of (item jsonb, t sh_own.domain);
+CREATE TABLE sh_own.array (item jsonb, n sh_own.d[]);
 CREATE TABLE sh_own.condition (item jsonb);
 CREATE TRIGGER fire BEFORE INSERT ON sh_own.condition FOR EACH ROW WHEN (sh_his.good(NEW.item)) EXECUTE FUNCTION sh_own.fire();
 CREATE TABLE sh_own.rule (item jsonb);
@@ -162,12 +198,13 @@ CREATE VIEW sh_own.view AS SELECT item FROM sh_own.part;
 CREATE TABLE sh_own.instead (item jsonb);
 CREATE RULE instead AS ON INSERT TO sh_own.instead DO INSTEAD INSERT INTO sh_own.part VALUES (NEW.item);
 SELECT is(pg_temp.watcher('sh_own.' || t), '42501', format('nor to one with code of others: %s', t))
-FROM unnest('{trigger,check,operator,default,generated,index,predicate,exclude,domain,checked,domains,condition,rule,parted,split,view,instead}'::text[]) t;
+FROM unnest('{trigger,check,operator,default,generated,index,predicate,exclude,domain,checked,domains,composite,composites,row_of,array,condition,rule,parted,split,view,instead}'::text[]) t;
 SELECT ok(NOT pg_temp.evil(), 'nothing of it has run');
 -- what superusers alone have made
 CREATE FUNCTION sh_own.good(value anyelement) RETURNS boolean LANGUAGE sql IMMUTABLE AS $$ SELECT true $$;
 CREATE DOMAIN sh_own.positive AS int CHECK (VALUE > 0);
-CREATE TABLE sh_own.all (item jsonb CHECK (sh_own.good(item)), id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, n sh_own.positive, at timestamptz DEFAULT now(),
+CREATE TYPE sh_own.good_pair AS (a int, n sh_own.positive);
+CREATE TABLE sh_own.all (item jsonb CHECK (sh_own.good(item)), p sh_own.good_pair, ps sh_own.good_pair[], id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, n sh_own.positive, at timestamptz DEFAULT now(),
                          up bigint REFERENCES sh_own.all, tags text[], EXCLUDE USING btree (id WITH =));
 CREATE TRIGGER fire BEFORE INSERT ON sh_own.all FOR EACH ROW EXECUTE FUNCTION sh_own.fire();
 CREATE TABLE sh_own.months (item jsonb, at timestamptz DEFAULT now()) PARTITION BY RANGE (at);
