@@ -272,7 +272,8 @@ BEGIN
 END $$;
 
 -- _sas.warn_of_code(role): warns if the role is no admin any more, so that functions which it has put around
--- the work of others are not called any more: middleware around their runs, and the hook of alerts.
+-- the work of others are not called any more: middleware, without which their runs do not go on, and the
+-- hook of alerts.
 CREATE FUNCTION _sas.warn_of_code(role regrole) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -286,7 +287,7 @@ BEGIN
         RAISE WARNING 'functions of role "%" are no longer called around the work of others',
                 pg_get_userbyid(role)
             USING DETAIL = left_over || '.',
-                HINT = 'Drop what they belong to, or let an admin create it again.';
+                HINT = 'Runs of others wait for the middleware: drop it, or let an admin create it again.';
     END IF;
 END $$;
 

@@ -207,9 +207,10 @@ BEGIN
     PERFORM _sas.record_middleware(caller, 'drop_middleware', $2, e.key, e.value) FROM jsonb_each(old) e;
 END $$;
 
--- _sas.check_middleware(caller, workflow): raises an error if a middleware applies to runs of the caller,
--- and the role that created it may no longer call its functions.
-CREATE FUNCTION _sas.check_middleware(caller oid, workflow text) RETURNS void
+-- _sas.check_middleware(caller, workflow, is_child): raises an error if a middleware applies to runs of the
+-- caller, and the role that created it may no longer call its functions, or no longer for others. A child run
+-- waits for the latter, as open runs do: its parent is not undone for that.
+CREATE FUNCTION _sas.check_middleware(caller oid, workflow text, is_child boolean) RETURNS void
 LANGUAGE plpgsql STABLE AS $$
 DECLARE
     m record;
@@ -217,7 +218,7 @@ DECLARE
 BEGIN
     FOR m IN
         SELECT x.e ->> 'name' AS name, (x.e ->> 'owner')::oid AS owner, x.e -> 'before' AS before,
-            x.e -> 'after' AS after
+            x.e -> 'after' AS after, (x.e -> 'former')::boolean AS former
         FROM _sas.workflow f
         CROSS JOIN unnest('{plan,call,function,finalize}'::text[]) AS phase
         CROSS JOIN LATERAL jsonb_array_elements(_sas.middleware_chain(phase, f.workflow_id, caller)) AS x (e)
@@ -226,6 +227,10 @@ BEGIN
         IF NOT EXISTS (SELECT FROM pg_roles r WHERE r.oid = m.owner) THEN
             RAISE EXCEPTION 'the role that created middleware "%" no longer exists', m.name
                 USING ERRCODE = 'undefined_object', DETAIL = 'At /workflow.',
+                    HINT = 'An admin can create it again, or drop it.';
+        ELSIF m.former AND NOT is_child THEN
+            RAISE EXCEPTION 'the role that created middleware "%" is no admin any more', m.name
+                USING ERRCODE = 'insufficient_privilege', DETAIL = 'At /workflow.',
                     HINT = 'An admin can create it again, or drop it.';
         END IF;
         FOR p IN SELECT c.* FROM unnest(ARRAY[m.before, m.after]) AS function

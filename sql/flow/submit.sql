@@ -46,7 +46,7 @@ BEGIN
     WHERE start_before IS NOT NULL OR after_runs IS NOT NULL
        OR after_result IS DISTINCT FROM '{success,warning}';
     IF EXISTS (SELECT FROM _sas.middleware) THEN
-        PERFORM _sas.check_middleware($1, $2);
+        PERFORM _sas.check_middleware($1, $2, is_child);
         -- a child run is submitted by a scheduler, and no function of a user runs there
         IF NOT is_child THEN
             SELECT m.inputs, m.labels INTO inputs, labels FROM _sas.plan_before($1, $2, $3, $4, $11) m;

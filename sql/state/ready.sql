@@ -273,19 +273,22 @@ END $$;
 
 -- _sas.middleware_chain(phase, workflow_id, owner): the middleware that applies to runs of this role and
 -- workflow, outermost first; null if none does. Leaves out middleware whose creator the role does not
--- trust: an admin can neither change nor stop what superusers submit, and a former admin has no more right
--- to see or change what others submit.
+-- trust: an admin can neither change nor stop what superusers submit. A former admin has no more right to
+-- see or change what others submit. Its middleware is marked: it may be a rule that must not be passed by in
+-- silence, so nobody goes through it, until an admin has decided what becomes of it.
 CREATE FUNCTION _sas.middleware_chain(for_phase text, for_workflow int, for_owner oid) RETURNS jsonb
 LANGUAGE sql STABLE AS $$
-    WITH here AS (SELECT m.* FROM _sas.middleware m WHERE m.phase = for_phase
+    WITH here AS (SELECT m.*, m.created_by <> for_owner
+                             AND NOT _sas.has_level(m.created_by, 'admin') AS former
+                  FROM _sas.middleware m WHERE m.phase = for_phase
                   AND (m.workflow_id IS NULL OR m.workflow_id = for_workflow)
-                  AND _sas.trusts(for_owner, m.created_by)
-                  AND (m.created_by = for_owner OR _sas.has_level(m.created_by, 'admin')))
+                  AND _sas.trusts(for_owner, m.created_by))
     SELECT jsonb_agg(jsonb_build_object('name', h.name, 'owner', h.created_by::oid::bigint,
+                                        'former', h.former,
                                         'before', h.before_function, 'after', h.after_function)
                      ORDER BY h.place, h.workflow_id IS NOT NULL, h.middleware_id)
     FROM here h
-    WHERE (h.before_function IS NOT NULL OR h.after_function IS NOT NULL)
+    WHERE (h.before_function IS NOT NULL OR h.after_function IS NOT NULL OR h.former)
         AND NOT EXISTS (SELECT FROM here r WHERE r.replaces = h.name)
 $$;
 
@@ -298,7 +301,7 @@ LANGUAGE plpgsql AS $$
 BEGIN
     INSERT INTO _sas.phase (run_id, step_no, element, undo, stage)
     SELECT u.run_id, u.step_no, u.element, u.undo,
-           CASE WHEN c.chain @? '$[*].before ? (@ != null)' THEN 'before' ELSE 'call' END
+           CASE WHEN c.chain @? '$[*] ? (@.before != null || @.former == true)' THEN 'before' ELSE 'call' END
     FROM unnest(run_ids, step_nos, elements, undos) AS u (run_id, step_no, element, undo)
     JOIN _sas.run r ON r.run_id = u.run_id
     JOIN _sas.workflow_version v ON v.version_id = r.version_id

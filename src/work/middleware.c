@@ -5,7 +5,7 @@
  * _sas.wrap_function and _sas.phase_function say what a function worker calls for a
  * step that middleware applies to, as one object:
  *
- *	chain		the middleware from the outermost on: {name, owner, before, after}
+ *	chain		the middleware from the outermost on: {name, owner, former, before, after}
  *	context		what each of the functions is told of the step
  *	request		what goes in
  *	function	of a function step: its functions, a line each
@@ -125,7 +125,7 @@ middleware_nth(const Around *a, int n)
 	return JsonbValueToJsonb(getIthJsonbValueFromContainer(&a->chain->root, n));
 }
 
-/* The role that this one of the chain belongs to. A superuser's run takes only what superusers made. */
+/* The role that this one of the chain belongs to. A superuser's run takes only what superusers made, others also what admins made. */
 static Oid
 middleware_owner(const Around *a, Jsonb *middleware)
 {
@@ -135,6 +135,12 @@ middleware_owner(const Around *a, Jsonb *middleware)
 		ereport(ERROR,
 				(errcode(ERRCODE_UNDEFINED_OBJECT),
 				 errmsg("the role that created middleware \"%s\" no longer exists", sas_work_json_string(middleware, "name"))));
+	/* transient: an admin decides what becomes of it, and no run is undone until then */
+	if (sas_work_json_bool(middleware, "former", false))
+		ereport(ERROR,
+				(errcode(ERRCODE_OPERATOR_INTERVENTION),
+				 errmsg("the role that created middleware \"%s\" is no admin any more", sas_work_json_string(middleware, "name")),
+				 errhint("An admin can create it again, or drop it.")));
 	if (superuser_arg(a->owner) && !superuser_arg(owner))
 		ereport(ERROR,
 				(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),

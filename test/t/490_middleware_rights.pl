@@ -192,22 +192,43 @@ is(outcome(q{BEGIN RETURN '1'; END}), '1', 'a run has middleware of an admin aro
 $alert->('before');
 ok(wait_for($node, q{SELECT string_agg(what, ' ' ORDER BY what) FROM app.seen}, 'alerted stays stays'), 'which is called, and so is the hook of alerts, with the same around it');
 $sql->('TRUNCATE app.seen');
+my $opened = function('ann', q{BEGIN PERFORM app.note('open'); RETURN '1'; END});
+$sql->(qq{SET ROLE ann;
+	SELECT sas.create_workflow('open', '{"steps": {"w": {"wait": {"signal": "go"}}, "s": {"function": "$opened", "after": ["w"], "retry": {"max_attempts": 1},
+		"recovery": {"max_failures": 10000, "initial": "50 ms", "max": "50 ms"}}}}');
+	SELECT sas.submit('open', key => 'open')});
+middleware('deputy', 'around_calls', 'call', after => q{BEGIN RETURN NULL; END});
+$sql->(q{SELECT sas.create_agent('nowhere', 'http://127.0.0.1:1'), sas.grant_agent('nowhere', 'ann');
+	SET ROLE ann;
+	SELECT sas.create_workflow('calls', '{"steps": {"w": {"wait": {"signal": "go"}}, "s": {"agent": "nowhere", "call": {"path": "/"}, "after": ["w"], "retry": {"max_attempts": 1},
+		"recovery": {"max_failures": 10000, "initial": "50 ms", "max": "50 ms"}}}}');
+	SELECT sas.submit('calls', key => 'calls')});
 my $told = sub { my ($by) = @_; my $err = ''; $node->psql('postgres', $by, stderr => \$err); return $err };
 is($told->(q{SELECT sas.revoke_usage('chief', 'admin')}), '', 'an admin that leaves nothing loses its level in silence');
 $sql->(q{SELECT sas.grant_usage('deputy', 'user')});
 is($told->(q{SELECT sas.revoke_usage('deputy', 'user')}), '', 'and so does a role that is still an admin');
-like($told->(q{SELECT sas.revoke_usage('deputy', 'admin')}), qr/WARNING:  functions of role "deputy" are no longer called around the work of others.*DETAIL:  middleware "stays", the hook of alerts\./s,
+like($told->(q{SELECT sas.revoke_usage('deputy', 'admin')}), qr/WARNING:  functions of role "deputy" are no longer called around the work of others.*DETAIL:  middleware "around_calls", middleware "stays", the hook of alerts\./s,
 	'middleware and alert hook of a former admin are named when its level is revoked');
 $alert->('after');
 $sql->(q{SELECT sas.grant_usage('deputy', 'user')});
-is(outcome(q{BEGIN RETURN '1'; END}), '1', 'a run of another role');
+my $stays = q{the role that created middleware "stays" is no admin any more};
+$sql->(q{SELECT sas.signal_key('calls', 'calls', 'go')});
+ok(wait_for($node, q{SELECT count(*) > 1 FROM sas.attempts a JOIN sas.runs r USING (run_id) WHERE r.key = 'calls' AND a.step = 's'}, 't'), 'a call that such middleware comes after is tried again and again');
+like($sql->(q{SELECT DISTINCT a.error ->> 'title' FROM sas.attempts a JOIN sas.runs r USING (run_id) WHERE r.key = 'calls' AND a.step = 's'}), qr/^the role that created middleware "around_calls" is no admin any more$/, 'and not made');
+$sql->(q{SELECT sas.cancel(run_id) FROM sas.runs WHERE key = 'calls'; SELECT sas.drop_middleware('around_calls')});
+like($told->(q{SET ROLE ann; SELECT sas.submit('open')}), qr/ERROR:  $stays.*HINT:  An admin can create it again, or drop it/s, 'a submit of another role is refused: what may be a rule is not passed by');
+$sql->(q{SELECT sas.signal_key('open', 'open', 'go')});
+ok(wait_for($node, q{SELECT count(*) > 1 FROM sas.attempts a JOIN sas.runs r USING (run_id) WHERE r.key = 'open' AND a.step = 's'}, 't'), 'an open run tries again and again');
+is($sql->(q{SELECT DISTINCT a.error ->> 'title' FROM sas.attempts a JOIN sas.runs r USING (run_id) WHERE r.key = 'open' AND a.step = 's'}), $stays, 'and says why it does not go on');
 is(outcome(q{BEGIN PERFORM app.note('of itself'); RETURN '1'; END}, role => 'deputy'), '1', 'and one of the former admin');
 is(seen(), 'stays: deputy deputy off, of itself: deputy deputy off; 1', 'it is around its own runs only');
 is($sql->(q{SELECT count(*) FROM sas.alerts WHERE kind = 'stuck' AND message = 'a test'}), 2, 'there was an alert');
 ok(wait_for($node, q{SELECT count(*) FROM _sas.message WHERE kind = 'alert_hook'}, 0), 'which the supervisor has seen');
 is($sql->(q{SELECT count(*) FROM _sas.run WHERE hook_of = 0}), 1, 'and its hook was not told');
 $sql->(q{SELECT sas.grant_usage('deputy', 'admin')});
-is(outcome(q{BEGIN RETURN '1'; END}), '1', 'and when it is an admin again, all is as it was');
-is(seen(), 'stays: deputy deputy off; 1', 'around the runs of others, too');
-$sql->(q{SELECT sas.drop_middleware('stays')});
+ok(wait_for($node, q{SELECT result FROM sas.runs WHERE key = 'open'}, 'success'), 'when it is an admin again, the open run goes on');
+is(seen(), 'stays: deputy deputy off, open: ann ann off; 1', 'with the middleware around it');
+is(outcome(q{BEGIN RETURN '1'; END}), '1', 'and all is as it was');
+$sql->(q{SELECT sas.revoke_usage('deputy', 'admin'); SELECT sas.drop_middleware('stays')});
+is(outcome(q{BEGIN RETURN '1'; END}), '1', 'nothing is asked for any more when an admin has dropped it');
 done_testing();
