@@ -189,18 +189,24 @@ LANGUAGE sql AS $$
         LEFT JOIN LATERAL (SELECT x.signal_id FROM _sas.signal x WHERE x.run_id = s.run_id
                            AND x.step_no = s.step_no AND x.element = s.element OFFSET 0) g ON true
         WHERE r.run_id = ANY ($1) AND (r.abandon_as IS NULL OR w.undo)),
-    lined AS (
+    in_line AS (
         SELECT w.run_id, e.name, row_number() OVER (
             PARTITION BY w.run_id, e.name ORDER BY w.started_at, w.step_no, w.element) AS n,
-               w.step_no, w.element, w.several, NULL::bigint AS signal_id
+               w.step_no, w.element, w.several
         FROM waiting w
         CROSS JOIN LATERAL jsonb_array_elements_text(CASE WHEN w.several THEN w.names
                                                      ELSE jsonb_build_array(w.names) END) e (name)
-        WHERE w.signal_id IS NULL
+        WHERE w.signal_id IS NULL),
+    lined AS (
+        SELECT l.*, NULL::bigint AS signal_id FROM in_line l
         UNION ALL
-        SELECT g.run_id, g.name, row_number() OVER (PARTITION BY g.run_id, g.name ORDER BY g.signal_id),
+        -- no more than there are waits: thousands of signals may wait for a step that is far away
+        SELECT l.run_id, l.name, row_number() OVER (PARTITION BY l.run_id, l.name ORDER BY g.signal_id),
                NULL, NULL, NULL, g.signal_id
-        FROM _sas.signal g WHERE g.run_id = ANY ($1) AND g.step_no IS NULL),
+        FROM (SELECT i.run_id, i.name, count(*) AS n FROM in_line i GROUP BY 1, 2) l
+        CROSS JOIN LATERAL (SELECT x.signal_id FROM _sas.signal x
+                            WHERE x.run_id = l.run_id AND x.name = l.name AND x.step_no IS NULL
+                            ORDER BY x.signal_id LIMIT l.n) g),
     -- grouped, because a join would compare each wait with each signal
     matched AS (
         SELECT p.*, row_number() OVER (PARTITION BY p.run_id, p.step_no, p.element ORDER BY p.signal_id)

@@ -265,6 +265,7 @@ CREATE TABLE _sas.signal (
     created_at timestamptz NOT NULL
 );
 CREATE INDEX signal_run ON _sas.signal (run_id, signal_id);
+CREATE INDEX signal_name ON _sas.signal (run_id, name, signal_id) WHERE step_no IS NULL;
 CREATE UNIQUE INDEX signal_token ON _sas.signal (run_id, step_no, element) WHERE step_no IS NOT NULL;
 COMMENT ON TABLE _sas.signal IS
     'Messages to runs that no step has taken yet, in the order in which they were sent.';

@@ -214,3 +214,24 @@ SELECT t.later('1 min');
 SELECT t.work();
 SELECT t.brief(1);
 SELECT (output ->> 'now')::timestamptz - (output ->> 'began')::timestamptz AS passed FROM sas.steps WHERE run_id = 1 AND step = 'b';
+
+-- a delivery reads no more signals than steps wait for
+SELECT t.clean() \g /dev/null
+SELECT t.workflow('far', '{"a": {"wait": {"signal": "first"}}, "b": {"wait": {"signal": "x"}, "after": ["a"]}, "c": {"wait": {"signal": "last"}, "after": ["b"]}}') \g /dev/null
+SELECT run_id FROM sas.submit('far');
+SELECT t.work() \g /dev/null
+SELECT count(sas.signal(1, 'x', to_jsonb(i))) FROM generate_series(1, 500) i;
+CREATE FUNCTION t.signals_read() RETURNS bigint LANGUAGE sql AS $$
+    SELECT sum(pg_stat_get_xact_tuples_returned(o) + pg_stat_get_xact_tuples_fetched(o))
+    FROM (SELECT '_sas.signal'::regclass::oid UNION ALL SELECT indexrelid FROM pg_index WHERE indrelid = '_sas.signal'::regclass) x (o) $$;
+DO $$
+DECLARE
+    before bigint := t.signals_read();
+BEGIN
+    PERFORM _sas.deliver_signals('{1}');
+    RAISE NOTICE 'few: %', t.signals_read() - before < 20;
+END $$;
+SELECT sas.signal(1, 'first') \g /dev/null
+SELECT t.work() \g /dev/null
+SELECT step, output FROM sas.steps WHERE step = 'b';
+DROP FUNCTION t.signals_read;
