@@ -216,7 +216,7 @@ BEGIN
     IF given IS NOT NULL THEN
         named := _sas.refuse_data(caller, named, false);
     END IF;
-    SELECT * INTO p FROM _sas.pick_targets(named, _sas.targets(named, $4), states);
+    SELECT * INTO p FROM _sas.pick_targets(named, _sas.by_element(_sas.targets(named, $4)), states);
     PERFORM _sas.settle(p.fit, completed, $7);
     PERFORM _sas.close_held(p.fit);
     PERFORM _sas.record_steps(caller, p.fit, verb, CASE
@@ -310,7 +310,59 @@ BEGIN
     PERFORM _sas.close_steps(array_agg(c.run_id)) FROM unnest(changes) c
         JOIN _sas.run r ON r.run_id = c.run_id AND r.abandon_as IS NOT NULL WHERE c.from_state <> 'failed'
         HAVING count(*) > 0;
-    PERFORM _sas.free_slots(ids), _sas.resume_settled(ids);
+    PERFORM _sas.free_slots(ids), _sas.end_settled_maps(ids), _sas.resume_settled(ids);
+END $$;
+
+-- _sas.by_element(targets): a map that has failed because of its elements is settled by them: the step itself
+-- is left out, so that the outputs of the others are kept. Its elements no longer wait for its end.
+CREATE FUNCTION _sas.by_element(targets _sas.target[]) RETURNS _sas.target[]
+LANGUAGE sql STABLE AS $$
+    SELECT array_agg(ROW(t.run_id, t.step_no, t.element, t.label, CASE
+                         WHEN t.situation = 'aside' AND map.failed THEN 'failed' ELSE t.situation END,
+                         t.state, t.note)::_sas.target)
+    FROM unnest(targets) t
+    LEFT JOIN LATERAL (SELECT x.state = 'failed' AND x.waiting_kind IS DISTINCT FROM 'supervisor'
+                           AND x.error ->> 'type' = 'urn:sas:elements' AS failed FROM _sas.step x
+                       WHERE x.run_id = t.run_id AND x.step_no = t.step_no AND x.element = 0
+                       OFFSET 0) map ON true
+    WHERE NOT (t.element = 0 AND t.situation = 'failed' AND coalesce(map.failed, false)
+               AND _sas.has_failed_elements(t.run_id, t.step_no))
+$$;
+
+-- _sas.has_failed_elements(run_id, step_no): has this map elements that have failed and are not settled?
+CREATE FUNCTION _sas.has_failed_elements(for_run bigint, for_no int) RETURNS boolean
+LANGUAGE sql STABLE AS $$
+    SELECT EXISTS (SELECT FROM _sas.step x WHERE x.run_id = for_run AND x.step_no = for_no AND x.element > 0
+                   AND x.state = 'failed')
+$$;
+
+-- _sas.is_settled_map(s): has this map failed because of elements that are all settled now?
+CREATE FUNCTION _sas.is_settled_map(s _sas.step) RETURNS boolean
+LANGUAGE sql STABLE AS $$
+    SELECT s.element = 0 AND s.state = 'failed' AND s.waiting_kind IS DISTINCT FROM 'supervisor'
+        AND coalesce(s.error ->> 'type' = 'urn:sas:elements', false)
+        AND NOT _sas.has_failed_elements(s.run_id, s.step_no)
+$$;
+
+-- _sas.end_settled_maps(run_ids): ends the maps of these runs whose failed elements are all settled. A paused
+-- run ends them when it continues.
+-- Next: _sas.begin_maps.
+CREATE FUNCTION _sas.end_settled_maps(run_ids bigint[]) RETURNS void
+LANGUAGE plpgsql AS $$
+DECLARE
+    ended _sas.step_change[];
+BEGIN
+    SELECT array_agg(_sas.make_step_change(
+               run_id => s.run_id, step_no => s.step_no, element => 0, from_state => 'failed',
+               to_state => 'ready', failure_count => 0))
+    INTO ended
+    FROM _sas.run r
+    CROSS JOIN LATERAL (SELECT * FROM _sas.step x WHERE x.run_id = r.run_id AND x.state = 'failed'
+                        AND x.element = 0 AND _sas.is_settled_map(x) OFFSET 0) s
+    WHERE r.run_id = ANY (run_ids) AND r.state <> 'paused' AND r.abandon_as IS NULL;
+    PERFORM _sas.move_steps(ended);
+    PERFORM _sas.requeue(array_agg(e.run_id), array_agg(e.step_no), array_agg(e.element)) FROM unnest(ended) e
+    HAVING count(*) > 0;
 END $$;
 
 -- _sas.resume_settled(run_ids): continues those of these runs that a rule has paused and in which no failed
@@ -328,7 +380,8 @@ BEGIN
                                           AND NOT coalesce(x.shape ? 'stands_in', false) OFFSET 0) w
                       WHERE s.run_id = r.run_id
                         AND (s.state = 'compensating'
-                             OR s.state = 'failed' AND (r.abandon_as IS NULL OR s.in_doubt)))
+                             OR s.state = 'failed' AND (r.abandon_as IS NULL OR s.in_doubt))
+                        AND NOT _sas.is_settled_map(s))
     HAVING count(*) > 0;
 END $$;
 

@@ -143,8 +143,6 @@ SELECT t.brief(1), t.brief(2);
 -- while a map runs through nothing is done about what failed; then an operator can settle each
 SELECT step, changed, refused FROM sas.skip(1, 'm[3]');
 SELECT step, changed, refused FROM sas.force_complete(2, 'm[3]', '{"status": 200}');
-SELECT changed FROM sas.resume(1);
-SELECT changed FROM sas.resume(2);
 SELECT t.work() \g /dev/null
 SELECT t.brief(1), t.brief(2);
 SELECT result FROM sas.runs ORDER BY run_id;
@@ -221,8 +219,30 @@ SELECT t.brief(1), t.brief(2);
 SELECT t.work('{"m.fallback[3]": "permanent 400"}') \g /dev/null
 SELECT t.brief(1), t.brief(2);
 SELECT changed FROM sas.skip(1, 'm[3]');
-SELECT changed FROM sas.resume_runs('{1,2}');
+SELECT changed FROM sas.resume(2);
 SELECT t.work() \g /dev/null
 SELECT t.brief(1), t.brief(2);
 SELECT run_id, result, (SELECT s.output FROM sas.steps s WHERE s.run_id = r.run_id AND s.step = 'm' AND s.element IS NULL) AS output FROM sas.runs r ORDER BY 1;
+SELECT * FROM t.left_over();
+
+-- what has failed is settled by the name of the step, or one by one: the outputs of the others are kept, and the
+-- run continues; so it does beside a step that still waits
+SELECT t.clean() \g /dev/null
+SELECT t.workflow('settled', '{"m": {"agent": "inventory", "call": {}, "output": "{{item}}", "each": "{{input.items}}", "on_failure": "pause_at_end"}, "z": {"function": "t.echo", "input": {"all": "{{steps.m.output}}"}}}') \g /dev/null
+SELECT t.workflow('settled_beside', '{"m": {"agent": "inventory", "call": {}, "output": "{{item}}", "each": "{{input.items}}", "on_failure": "pause_at_end"}, "z": {"function": "t.echo", "input": {"all": "{{steps.m.output}}"}}, "b": {"wait": {"signal": "go"}}}') \g /dev/null
+SELECT count(*) FROM generate_series(1, 3) n, LATERAL sas.submit('settled', '{"items": [1, 2, 3, 4]}', key => n::text);
+SELECT run_id FROM sas.submit('settled_beside', '{"items": [1, 2, 3, 4]}');
+SELECT t.work('{"m[2]": "permanent 400", "m[4]": "permanent 400"}') \g /dev/null
+SELECT t.brief(1), t.brief(4);
+SELECT step, changed, state, refused FROM sas.skip(1, 'm') ORDER BY 1;
+SELECT step, changed, state, refused FROM sas.skip(2, 'm[2]');
+SELECT step, changed, state, refused FROM sas.skip(2, 'm[4]');
+SELECT step, changed, state, refused FROM sas.force_complete(3, 'm', '"by hand"') ORDER BY 1;
+SELECT step, changed, state, refused FROM sas.skip(4, 'm') ORDER BY 1;
+SELECT t.work() \g /dev/null
+SELECT r.run_id, r.state, r.result, s.output FROM sas.runs r JOIN sas.steps s USING (run_id) WHERE s.step = 'z' ORDER BY 1;
+SELECT sas.signal(4, 'go') \g /dev/null
+SELECT t.work() \g /dev/null
+SELECT t.brief(4);
+SELECT * FROM t.alerts();
 SELECT * FROM t.left_over();
