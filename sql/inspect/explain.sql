@@ -231,7 +231,7 @@ BEGIN ATOMIC
             'workflow "%s" is paused; sas.resume_workflow(%L) releases its runs', what, what)
         WHEN 'place' THEN format('the limit of open runs with %s is reached',
                                  coalesce('key "' || left(what, 200) || '"', 'its key'))
-        WHEN 'run' THEN format('run %s has not stopped yet', what)
+        WHEN 'run' THEN format('run %s has not stopped yet', replace(what, ', ', ' or '))
         WHEN 'start_at' THEN 'the set start is at ' || _sas.instant(until, now)
         WHEN 'reply' THEN concat('a worker is running it', ', with "' || what || '"',
                                  '; a reply counts until ' || _sas.instant(until, now))

@@ -84,7 +84,8 @@ BEGIN
     PERFORM _sas.refuse_schedule('pause_on_failure must be true or false', '/pause_on_failure',
                                  'The default is false.')
     WHERE s.pause_on_failure IS NULL;
-    PERFORM _sas.refuse_schedule('start_at and end_at must be instants', '/start_at',
+    PERFORM _sas.refuse_schedule('start_at and end_at must be instants',
+                                 CASE WHEN NOT isfinite(s.start_at) THEN '/start_at' ELSE '/end_at' END,
                                  'Omit what has no limit.')
     WHERE NOT isfinite(s.start_at) OR NOT isfinite(s.end_at);
     PERFORM _sas.refuse_schedule('end_at is before start_at', '/end_at',

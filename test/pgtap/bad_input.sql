@@ -516,6 +516,8 @@ FROM (VALUES ('base_url => ''http://127.0.0.1''', '22023', '/base_url'), ('heade
 SELECT pg_temp.refused(format('SELECT sas.create_agent(%L, kind => ''external'')', repeat('x', 54)), '42602', '/name', 'an external agent with a name of 54 bytes');
 SELECT pg_temp.refused('SELECT sas.create_agent(''payments'', kind => ''external'')', '22023', '/kind', 'an agent that would change its kind');
 SELECT pg_temp.refused('SELECT sas.alter_agent(''packer'', base_url => ''http://127.0.0.1'')', '22023', '/base_url', 'an external agent that is given a base_url');
+SELECT pg_temp.refused(format('SELECT sas.register_node(''me'', 1, %s)', agents), code, '/agents', format('a node for %s', agents))
+FROM (VALUES ('''{nope}''', '42704'), ('''{payments}''', '42704'), ('''{}''', '22004'), ('NULL', '22004'), ('''{NULL}''', '22004')) AS x (agents, code);
 SELECT pg_temp.refused(format('SELECT * FROM sas.claim(%s)', arguments), code, pointer, format('a claim of %s', arguments))
 FROM (VALUES ('''nope'', ''w''', '42704', '/agent'), ('''payments'', ''w''', '42809', '/agent'), ('''packer'', ''''', '22023', '/worker'), ('''packer'', NULL', '22023', '/worker'),
              ('''packer'', E''a\nb''', '22023', '/worker'), ('''packer'', repeat(''w'', 201)', '22023', '/worker'), ('''packer'', ''w'', 0', '22023', '/quantity'), ('''packer'', ''w'', 1001', '22023', '/quantity'),

@@ -98,6 +98,7 @@ SELECT run_id FROM sas.submit_batch('later', '{"{}","{}"}', after_runs => '{2,3}
 SELECT t.settle() \g /dev/null
 SELECT run_id, state, after_run, after_runs, waits_for FROM sas.runs WHERE run_id > 3 ORDER BY 1;
 SELECT step, waiting_kind, waiting_on FROM sas.steps WHERE run_id = 5;
+SELECT text FROM sas.explain(4) UNION ALL SELECT text FROM sas.explain(5);
 SELECT state FROM sas.pause(2);
 SELECT t.work('{"x": "permanent 400"}');
 SELECT run_id, state, result, waits_for, error ->> 'title' AS title FROM sas.runs ORDER BY 1;

@@ -52,7 +52,7 @@ EXCEPTION WHEN OTHERS THEN
 END $$;
 SELECT t.refuses(c) FROM unnest(ARRAY[$$sas.schedule('No', '@daily', 'quick')$$, $$sas.schedule('n', '0 0 30 2 *', 'quick')$$, $$sas.schedule('n', '@daily', 'none')$$, $$sas.schedule('n', '@daily', 'quick', '7')$$,
     $$sas.schedule('n', '@daily', 'quick', timezone => 'Nowhere')$$, $$sas.schedule('n', '@daily', 'quick', overlap => 'maybe')$$, $$sas.schedule('n', '@daily', 'quick', overlap => NULL)$$, $$sas.schedule('n', '@daily', 'quick', catch_up => 'some')$$, $$sas.schedule('n', '@daily', 'quick', catch_up_window => '0')$$,
-    $$sas.schedule('n', '@daily', 'quick', jitter => '-1 s')$$, $$sas.schedule('n', '@daily', 'quick', max_runs => 0)$$, $$sas.schedule('n', '@daily', 'quick', start_at => '2026-02-02', end_at => '2026-02-01')$$, $$sas.schedule('n', '@daily', 'quick', end_at => '2025-01-01')$$,
+    $$sas.schedule('n', '@daily', 'quick', jitter => '-1 s')$$, $$sas.schedule('n', '@daily', 'quick', max_runs => 0)$$, $$sas.schedule('n', '@daily', 'quick', start_at => '2026-02-02', end_at => '2026-02-01')$$, $$sas.schedule('n', '@daily', 'quick', end_at => '2025-01-01')$$, $$sas.schedule('n', '@daily', 'quick', start_at => 'infinity')$$, $$sas.schedule('n', '@daily', 'quick', end_at => 'infinity')$$,
     $$sas.schedule('n', '@daily', 'quick', priority => 5000)$$, $$sas.schedule('n', '@daily', 'quick', labels => '[]')$$, $$sas.schedule('n', NULL, 'quick')$$, $$sas.schedule(NULL, '@daily', 'quick')$$, $$sas.unschedule('n')$$, $$sas.pause_schedule('n')$$, $$sas.resume_schedule('n')$$, $$sas.trigger_schedule('n')$$,
     $$sas.backfill_schedule('n', now(), now())$$]) c;
 SELECT count(*) FROM sas.schedules;
