@@ -223,9 +223,12 @@ LANGUAGE C VOLATILE AS 'MODULE_PATHNAME', 'sas_api_check_turn';
 
 -- _sas.root(...): the root of the paths of a step or a run: {input, key, run: {...}, steps}. reads: the
 -- members of the input that are needed; null: all. An input that is no object is included as a whole.
+-- index: of an element, whose root also has index, item and last.
 CREATE FUNCTION _sas.root(input jsonb, reads text[], key text, run_id bigint, run_key text, labels jsonb,
                           created_at timestamptz, deadline timestamptz, steps jsonb,
-                          schedule text DEFAULT NULL, scheduled_at timestamptz DEFAULT NULL) RETURNS jsonb
+                          schedule text DEFAULT NULL, scheduled_at timestamptz DEFAULT NULL,
+                          index int DEFAULT NULL, item jsonb DEFAULT NULL, last jsonb DEFAULT NULL)
+RETURNS jsonb
 LANGUAGE C STABLE PARALLEL SAFE
 AS 'MODULE_PATHNAME', 'sas_api_template_root';
 

@@ -107,24 +107,23 @@ LANGUAGE sql STABLE AS $$
                   WHERE k.run_id = for_run AND k.step_no = w.step_no AND k.element = $12),
                  _sas.step_key(trace, w.name, $12, w.undo)),
         for_run, run_key, $6, $7, $8,
-        CASE WHEN w.enters AND $12 = 0 AND NOT w.undo AND w.enter_reads <> '{}'
-             THEN (SELECT x.steps FROM _sas.steps_of(for_run, for_version, trace, w.reads || w.enter_reads,
-                                                     w.step_no, $12) x)
-             WHEN w.reads = '{}' THEN '{}'::jsonb
-             ELSE (SELECT x.steps FROM _sas.steps_of(for_run, for_version, trace, w.reads, w.step_no, $12) x)
-             END,
-        $9, $10)
-        || CASE WHEN $12 > 0
-                THEN (SELECT jsonb_build_object(
-                          'index', $12 - 1,
-                          'item', (SELECT i.item FROM _sas.item i WHERE i.run_id = for_run
-                                   AND i.step_no = f.no AND i.element = $12),
-                          'last', (SELECT _sas.kept_output(s.state, s.output, s.error)
-                                   FROM _sas.step s WHERE s.run_id = for_run
-                                   AND s.step_no = f.no AND s.element = $12 - 1 AND $12 > 1
-                                     AND NOT coalesce(w.shape ? 'each', false)))
-                      FROM (SELECT coalesce((w.shape ->> 'stands_in')::int, w.step_no) AS no OFFSET 0) f)
-                ELSE '{}' END
+        CASE WHEN w.reads = '{}' AND (w.enter_reads = '{}' OR NOT w.enters OR $12 > 0 OR w.undo)
+             THEN '{}'::jsonb
+             ELSE (SELECT x.steps
+                   FROM _sas.steps_of(for_run, for_version, trace,
+                                      CASE WHEN w.enters AND $12 = 0 AND NOT w.undo
+                                           THEN w.reads || w.enter_reads ELSE w.reads END,
+                                      w.step_no, $12) x) END,
+        $9, $10,
+        CASE WHEN $12 > 0 THEN $12 - 1 END,
+        CASE WHEN $12 > 0
+             THEN (SELECT i.item FROM _sas.item i WHERE i.run_id = for_run
+                   AND i.step_no = coalesce((w.shape ->> 'stands_in')::int, w.step_no)
+                   AND i.element = $12) END,
+        CASE WHEN $12 > 1 AND NOT coalesce(w.shape ? 'each', false)
+             THEN (SELECT _sas.kept_output(s.state, s.output, s.error) FROM _sas.step s
+                   WHERE s.run_id = for_run AND s.element = $12 - 1
+                     AND s.step_no = coalesce((w.shape ->> 'stands_in')::int, w.step_no)) END)
 $$;
 
 -- _sas.context(r, w, element): the same for a single step, for callers that have few.

@@ -169,10 +169,10 @@ sas_api_check_turn(PG_FUNCTION_ARGS)
 	PG_RETURN_VOID();
 }
 
-/* What a call site keeps of the last input that is stored out of line. */
+/* What a call site keeps of the last input that is stored out of line, or compressed. */
 typedef struct TemplateApiInput
 {
-	struct varatt_external pointer;
+	struct varlena *stored;
 	Jsonb	   *value;
 } TemplateApiInput;
 
@@ -185,29 +185,30 @@ template_api_input(FunctionCallInfo fcinfo, int n)
 {
 	struct varlena *raw = (struct varlena *) PG_GETARG_POINTER(n);
 	TemplateApiInput *kept = fcinfo->flinfo->fn_extra;
-	struct varatt_external pointer;
 	MemoryContext caller;
 
-	if (!VARATT_IS_EXTERNAL_ONDISK(raw))
+	if (!VARATT_IS_EXTERNAL_ONDISK(raw) && !VARATT_IS_COMPRESSED(raw))
 		return PG_GETARG_JSONB_P(n);
-	/* in rows it is not aligned */
-	VARATT_EXTERNAL_GET_POINTER(pointer, raw);
-	if (kept != NULL && memcmp(&kept->pointer, &pointer, sizeof(pointer)) == 0)
+	if (kept != NULL && VARSIZE_ANY(kept->stored) == VARSIZE_ANY(raw) && memcmp(kept->stored, raw, VARSIZE_ANY(raw)) == 0)
 		return kept->value;
 	caller = MemoryContextSwitchTo(fcinfo->flinfo->fn_mcxt);
+	fcinfo->flinfo->fn_extra = NULL;	/* until it is whole */
 	if (kept == NULL)
 		kept = palloc(sizeof(TemplateApiInput));
 	else
+	{
+		pfree(kept->stored);
 		pfree(kept->value);
-	fcinfo->flinfo->fn_extra = NULL;	/* until it is whole */
+	}
+	kept->stored = palloc(VARSIZE_ANY(raw));
+	memcpy(kept->stored, raw, VARSIZE_ANY(raw));
 	kept->value = PG_GETARG_JSONB_P(n);
-	kept->pointer = pointer;
 	fcinfo->flinfo->fn_extra = kept;
 	MemoryContextSwitchTo(caller);
 	return kept->value;
 }
 
-/* _sas.root(input, reads, key, run_id, run_key, labels, created_at, deadline, steps, schedule, scheduled_at) */
+/* _sas.root(input, reads, key, run_id, run_key, labels, created_at, deadline, steps, schedule, scheduled_at, index, item, last) */
 Datum
 sas_api_template_root(PG_FUNCTION_ARGS)
 {
@@ -240,6 +241,9 @@ sas_api_template_root(PG_FUNCTION_ARGS)
 		of.schedule = PG_GETARG_TEXT_PP(9);
 		of.scheduled_at = PG_GETARG_TIMESTAMPTZ(10);
 	}
+	of.index = PG_ARGISNULL(11) ? -1 : PG_GETARG_INT32(11);
+	of.item = PG_ARGISNULL(12) ? NULL : PG_GETARG_JSONB_P(12);
+	of.last = PG_ARGISNULL(13) ? NULL : PG_GETARG_JSONB_P(13);
 	return JsonbPGetDatum(sas_template_root(&of));
 }
 

@@ -59,6 +59,17 @@ root_put_time(JsonbParseState **state, const char *key, TimestampTz at)
 }
 
 static void
+root_put_number(JsonbParseState **state, const char *key, int64 number)
+{
+	JsonbValue	value;
+
+	root_put_key(state, key);
+	value.type = jbvNumeric;
+	value.val.numeric = int64_to_numeric(number);
+	pushJsonbValue(state, WJB_VALUE, &value);
+}
+
+static void
 root_put_jsonb(JsonbParseState **state, const char *key, Jsonb *jsonb)
 {
 	JsonbValue	value;
@@ -106,17 +117,13 @@ Jsonb *
 sas_template_root(const SasTemplateRoot *of)
 {
 	JsonbParseState *state = NULL;
-	JsonbValue	id;
 
 	pushJsonbValue(&state, WJB_BEGIN_OBJECT, NULL);
 	root_put_input(&state, of);
 	root_put_varlena(&state, "key", of->key);
 	root_put_key(&state, "run");
 	pushJsonbValue(&state, WJB_BEGIN_OBJECT, NULL);
-	root_put_key(&state, "id");
-	id.type = jbvNumeric;
-	id.val.numeric = int64_to_numeric(of->run_id);
-	pushJsonbValue(&state, WJB_VALUE, &id);
+	root_put_number(&state, "id", of->run_id);
 	root_put_varlena(&state, "key", of->run_key);
 	root_put_jsonb(&state, "labels", of->labels);
 	root_put_time(&state, "created_at", of->created_at);
@@ -129,5 +136,11 @@ sas_template_root(const SasTemplateRoot *of)
 	}
 	pushJsonbValue(&state, WJB_END_OBJECT, NULL);
 	root_put_jsonb(&state, "steps", of->steps);
+	if (of->index >= 0)
+	{
+		root_put_number(&state, "index", of->index);
+		root_put_jsonb(&state, "item", of->item);
+		root_put_jsonb(&state, "last", of->last);
+	}
 	return JsonbValueToJsonb(pushJsonbValue(&state, WJB_END_OBJECT, NULL));
 }

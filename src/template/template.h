@@ -104,9 +104,15 @@ typedef struct SasTemplateRoot
 	Jsonb	   *steps;
 	text	   *schedule;		/* NULL: no schedule has submitted the run */
 	TimestampTz scheduled_at;
+	int			index;			/* of an element of a map, or an iteration; -1: it is neither */
+	Jsonb	   *item;			/* NULL: null */
+	Jsonb	   *last;			/* NULL: null */
 } SasTemplateRoot;
 
-/* {input, key, run: {id, key, labels, created_at, deadline}, steps}; of a schedule's run, also run.schedule and run.scheduled_at */
+/*
+ * {input, key, run: {id, key, labels, created_at, deadline}, steps}; of a schedule's run, also run.schedule
+ * and run.scheduled_at; of an element, also index, item and last
+ */
 extern Jsonb *sas_template_root(const SasTemplateRoot *of);
 
 /*
