@@ -54,93 +54,102 @@ CREATE FUNCTION _sas.succeed_steps(run_ids bigint[], step_nos int[], elements in
 RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
-    changes _sas.step_change[];
-    failed_runs bigint[];
-    failed_nos int[];
-    failed_elements int[];
-    errors jsonb[];
-    doubts boolean[];
-    results jsonb[];
+    judged record;
 BEGIN
     WITH judged AS (
-        SELECT u.run_id, u.step_no, u.element, coalesce(s.state, 'none') AS from_state,
+        SELECT u.run_id, u.step_no, u.element, coalesce(s.state, 'none') AS from_state, w.falls,
                nullif(w.kind = 'workflow' AND NOT w.undo, false) AS doubt,
-               coalesce(o.result, u.output) AS output,
-               CASE WHEN m.met IS NULL
-                    THEN _sas.problem_object('expect', _sas.neither('expect', m.reason), w.expect #>> '{}',
+               coalesce(j.result, u.output) AS output,
+               CASE WHEN NOT w.asks THEN NULL
+                    WHEN j.met IS NULL
+                    THEN _sas.problem_object('expect', _sas.neither('expect', j.reason), w.expect #>> '{}',
                                              NULL, u.run_id, w.name)
-                    WHEN NOT m.met
+                    WHEN NOT j.met
                     THEN _sas.problem_object('expect', 'the result is not what was expected',
                                              w.expect #>> '{}', NULL, u.run_id, w.name)
-                    WHEN o.problem IS NOT NULL
+                    WHEN j.problem IS NOT NULL
                     THEN _sas.problem_object('output', 'could not build the output of the step',
-                                             format('%s: %s', o.problem ->> 'path', o.problem ->> 'what'),
+                                             format('%s: %s', j.problem ->> 'path', j.problem ->> 'what'),
                                              NULL, u.run_id, w.name) END AS error
         FROM unnest(run_ids, step_nos, elements, outputs) AS u (run_id, step_no, element, output)
         JOIN _sas.run r ON r.run_id = u.run_id
-        LEFT JOIN LATERAL (SELECT * FROM _sas.step x WHERE x.run_id = u.run_id AND x.step_no = u.step_no
+        -- OFFSET 0: each is looked up by its whole key, and what asks nothing is not evaluated
+        LEFT JOIN LATERAL (SELECT x.state FROM _sas.step x WHERE x.run_id = u.run_id AND x.step_no = u.step_no
                            AND x.element = u.element OFFSET 0) s ON true
-        JOIN _sas.workflow_step w ON w.version_id = r.version_id AND w.step_no = u.step_no
-            AND w.undo = (coalesce(s.state, '') = 'compensating')
-        CROSS JOIN LATERAL (SELECT u.element = 0 AND coalesce(w.shape ?| '{each,repeat}', false) AS whole) h
-        CROSS JOIN LATERAL (SELECT CASE WHEN NOT h.whole AND (w.expect IS NOT NULL OR w.output IS NOT NULL)
-                                        THEN _sas.context(r, w, u.element) END AS root OFFSET 0) x
-        CROSS JOIN LATERAL (SELECT h.whole OR t.met AS met, t.reason
-                            FROM _sas.meets(CASE WHEN NOT h.whole THEN w.expect END, u.output, x.root) t
-                            OFFSET 0) m
-        LEFT JOIN LATERAL _sas.render(w.output, x.root || jsonb_build_object('output', u.output)) o
-            ON NOT h.whole AND w.output IS NOT NULL)
+        CROSS JOIN LATERAL (SELECT x AS step, x.name, x.kind, x.undo, x.expect, x.output,
+                                   coalesce(x.shape ?| '{fallback,stands_in}', false) AS falls,
+                                   (x.expect IS NOT NULL OR x.output IS NOT NULL)
+                                   AND NOT (u.element = 0 AND coalesce(x.shape ?| '{each,repeat}', false))
+                                       AS asks
+                            FROM _sas.workflow_step x WHERE x.version_id = r.version_id
+                                AND x.step_no = u.step_no
+                                AND x.undo = (coalesce(s.state, '') = 'compensating') OFFSET 0) w
+        LEFT JOIN LATERAL (SELECT t.met, t.reason, o.result, o.problem
+                           FROM (SELECT _sas.context(r, w.step, u.element) AS root OFFSET 0) x
+                           CROSS JOIN LATERAL _sas.meets(w.expect, u.output, x.root) t
+                           LEFT JOIN LATERAL _sas.render(
+                               w.output, x.root || jsonb_build_object('output', u.output)) o
+                               ON w.output IS NOT NULL
+                           WHERE w.asks OFFSET 0) j ON true)
     SELECT array_agg(_sas.make_step_change(
                run_id => j.run_id, step_no => j.step_no, element => j.element, from_state => j.from_state,
                to_state => CASE WHEN o.undone THEN 'compensated' ELSE 'succeeded' END, in_doubt => false,
                output => CASE WHEN NOT o.undone THEN j.output END,
                completion => CASE WHEN NOT o.undone THEN nextval('_sas.completion_seq') END,
                started_at => sas.now(), finished_at => sas.now()))
-               FILTER (WHERE j.error IS NULL),
-           array_agg(j.run_id) FILTER (WHERE j.error IS NOT NULL),
-           array_agg(j.step_no) FILTER (WHERE j.error IS NOT NULL),
-           array_agg(j.element) FILTER (WHERE j.error IS NOT NULL),
-           array_agg(j.error) FILTER (WHERE j.error IS NOT NULL),
-           array_agg(j.doubt) FILTER (WHERE j.error IS NOT NULL),
+               FILTER (WHERE j.error IS NULL) AS changes,
+           bool_or(j.falls) AS falls,
+           array_agg(j.run_id) FILTER (WHERE j.error IS NOT NULL) AS failed_runs,
+           array_agg(j.step_no) FILTER (WHERE j.error IS NOT NULL) AS failed_nos,
+           array_agg(j.element) FILTER (WHERE j.error IS NOT NULL) AS failed_elements,
+           array_agg(j.error) FILTER (WHERE j.error IS NOT NULL) AS errors,
+           array_agg(j.doubt) FILTER (WHERE j.error IS NOT NULL) AS doubts,
            -- for an undo that reads it
-           array_agg(CASE WHEN j.doubt THEN j.output END) FILTER (WHERE j.error IS NOT NULL)
-    INTO changes, failed_runs, failed_nos, failed_elements, errors, doubts, results
+           array_agg(CASE WHEN j.doubt THEN j.output END) FILTER (WHERE j.error IS NOT NULL) AS results
+    INTO judged
     FROM judged j CROSS JOIN LATERAL (SELECT j.from_state = 'compensating' AS undone) o;
-    PERFORM _sas.move_steps(changes);
-    PERFORM _sas.follow_success(changes);
-    PERFORM _sas.fail_steps(failed_runs, failed_nos, failed_elements, errors, doubts, results)
-    WHERE failed_runs IS NOT NULL;
+    PERFORM _sas.move_steps(judged.changes);
+    PERFORM _sas.follow_success(judged.changes, judged.falls);
+    PERFORM _sas.fail_steps(judged.failed_runs, judged.failed_nos, judged.failed_elements, judged.errors,
+                            judged.doubts, judged.results) WHERE judged.failed_runs IS NOT NULL;
 END $$;
 
--- _sas.follow_success(changes): continues after these steps have succeeded, or were undone, without a
--- worker.
+-- _sas.follow_success(changes, falls): continues after these steps have succeeded, or were undone, without a
+-- worker. falls: one that has succeeded may be a fallback.
 -- Next: _sas.go_on; _sas.fall_back for a step that was undone before its fallback; _sas.close_steps in a
 -- run that cannot continue.
-CREATE FUNCTION _sas.follow_success(changes _sas.step_change[]) RETURNS void
+CREATE FUNCTION _sas.follow_success(changes _sas.step_change[], falls boolean) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
     ok record;
 BEGIN
     PERFORM _sas.undone_substitute(changes)
     WHERE EXISTS (SELECT FROM unnest(changes) c WHERE c.to_state = 'compensated');
-    SELECT array_agg(c.run_id) FILTER (WHERE c.to_state = 'succeeded') AS run_ids,
-           array_agg(c.step_no) FILTER (WHERE c.to_state = 'succeeded') AS step_nos,
-           array_agg(c.element) FILTER (WHERE c.to_state = 'succeeded') AS elements,
-           array_agg(c.run_id) FILTER (WHERE c.to_state = 'compensated') AS undone_runs,
-           array_agg(c.step_no) FILTER (WHERE c.to_state = 'compensated') AS undone_nos,
-           array_agg(c.element) FILTER (WHERE c.to_state = 'compensated') AS undone_elements
+    SELECT array_agg(c.run_id) FILTER (WHERE c.to_state = 'succeeded' AND r.abandon_as IS NULL) AS run_ids,
+           array_agg(c.step_no) FILTER (WHERE c.to_state = 'succeeded' AND r.abandon_as IS NULL) AS step_nos,
+           array_agg(c.element) FILTER (WHERE c.to_state = 'succeeded' AND r.abandon_as IS NULL) AS elements,
+           array_agg(c.run_id) FILTER (WHERE c.to_state = 'compensated' AND r.abandon_as IS NULL)
+               AS undone_runs,
+           array_agg(c.step_no) FILTER (WHERE c.to_state = 'compensated' AND r.abandon_as IS NULL)
+               AS undone_nos,
+           array_agg(c.element) FILTER (WHERE c.to_state = 'compensated' AND r.abandon_as IS NULL)
+               AS undone_elements,
+           array_agg(c.run_id) FILTER (WHERE r.abandon_as IS NOT NULL) AS closed
     INTO ok
-    FROM unnest(changes) c JOIN _sas.run r ON r.run_id = c.run_id AND r.abandon_as IS NULL;
-    PERFORM _sas.fall_back(ok.undone_runs, ok.undone_nos, ok.undone_elements)
-        WHERE ok.undone_runs IS NOT NULL;
-    IF ok.run_ids IS NOT NULL THEN
+    FROM unnest(changes) c JOIN _sas.run r ON r.run_id = c.run_id;
+    IF ok.undone_runs IS NOT NULL THEN
+        PERFORM _sas.fall_back(ok.undone_runs, ok.undone_nos, ok.undone_elements);
+    END IF;
+    IF ok.run_ids IS NOT NULL AND falls THEN
         SELECT i.run_ids, i.step_nos, i.elements INTO ok.run_ids, ok.step_nos, ok.elements
         FROM _sas.substituted(ok.run_ids, ok.step_nos, ok.elements) i;
+    END IF;
+    IF ok.run_ids IS NOT NULL THEN
         PERFORM _sas.go_on(ok.run_ids, ok.step_nos, ok.elements);
     END IF;
-    PERFORM _sas.close_steps(array_agg(c.run_id))
-    FROM unnest(changes) c JOIN _sas.run r ON r.run_id = c.run_id AND r.abandon_as IS NOT NULL
-    HAVING count(*) > 0;
+    IF ok.closed IS NOT NULL THEN
+        PERFORM _sas.close_steps(ok.closed);
+    END IF;
 END $$;
 
 -- _sas.skip_steps(run_ids, step_nos, cascades): skips these steps, because their condition is false. With

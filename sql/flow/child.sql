@@ -372,7 +372,7 @@ BEGIN
       AND NOT EXISTS (SELECT FROM _sas.run c WHERE c.parent_run_id = u.run_id AND c.parent_step_no = u.step_no
                       AND c.parent_element = u.element AND c.state <> 'stopped');
     PERFORM _sas.move_steps(undone);
-    PERFORM _sas.follow_success(undone) WHERE undone IS NOT NULL;
+    PERFORM _sas.follow_success(undone, true) WHERE undone IS NOT NULL;
 END $$;
 
 -- _sas.reverse_runs(run_ids): undoes child runs that had ended well, because their parent run is being
