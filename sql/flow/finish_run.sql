@@ -66,6 +66,7 @@ BEGIN
                date_part('epoch', r.started_at - greatest(r.created_at, r.start_at)) AS wait,
                date_part('epoch', r.finished_at - coalesce(r.started_at, r.finished_at)) AS span,
                r.reply_to IS NOT NULL AS replies, r.parent_run_id IS NOT NULL AS is_child,
+               r.parent_run_id, r.parent_step_no, r.parent_element,
                r.start_at IS NOT NULL OR r.start_before IS NOT NULL AS timed,
                CASE WHEN r.result NOT IN ('success', 'warning') THEN r.schedule END AS failing
         FROM _sas.run r
@@ -91,7 +92,8 @@ BEGIN
            array_agg(e.wait) FILTER (WHERE e.told) AS waits,
            array_agg(e.span) FILTER (WHERE e.told) AS spans,
            array_agg(e.run_id) FILTER (WHERE e.replies) AS replies,
-           array_agg(e.run_id) FILTER (WHERE e.is_child) AS children,
+           array_agg(ROW(e.parent_run_id, e.parent_step_no, e.parent_element)::_sas.parent)
+               FILTER (WHERE e.is_child) AS parents,
            array_agg(e.run_id) FILTER (WHERE e.timed) AS timed,
            array_agg(e.failing) FILTER (WHERE e.failing IS NOT NULL) AS failing,
            count(_sas.give_share(e.owner, e.is_child, e.input)) FILTER (WHERE e.told) AS given
@@ -105,14 +107,13 @@ BEGIN
     IF ends.replies IS NOT NULL THEN
         PERFORM _sas.reply_to(ends.replies);
     END IF;
-    IF ends.children IS NOT NULL THEN
+    IF ends.parents IS NOT NULL THEN
         -- a message for the step that waits for the child run, because another session may have locked its
         -- run now
         INSERT INTO _sas.message (actor, due_at, run_id, kind, step_no, element)
-        SELECT 's', sas.now(), r.parent_run_id, 'child', r.parent_step_no, r.parent_element FROM _sas.run r
-        WHERE r.run_id = ANY (ends.children);
+        SELECT 's', sas.now(), p.run_id, 'child', p.step_no, p.element FROM unnest(ends.parents) p;
     END IF;
-    PERFORM _sas.wake('{}', ends.children IS NOT NULL, false, run_ids);
+    PERFORM _sas.wake('{}', ends.parents IS NOT NULL, false, run_ids);
 END $$;
 
 -- _sas.reply_to(run_ids): writes a message into the reply queue that each of these runs, which have stopped

@@ -50,9 +50,16 @@ message_api_value(Relation table, HeapTuple row, const char *name)
 	return value;
 }
 
+/* The owner of the last run that this statement has written a message about. */
+typedef struct MessageApiOwner
+{
+	int64		run_id;
+	Oid			owner;
+} MessageApiOwner;
+
 /* The owner of the run, or the bootstrap superuser if there is no such run. */
 static Oid
-message_api_run_owner(Datum run_id)
+message_api_read_owner(Datum run_id)
 {
 	Oid			schema = get_namespace_oid("_sas", false);
 	Relation	runs = table_open(get_relname_relid("run", schema), AccessShareLock);
@@ -69,6 +76,23 @@ message_api_run_owner(Datum run_id)
 	systable_endscan(scan);
 	table_close(runs, AccessShareLock);
 	return owner;
+}
+
+/* There may be many messages about one run, about the elements of a map. */
+static Oid
+message_api_run_owner(FmgrInfo *site, int64 run_id)
+{
+	MessageApiOwner *last = site->fn_extra;
+
+	if (last == NULL)
+		site->fn_extra = last = MemoryContextAllocZero(site->fn_mcxt, sizeof(MessageApiOwner));
+	if (last->owner == InvalidOid || last->run_id != run_id)
+	{
+		last->owner = InvalidOid;	/* until it is known */
+		last->run_id = run_id;
+		last->owner = message_api_read_owner(Int64GetDatum(run_id));
+	}
+	return last->owner;
 }
 
 /*
@@ -112,7 +136,7 @@ sas_api_note_message(PG_FUNCTION_ARGS)
 	if (isnull[0] || isnull[1])
 	{
 		if (isnull[0])
-			values[0] = ObjectIdGetDatum(message_api_run_owner(message_api_value(trigger->tg_relation, row, "run_id")));
+			values[0] = ObjectIdGetDatum(message_api_run_owner(fcinfo->flinfo, DatumGetInt64(message_api_value(trigger->tg_relation, row, "run_id"))));
 		isnull[0] = false;
 		if (isnull[1] && message_api_is_urgent(message_api_value(trigger->tg_relation, row, "kind")))
 		{
