@@ -206,7 +206,7 @@ LANGUAGE sql AS $$
         FROM (SELECT i.run_id, i.name, count(*) AS n FROM in_line i GROUP BY 1, 2) l
         CROSS JOIN LATERAL (SELECT x.signal_id FROM _sas.signal x
                             WHERE x.run_id = l.run_id AND x.name = l.name AND x.step_no IS NULL
-                            ORDER BY x.signal_id LIMIT l.n) g),
+                            ORDER BY x.signal_id + 0 LIMIT l.n) g),  -- see _sas.signal
     -- grouped, because a join would compare each wait with each signal
     matched AS (
         SELECT p.*, row_number() OVER (PARTITION BY p.run_id, p.step_no, p.element ORDER BY p.signal_id)
@@ -223,7 +223,7 @@ LANGUAGE sql AS $$
               FROM matched m) m
         WHERE m.changed IS NULL OR m.signal_id < m.changed
         ORDER BY signal_id LIMIT $2)
-    DELETE FROM _sas.signal g USING given v WHERE g.signal_id = v.signal_id
+    DELETE FROM _sas.signal g USING given v WHERE g.run_id = v.run_id AND g.signal_id = v.signal_id
     RETURNING v.run_id, v.step_no, v.element, CASE WHEN v.several
         THEN jsonb_build_object('signal', g.name, 'payload', g.payload) ELSE g.payload END
 $$;
@@ -266,8 +266,8 @@ BEGIN
     END IF;
 END $$;
 
--- _sas.check_signals(r): raises an error if as many signals wait in this run as its owner may have: each
--- delivery reads them all. They are counted only if there can be as many, from the first id to the last.
+-- _sas.check_signals(r): raises an error if as many signals wait in this run as its owner may have. They are
+-- counted only if there can be as many, from the first id to the last.
 CREATE FUNCTION _sas.check_signals(r _sas.run) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE

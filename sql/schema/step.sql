@@ -253,19 +253,21 @@ COMMENT ON TABLE _sas.abandoned_run IS
     'Runs that a rule, or the end of their parent, has abandoned, and in which nothing is undone yet: what '
     'was open in them.';
 
--- Signals that no step has taken. step_no: only this step may take it.
+-- Signals that no step has taken. step_no: only this step may take it. No index begins with signal_id: the
+-- planner could walk along it, over the signals of all other runs. For the same reason signal_name has an
+-- expression: only this index gives the first signals of a name, whatever the planner assumes about names.
 CREATE TABLE _sas.signal (
-    signal_id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    signal_id bigint GENERATED ALWAYS AS IDENTITY,
     run_id bigint NOT NULL,
     name text NOT NULL,
     step_no int,
     element int,
     payload jsonb NOT NULL,
     sent_by regrole NOT NULL,
-    created_at timestamptz NOT NULL
+    created_at timestamptz NOT NULL,
+    PRIMARY KEY (run_id, signal_id)
 );
-CREATE INDEX signal_run ON _sas.signal (run_id, signal_id);
-CREATE INDEX signal_name ON _sas.signal (run_id, name, signal_id) WHERE step_no IS NULL;
+CREATE INDEX signal_name ON _sas.signal (run_id, name, (signal_id + 0)) WHERE step_no IS NULL;
 CREATE UNIQUE INDEX signal_token ON _sas.signal (run_id, step_no, element) WHERE step_no IS NOT NULL;
 COMMENT ON TABLE _sas.signal IS
     'Messages to runs that no step has taken yet, in the order in which they were sent.';

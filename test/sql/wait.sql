@@ -231,7 +231,23 @@ BEGIN
     PERFORM _sas.deliver_signals('{1}');
     RAISE NOTICE 'few: %', t.signals_read() - before < 20;
 END $$;
-SELECT sas.signal(1, 'first') \g /dev/null
+-- neither does a signal to another run, whatever the planner knows of the table
+ANALYZE _sas.signal;
+SELECT run_id FROM sas.submit('far');
 SELECT t.work() \g /dev/null
-SELECT step, output FROM sas.steps WHERE step = 'b';
+DO $$
+DECLARE
+    before bigint;
+BEGIN
+    PERFORM sas.signal(2, 'x', '"of another run"');
+    before := t.signals_read();
+    PERFORM sas.signal(2, 'x');
+    RAISE NOTICE 'few: %', t.signals_read() - before < 20;
+    before := t.signals_read();
+    PERFORM _sas.deliver_signals('{2}');
+    RAISE NOTICE 'few: %', t.signals_read() - before < 20;
+END $$;
+SELECT sas.signal(run_id, 'first') FROM sas.runs \g /dev/null
+SELECT t.work() \g /dev/null
+SELECT run_id, step, output FROM sas.steps WHERE step = 'b' ORDER BY 1;
 DROP FUNCTION t.signals_read;
