@@ -88,6 +88,16 @@ BEGIN
                   AND (r.root IS NULL OR NOT r.root IN ('request', 'key', 'n', 'attempt'));
 END $$;
 
+-- _sas.check_selection(method, element, attempt): raises an error if no call can have these.
+CREATE FUNCTION _sas.check_selection(method text, element int, attempt int) RETURNS void
+LANGUAGE sql STABLE AS $$
+    SELECT _sas.raise(c) FROM _sas.check_choice(to_jsonb(method), '/method',
+                                                '{GET,HEAD,POST,PUT,PATCH,DELETE,OPTIONS}') c;
+    SELECT _sas.raise(ROW('/' || n.name, format('no call has %s %s', n.name, n.value), 'It counts from 1.',
+                          '22023'))
+    FROM (VALUES ('element', element), ('attempt', attempt)) AS n (name, value) WHERE n.value < 1
+$$;
+
 -- _sas.stub_as(caller, agent, response, ...): the body of sas.stub: answers instead of an agent until the
 -- end of the transaction. An array is used up one answer after the other; anything else answers forever.
 CREATE FUNCTION _sas.stub_as(caller oid, agent text, response jsonb, method text, path text, step text,
@@ -133,6 +143,7 @@ BEGIN
             DETAIL = _sas.at(CASE WHEN method IS NOT NULL THEN '/method' ELSE '/path' END),
             HINT = 'Select them by step, element, attempt and undo.';
     END IF;
+    PERFORM _sas.check_selection(upper(method), element, attempt);
     PERFORM _sas.begin_testing();
     INSERT INTO _sas.stub AS s (agent_id, method, path, step, element, attempt, undo, answers, for_ever)
     VALUES (a.agent_id, upper(method), path, step, element, attempt, undo, list,

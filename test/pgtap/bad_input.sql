@@ -544,6 +544,9 @@ SELECT pg_temp.refused('SELECT sas.set_secret_file(''in_file'', ''x'')', '55000'
 SELECT pg_temp.refused('SELECT * FROM sas.submit(''nope'')', '42704', '/workflow', 'an unknown workflow');
 SELECT pg_temp.refused('SELECT * FROM sas.submit(NULL)', '22004', '/workflow', 'no workflow');
 SELECT pg_temp.refused(format('SELECT sas.create_agent(''k'', ''http://127.0.0.1:1'', options => %L)', jsonb_build_object('concurrency', o::jsonb)), code, '/options/concurrency' || path, format('concurrency %s of an agent', o)) FROM (VALUES ('7', '22023', ''), ('{}', '22023', '/key'), ('{"key": 7}', '22023', '/key'), ('{"key": "x", "limit": 1}', '22023', '/limit'), ('{"key": "x", "per_key": 0}', '22023', '/per_key'), ('{"key": "{{steps.a.output}}"}', '42P10', '/key'), ('{"key": "{{input..}}"}', '42601', '/key')) AS v (o, code, path);
+SELECT pg_temp.refused(format('SELECT * FROM sas.read_replies(''shop'', %s)', n), '22023', '/quantity', format('%s replies', n)) FROM unnest('{-1,NULL::int}'::text[]) n;
+SELECT pg_temp.refused(format('SELECT sas.stub(''payments'', ''200'', %s)', argument), '22023', pointer, format('a stub with %s', argument))
+FROM (VALUES ('method => ''POSTT''', '/method'), ('method => ''''', '/method'), ('attempt => 0', '/attempt'), ('element => -1', '/element')) AS x (argument, pointer);
 SELECT pg_temp.refused(format('SELECT * FROM sas.read_replies(%L)', n), '42602', '/queue', format('replies of queue %s', coalesce(left(n, 20), 'null'))) FROM unnest(ARRAY['', 'Not Plain', repeat('x', 64), NULL]) n;
 SELECT pg_temp.refused(format('SELECT * FROM sas.submit(''good'', %L)', i), '22023', '/input', format('input %s, which is not an object', i)) FROM unnest('{[1],7,"\"x\"",null}'::text[]) i;
 SELECT pg_temp.refused('SELECT * FROM sas.submit(''good'', NULL)', '22023', '/input', 'an input that is null');
