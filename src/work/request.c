@@ -223,6 +223,41 @@ work_request_is_partial(const SasSent *sent)
 	return false;
 }
 
+/* Do these characters name an encoding of text that writes ASCII as it is? */
+static bool
+work_request_keeps_ascii(const char *charset)
+{
+	static const char *const kept[] = {"utf-8", "us-ascii", "iso-8859-", "windows-125", "*"};
+
+	charset += strspn(charset, " \t=\"");
+	for (int i = 0; i < lengthof(kept); i++)
+		if (pg_strncasecmp(charset, kept[i], strlen(kept[i])) == 0)
+			return true;
+	return false;
+}
+
+/* Does it ask for text in an encoding in which a secret is not found, such as EBCDIC? */
+static bool
+work_request_is_recoded(const SasSent *sent)
+{
+	for (int i = 0; i < sent->n_headers; i++)
+	{
+		const char *header = sent->headers[i];
+
+		if (pg_strncasecmp(header, "accept-charset:", strlen("accept-charset:")) == 0)
+		{
+			for (const char *c = header + strlen("accept-charset:"); c != NULL; c = (c = strchr(c, ',')) ? c + 1 : NULL)
+				if (!work_request_keeps_ascii(c))
+					return true;
+		}
+		else if (pg_strncasecmp(header, "accept:", strlen("accept:")) == 0)
+			for (const char *c = header; *c != '\0'; c++)
+				if (pg_strncasecmp(c, "charset", strlen("charset")) == 0 && !work_request_keeps_ascii(c + strlen("charset")))
+					return true;
+	}
+	return false;
+}
+
 const char *
 sas_work_request_compose(SasSent *sent, SasStoredAgent *agent, Jsonb *request, const char *key)
 {
@@ -252,6 +287,8 @@ sas_work_request_compose(SasSent *sent, SasStoredAgent *agent, Jsonb *request, c
 		work_request_add_headers(sent, room, headers.val.binary.data);
 	if (why == NULL && agent->secrets != NIL && work_request_is_partial(sent))
 		why = "the header Range asks for a part of the answer, in which a secret of the agent could not be masked";
+	if (why == NULL && agent->secrets != NIL && work_request_is_recoded(sent))
+		why = "a header asks for an encoding of text in which a secret of the agent could not be masked";
 	if (agent->headers != NULL && JB_ROOT_IS_OBJECT(agent->headers))
 		work_request_add_headers(sent, room, &agent->headers->root);
 	if (content_type != NULL)

@@ -14,6 +14,7 @@
 #include "base/utf8.h"
 #include "common/base64.h"
 #include "lib/stringinfo.h"
+#include "mb/pg_wchar.h"
 #include "transport/origin.h"
 #include "utils/builtins.h"
 #include "utils/fmgrprotos.h"
@@ -24,16 +25,21 @@
 #define SAS_MIN_BASE64 6
 
 static void
-value_mask_one(char *bytes, size_t len, const char *secret)
+value_mask_bytes(char *bytes, size_t len, const char *needle, size_t n)
 {
-	size_t		n = strlen(secret);
 	char	   *at = bytes;
 
-	while (n > 0 && (at = memmem(at, len - (at - bytes), secret, n)) != NULL)
+	while (n > 0 && (at = memmem(at, len - (at - bytes), needle, n)) != NULL)
 	{
 		memset(at, '*', n);
 		at += n;
 	}
+}
+
+static void
+value_mask_one(char *bytes, size_t len, const char *secret)
+{
+	value_mask_bytes(bytes, len, secret, strlen(secret));
 }
 
 static int
@@ -42,9 +48,41 @@ value_hex_digit(char c)
 	return c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
 }
 
+/* How many bytes at p are a character reference of HTML to this byte; 0: they are not. */
+static size_t
+value_is_reference(const char *p, const char *end, unsigned char byte)
+{
+	static const struct
+	{
+		const char *name;
+		unsigned char byte;
+	}			named[] = {{"&amp;", '&'}, {"&lt;", '<'}, {"&gt;", '>'}, {"&quot;", '"'}, {"&apos;", '\''}};
+	size_t		left = end - p;
+	size_t		at = 2;
+	int			base = 10;
+	int			code = 0;
+
+	if (left < 4 || p[0] != '&')
+		return 0;
+	for (int i = 0; i < lengthof(named); i++)
+		if (named[i].byte == byte && left >= strlen(named[i].name) && memcmp(p, named[i].name, strlen(named[i].name)) == 0)
+			return strlen(named[i].name);
+	if (p[1] != '#' || byte >= 0x80)
+		return 0;
+	if (p[2] == 'x' || p[2] == 'X')
+	{
+		base = 16;
+		at++;
+	}
+	/* leading zeros may stand before the digits */
+	for (int digit; at < left && code < 0x80 && (digit = value_hex_digit(p[at])) >= 0 && digit < base; at++)
+		code = code * base + digit;
+	return at < left && p[at] == ';' && code == byte ? at + 1 : 0;
+}
+
 /*
- * How many bytes at p stand for this byte, as itself, %xx, + for a space, or
- * an escape of JSON; 0: they do not.
+ * How many bytes at p stand for this byte, as itself, %xx, + for a space, an
+ * escape of JSON, or a character reference of HTML; 0: they do not.
  */
 static size_t
 value_stands_for(const char *p, const char *end, unsigned char byte)
@@ -52,6 +90,8 @@ value_stands_for(const char *p, const char *end, unsigned char byte)
 	size_t		at = 0;
 	size_t		left = end - p;
 
+	if (left > 0 && p[0] == '&' && (at = value_is_reference(p, end, byte)) > 0)
+		return at;
 	if (left > 0 && ((unsigned char) p[0] == byte || (p[0] == '+' && byte == ' ')))
 		return 1;
 	if (left >= 2 && p[0] == '\\' && strchr("\"\\/", p[1]) != NULL && (unsigned char) p[1] == byte)
@@ -72,7 +112,8 @@ value_mask_escaped(char *bytes, size_t len, const char *secret)
 {
 	char	   *end = bytes + len;
 
-	if (secret[0] == '\0' || (memchr(bytes, '%', len) == NULL && memchr(bytes, '\\', len) == NULL))
+	if (secret[0] == '\0' || (memchr(bytes, '%', len) == NULL && memchr(bytes, '\\', len) == NULL && memchr(bytes, '&', len) == NULL &&
+							 (strchr(secret, ' ') == NULL || memchr(bytes, '+', len) == NULL)))
 		return;
 	for (char *start = bytes; start < end; start++)
 	{
@@ -148,10 +189,37 @@ value_mask_base64(char *bytes, size_t len, const char *secret)
 	pfree(digits);
 }
 
+/* Overwrites the secret in text of two or four bytes for each character, in either order. */
+static void
+value_mask_wide(char *bytes, size_t len, const char *secret)
+{
+	int			n = strlen(secret);
+	char	   *wide;
+
+	if (memchr(bytes, '\0', len) == NULL || !sas_base_is_utf8(unconstify(char *, secret)))
+		return;
+	wide = palloc(n * 4);
+	for (int width = 2; width <= 4; width += 2)
+		for (int last = 0; last <= 1; last++)
+		{
+			int			used = 0;
+
+			for (int at = 0; at < n; at += pg_utf_mblen((const unsigned char *) secret + at), used += width)
+			{
+				pg_wchar	c = utf8_to_unicode((const unsigned char *) secret + at);
+
+				for (int i = 0; i < width; i++)
+					wide[used + (last ? width - 1 - i : i)] = (char) (c >> 8 * i);
+			}
+			value_mask_bytes(bytes, len, wide, used);
+		}
+	pfree(wide);
+}
+
 /*
  * Overwrites each secret of the agent in the bytes, as it is, in UTF-8, as a
  * part of an address, as JSON writes it, escaped in part, as hexadecimal
- * digits and in base64; the length stays.
+ * digits, in base64, and in UTF-16 and UTF-32; the length stays.
  */
 void
 sas_work_value_mask(char *bytes, size_t len, const SasStoredAgent *agent)
@@ -178,6 +246,7 @@ sas_work_value_mask(char *bytes, size_t len, const SasStoredAgent *agent)
 		value_mask_escaped(bytes, len, utf8);
 		value_mask_hex(bytes, len, utf8);
 		value_mask_base64(bytes, len, utf8);
+		value_mask_wide(bytes, len, utf8);
 	}
 }
 

@@ -22,13 +22,14 @@ my %secret = (
 	accent => "g\x{e9}heim-hunter2-\x{fc}",
 	begin => 'begin-hunter2',
 	longer => 'begin-hunter2-and-more',
-	digits => '8472910365517');
+	digits => '8472910365517',
+	spaced => 'spaced "hunter2" out');
 my $set = join "\n", map { my $value = $secret{$_}; utf8::encode($value); "SELECT sas.set_secret('$_', '$value');" } sort keys %secret;
 $node->safe_psql('postgres', $set);
 make_agent($node, 'remote', $service,
 	retry => '{"max_attempts": 2, "initial": "10 ms"}',
 	headers => '{"Authorization": "Bearer {{secret.plain}}", "X-Quoted": "{{secret.quoted}}", "X-Accent": "{{secret.accent}}",
-		"X-Begin": "{{secret.begin}}", "X-Longer": "{{secret.longer}}", "X-Digits": "{{secret.digits}}"}',
+		"X-Begin": "{{secret.begin}}", "X-Longer": "{{secret.longer}}", "X-Digits": "{{secret.digits}}", "X-Spaced": "{{secret.spaced}}"}',
 	options => '{"query": {"key": "{{secret.plain}}", "other": "{{secret.quoted}}"}}');
 
 # -- they arrive -------------------------------------------------------------------------
@@ -85,6 +86,7 @@ my %disguise = (
 	percent => $percent,
 	percent_in_part => 'plain%2dhunter2%2D01%323456789',
 	escaped_in_part => 'plain\u002dhunter2\u002D0123456789',
+	html => 'plain&#45;hunter2&#x2d;&#048;123456789',
 	(map { ("base64_$_" => $b64->('x' x $_ . "$hidden and more")) } 0 .. 2));
 foreach my $name (sort keys %disguise)
 {
@@ -92,6 +94,24 @@ foreach my $name (sort keys %disguise)
 	my $said = run_call($node, 'remote', { path => "/as_$name" })->{output}{body};
 	like($said, qr/^it is .*\*{20}/, "it is overwritten as $name") or diag($said);
 	is(index($said, substr($disguise{$name}, 8, 12)), -1, "nothing of it is left as $name");
+}
+my %spaced = (
+	plain => 'spaced "hunter2" out',
+	form => 'spaced+"hunter2"+out',
+	html => 'spaced &quot;hunter2&#34; out');
+foreach my $name (sort keys %spaced)
+{
+	$service->script("spaced_$name" => [ { base64 => $b64->("it is $spaced{$name}."), headers => [ [ 'Content-Type', 'text/plain' ] ] } ]);
+	is(run_call($node, 'remote', { path => "/spaced_$name" })->{output}{body}, 'it is ' . '*' x length($spaced{$name}) . '.', "a value with spaces and quotes is overwritten as $name");
+}
+# of two or four bytes for each character
+my %wide = (utf_16_be => 'n*', utf_16_le => 'v*', utf_32_be => 'N*', utf_32_le => 'V*');
+foreach my $name (sort keys %wide)
+{
+	$service->script("as_$name" => [ { base64 => $b64->(pack $wide{$name}, map { ord } split //, "it is $hidden and $secret{accent}."), headers => [ [ 'Content-Type', 'text/plain' ] ] } ]);
+	my $said = run_call($node, 'remote', { path => "/as_$name" })->{output}{body}{base64};
+	$said = MIME::Base64::decode_base64($said) =~ s/\0//gr;
+	like($said, qr/^it is \*{40,}.* and \*{20,}\.$/, "it is overwritten as $name") or diag($said);
 }
 $service->script(split_up => [ { headers => [ [ 'X-One', 'it is plain-hunter2-' ], [ 'X-Two', '0123456789, really' ] ] } ]);
 my $headers = run_call($node, 'remote', { path => '/split_up' })->{output}{headers};
@@ -109,7 +129,7 @@ run_of($node, $held);
 my $setter = SasSession->new($node);
 $setter->query(q{SET application_name = 'setter'; BEGIN; SELECT sas.set_secret('spoken', 'spoken-hunter2')});
 $activity .= my $last = $node->safe_psql('postgres', q{SELECT query FROM pg_stat_activity WHERE application_name = 'setter'});
-like($last, qr/^SELECT sas.set_secret\(/, 'the statement that sets a secret is shown without its value') or diag($last);
+like($last, qr/^SELECT sas.set_secret\((?!.*hunter2)/s, 'the statement that sets a secret is shown without its value') or diag($last);
 $setter->query(q{ROLLBACK; SET log_min_error_statement = 'error'});
 $setter->query(q{SELECT sas.set_secret('Spoken', 'spoken-hunter2')});
 like(PostgreSQL::Test::Utils::slurp_file($node->logfile), qr/"Spoken" is not a valid name.*STATEMENT:  SELECT sas.set_secret\(/s, 'and logged without it, if it fails');
@@ -169,6 +189,17 @@ foreach my $name ('Range', 'range', 'RANGE')
 	is(scalar $service->requests('asked'), $asked, 'nothing is sent');
 	is(run_call($node, 'without', { path => '/asked', headers => { $name => 'bytes=0-3' } })->{result}, 'success', 'one of an agent without does');
 }
+# nor are all encodings of text known in which a secret may come back
+foreach my $header ([ Accept => 'text/plain;charset=UTF-16' ], [ accept => 'text/html, text/*; q=0.5; Charset = "ibm037"' ], [ 'Accept-Charset' => 'utf-8, utf-7;q=0.1' ])
+{
+	my $asked = $service->requests('asked');
+	$run = run_call($node, 'remote', { path => '/asked', headers => { @$header } }, { input => {} });
+	like($run->{error}{detail} // $run->{error}{title}, qr/a header asks for an encoding of text/, "nor for another encoding of text: @$header");
+	is(scalar $service->requests('asked'), $asked, 'nothing is sent');
+	is(run_call($node, 'without', { path => '/asked', headers => { @$header } })->{result}, 'success', 'one of an agent without does');
+}
+is(run_call($node, 'remote', { path => '/text', headers => { @$_ } })->{result}, 'success', "it may ask for this one: @$_")
+  foreach [ Accept => 'application/json; charset=utf-8, text/plain;charset="ISO-8859-1"' ], [ 'Accept-Charset' => 'utf-8, iso-8859-1;q=0.5, *;q=0.1' ];
 my $dumped = '';
 IPC::Run::run([ 'pg_dump', '-d', $node->connstr('postgres') ], '>', \$dumped, '2>', '/dev/null') or die 'pg_dump failed';
 is(index($dumped, 'hunter2'), -1, 'a dump has no secret in it');

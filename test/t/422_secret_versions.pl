@@ -42,7 +42,13 @@ $streams->feeds(f => { items => 1, per => 3, tail => '{"n": 4, "said": "value-hu
 watch($node, 'lines', 'f');
 wait_for($node, q{SELECT count(*) FROM public.item}, 1);
 
-rotate(100);
+# the workers load the agent for each of them
+$service->script(between => [ { echo => 1 } ]);
+foreach (1 .. 100)
+{
+	rotate(1);
+	run_call($node, 'remote', { path => '/between' });
+}
 # workers know the change: the next call is sent with it
 $service->script(after => [ { echo => 1 } ]);
 ok(wait_until(sub { run_call($node, 'remote', { path => '/after' }); my ($last) = reverse $service->requests('after'); header_of($last, 'x-token') eq "value-hunter2-$n" }), 'calls are sent with the new value');
