@@ -16,6 +16,7 @@
 #include "storage/shmem.h"
 
 #include "agent/agent.h"
+#include "api/deferred.h"
 #include "api/notes.h"
 #include "api/open_runs.h"
 #include "api/owned.h"
@@ -68,6 +69,7 @@ void
 _PG_init(void)
 {
 	sas_base_settings_define();
+	sas_api_deferred_install();
 	if (!process_shared_preload_libraries_in_progress)
 		return;
 

@@ -260,7 +260,7 @@ sas_store_run_state(int64 run_id, Datum values[4], bool nulls[4])
 }
 
 void
-sas_store_fire_deferred(void)
+sas_store_constraints_immediate(void)
 {
 	/* what SET CONSTRAINTS ALL IMMEDIATE does, without parsing it for each step */
 	ConstraintsSetStmt all = {.type = T_ConstraintsSetStmt, .constraints = NIL, .deferred = false};

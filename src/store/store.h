@@ -249,7 +249,7 @@ extern int	sas_store_supervise_watches(const int64 *live, int n_live, int64 newe
 extern bool sas_store_run_state(int64 run_id, Datum values[4], bool nulls[4]);
 
 /* SET CONSTRAINTS ALL IMMEDIATE, as the current user: what was deferred happens now. */
-extern void sas_store_fire_deferred(void);
+extern void sas_store_constraints_immediate(void);
 
 /* How long until an instant, by the one clock, rounded up; 0 when it has passed. */
 extern int64 sas_store_ms_until(TimestampTz at);

@@ -17,6 +17,7 @@
 #include "access/xact.h"
 #include "catalog/namespace.h"
 #include "commands/prepare.h"
+#include "commands/trigger.h"
 #include "miscadmin.h"
 #include "store/store.h"
 #include "utils/guc.h"
@@ -65,10 +66,23 @@ sas_work_go_back(const SasRights *before)
 	SetUserIdAndSecContext(before->user, before->security);
 }
 
+/*
+ * Until none is left: a trigger may defer others, also by SET CONSTRAINTS.
+ * That statement would only fire those that are immediate now, and what comes
+ * later in the transaction would find its constraints immediate.
+ */
+void
+sas_work_fire_deferred(void)
+{
+	AfterTriggerFireDeferred();
+}
+
 void
 sas_work_end_turn(void)
 {
-	sas_store_fire_deferred();
+	sas_work_fire_deferred();
+	/* code of another role leaves none */
+	sas_store_constraints_immediate();
 	PortalHashTableDeleteAll();
 	DropAllPreparedStatements();
 	ResetTempTableNamespace();

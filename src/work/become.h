@@ -26,6 +26,9 @@ extern void sas_work_become(SasRights *before, Oid role, int flags);
 /* Settings since then are rolled back. */
 extern void sas_work_go_back(const SasRights *before);
 
+/* In a worker, with the rights of a role whose code has ended: what it deferred happens now. */
+extern void sas_work_fire_deferred(void);
+
 /*
  * In a worker, with the rights of a role whose code has ended, within the
  * transaction: what it left there is fired, closed and removed, so that code

@@ -189,6 +189,27 @@ sas_work_call(Oid function, Jsonb *input, MemoryContext context)
 	return callable_copy_result(result, fcinfo->isnull || get_func_rettype(function) == VOIDOID, context);
 }
 
+bool		sas_work_is_beside = false;
+
+Jsonb *
+sas_work_call_beside(Oid function, Jsonb *input, MemoryContext context)
+{
+	bool		outer = sas_work_is_beside;
+	Jsonb	   *volatile output = NULL;
+
+	sas_work_is_beside = true;
+	PG_TRY();
+	{
+		output = sas_work_call(function, input, context);
+	}
+	PG_FINALLY();
+	{
+		sas_work_is_beside = outer;
+	}
+	PG_END_TRY();
+	return output;
+}
+
 Jsonb *
 sas_work_call_all(List *functions, Jsonb *input, MemoryContext context)
 {

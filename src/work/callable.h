@@ -29,6 +29,14 @@ extern bool sas_work_may_call(Oid role, const char *function);
 extern Jsonb *sas_work_call(Oid function, Jsonb *input, MemoryContext context);
 
 /*
+ * The same, in the session of another role, within its transaction.  What that
+ * role has deferred there must not happen meanwhile (api/deferred.c).
+ */
+extern Jsonb *sas_work_call_beside(Oid function, Jsonb *input, MemoryContext context);
+
+extern bool sas_work_is_beside;
+
+/*
  * Calls them one after the other, each with what those before it wrote in
  * sight: a finalize step names several. The last result; of none a jsonb null.
  * The active snapshot is the caller's own.

@@ -6,8 +6,8 @@
  * rights, nor may row policies and definer functions take it for a superuser:
  *	- the session is the owner's (become.c)
  *	- deferred constraints and constraint triggers are fired before switching
- *	  back, or they would run as the superuser at commit; and again after the
- *	  subtransaction, for those that these triggers deferred
+ *	  back, with those that these triggers defer, or they would run as the
+ *	  superuser at commit
  *	- portals are dropped, or a WITH HOLD cursor would be run at commit
  * All of it is a subtransaction, so that a failure rolls back its writes.
  */
@@ -18,7 +18,6 @@
 #include "base/peers.h"
 #include "base/settings.h"
 #include "catalog/pg_type.h"
-#include "commands/trigger.h"
 #include "fmgr.h"
 #include "limits/shares.h"
 #include "miscadmin.h"
@@ -55,22 +54,6 @@ invoke_is_transient(int sqlstate)
 }
 
 /*
- * A deferred trigger can defer another one.  What is left of them is fired
- * with the owner's rights too; an error here costs the whole transaction.
- */
-static void
-invoke_fire_deferred_again(Oid owner)
-{
-	SasRights	worker;
-
-	sas_work_become(&worker, owner, SAS_BECOME_SESSION);
-	(void) set_config_option("search_path", "pg_catalog, pg_temp", PGC_USERSET, PGC_S_SESSION, GUC_ACTION_SAVE, true, 0, false);
-	AfterTriggerFireDeferred();
-	PortalHashTableDeleteAll();
-	sas_work_go_back(&worker);
-}
-
-/*
  * In a user's session, deferred triggers belong to the session's
  * transaction: this only checks whether they would fail, and they stay
  * deferred.
@@ -85,7 +68,7 @@ invoke_check_deferred(void)
 	MemoryContextSwitchTo(context);
 	PG_TRY();
 	{
-		sas_store_fire_deferred();
+		sas_store_constraints_immediate();
 	}
 	PG_CATCH();
 	{
@@ -126,7 +109,7 @@ invoke_as_owner(const SasInvocation *p, int64 timeout_ms, MemoryContext context)
 	output = p->work(p->arg, context);
 	if (timeout_ms > 0)
 	{
-		sas_store_fire_deferred();
+		sas_work_fire_deferred();
 		PortalHashTableDeleteAll();
 		disable_timeout(STATEMENT_TIMEOUT, false);
 		sas_base_peers_end_user_code();
@@ -187,8 +170,6 @@ sas_work_invoke(const SasInvocation *p, int64 timeout_ms, SasInvoked *invoked)
 		invoked->error = sas_work_failure_problem(edata, p->instance, p->outermost);
 	}
 	PG_END_TRY();
-	if (invoked->ok && timeout_ms > 0)
-		invoke_fire_deferred_again(p->owner);
 }
 
 /* ---------------------------------------------------------------- functions */
@@ -345,7 +326,10 @@ sas_work_invoke_in_place(Oid caller, Oid role, const char *function, Jsonb *inpu
 	Jsonb	   *output;
 
 	sas_work_become(&before, role, role != caller ? SAS_BECOME_RESTRICTED : 0);
-	output = sas_work_call(oid, input, CurrentMemoryContext);
+	if (role != caller)
+		output = sas_work_call_beside(oid, input, CurrentMemoryContext);
+	else
+		output = sas_work_call(oid, input, CurrentMemoryContext);
 	sas_work_go_back(&before);
 	return output;
 }

@@ -195,8 +195,12 @@ middleware_leave(Around *a)
 static Jsonb *
 middleware_call(Around *a, const char *names, Jsonb *input)
 {
+	List	   *functions = sas_work_callables(names, GetUserId());
+
 	a->ran |= GetUserId() == a->owner;
-	return sas_work_call_all(sas_work_callables(names, GetUserId()), input, CurrentMemoryContext);
+	if (!a->in_worker && GetUserId() != a->owner && functions != NIL)
+		return sas_work_call_beside(linitial_oid(functions), input, CurrentMemoryContext);
+	return sas_work_call_all(functions, input, CurrentMemoryContext);
 }
 
 /* Calls the before or after of a middleware, whose level is open; what it answered, NULL when there is none. */

@@ -15,7 +15,6 @@
 #include "catalog/namespace.h"
 #include "catalog/pg_depend.h"
 #include "catalog/pg_namespace.h"
-#include "commands/async.h"
 #include "commands/prepare.h"
 #include "commands/sequence.h"
 #include "storage/lmgr.h"
@@ -170,7 +169,6 @@ sas_work_wipe_session(void)
 	wipe_begin();
 	PortalHashTableDeleteAll();
 	DropAllPreparedStatements();
-	Async_UnlistenAll();
 	LockReleaseAll(USER_LOCKMETHOD, true);
 	sas_work_close_connections();
 	wipe_commit();

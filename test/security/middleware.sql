@@ -89,4 +89,25 @@ SELECT is(pg_temp.submits('mw_ann'), 'function mw.super_act(jsonb) is not owned 
 SELECT throws_ok($$SELECT sas.create_workflow('mw_internal', '{"steps": {"a": {"function": "_sas.through_middleware"}}}')$$, '42883', NULL, 'no step names what calls middleware, with roles of its input');
 SELECT throws_ok($$SELECT sas.create_workflow('mw_internal', '{"steps": {"a": {"function": "_sas.public_error"}}}')$$, '42883', NULL, 'nor any other internal function, although it is there');
 
+-- what is deferred in the transaction of who submits is that role's: it does not run with the rights of who created
+-- middleware, whose functions may well want to have all constraints checked
+BEGIN;
+DELETE FROM _sas.middleware;
+CREATE TABLE mw.ran (who text); GRANT ALL ON mw.ran TO PUBLIC;
+SET LOCAL SESSION AUTHORIZATION mw_adm;
+CREATE FUNCTION mw.checks(c jsonb) RETURNS jsonb LANGUAGE plpgsql AS $$ BEGIN SET CONSTRAINTS ALL IMMEDIATE; RETURN NULL; END $$;
+SELECT sas.create_middleware('mw_checks', 'plan', before => 'mw.checks(jsonb)') \g /dev/null
+SET LOCAL SESSION AUTHORIZATION mw_ann;
+CREATE TABLE mw.late (n int);
+CREATE FUNCTION mw.late() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN INSERT INTO mw.ran VALUES (current_user); RETURN NULL; END $$;
+CREATE CONSTRAINT TRIGGER late AFTER INSERT ON mw.late DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION mw.late();
+SELECT sas.create_workflow('mw_late', '{"steps": {}}') \g /dev/null
+INSERT INTO mw.late VALUES (1);
+DO $$ BEGIN PERFORM sas.submit('mw_late'); EXCEPTION WHEN insufficient_privilege THEN NULL; END $$;
+SET CONSTRAINTS ALL IMMEDIATE;
+RESET SESSION AUTHORIZATION;
+SELECT string_agg(who, ' ') AS who FROM mw.ran \gset
+ROLLBACK;
+SELECT is(:'who'::text, 'mw_ann', 'a deferred trigger of who submits does not run as who created a middleware');
+
 SELECT * FROM finish();

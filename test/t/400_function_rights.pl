@@ -36,10 +36,11 @@ sub outcome
 	my $name = 'f' . ++$names;
 	my $language = $option{language} // 'plpgsql';
 	my $attributes = $option{attributes} // '';
+	my $complete_in = $option{complete_in} // '60 s';
 	my $run = $node->safe_psql('postgres', qq{
 		SET ROLE $role;
 		CREATE FUNCTION shop.$name(input jsonb) RETURNS jsonb LANGUAGE $language $attributes AS \$f\$ $body \$f\$;
-		SELECT sas.create_workflow('$name', '{"steps": {"s": {"function": "shop.$name", "retry": {"max_attempts": 1}}}, "on_failure": "fail",
+		SELECT sas.create_workflow('$name', '{"steps": {"s": {"function": "shop.$name", "complete_in": "$complete_in", "retry": {"max_attempts": 1}}}, "on_failure": "fail",
 			"recovery": {"max_failures": 1}, "output": {"o": "{{steps.s.output}}"}}') IS NULL;
 		SELECT 'run ' || run_id FROM sas.submit('$name')});
 	($run) = $run =~ /^run (\d+)$/m;
@@ -117,6 +118,51 @@ is($node->safe_psql('postgres', q{SELECT string_agg(what || ' ' || who || ' ' ||
 like(outcome('batch', q{BEGIN INSERT INTO shop.strict VALUES (1), (1); RETURN '1'; END}), qr/duplicate key/, 'a deferred constraint that is broken fails the step');
 is($node->safe_psql('postgres', 'SELECT count(*) FROM shop.strict'), '0', 'and what it wrote is gone');
 
+# in its time, even when the trigger defers what follows
+$node->safe_psql('postgres', q{
+	SET ROLE batch;
+	CREATE TABLE shop.endless (n int);
+	CREATE FUNCTION shop.never_ends() RETURNS trigger LANGUAGE plpgsql AS $$
+	BEGIN
+		IF NEW.n = 2 THEN
+			PERFORM pg_sleep(3600);
+		END IF;
+		SET CONSTRAINTS ALL DEFERRED;
+		INSERT INTO shop.endless VALUES (NEW.n + 1);
+		RETURN NULL;
+	END $$;
+	CREATE CONSTRAINT TRIGGER never_ends AFTER INSERT ON shop.endless DEFERRABLE INITIALLY DEFERRED
+		FOR EACH ROW EXECUTE FUNCTION shop.never_ends()});
+($worker) = worker_pids($node, 'function');
+foreach my $n (1, 2)
+{
+	like(outcome('batch', "BEGIN INSERT INTO shop.endless VALUES ($n); RETURN '1'; END", complete_in => '1 s'), qr/in time|timeout/, "a deferred trigger that never ends fails its step when the time is over: $n");
+}
+is(join(' ', worker_pids($node, 'function')), $worker, 'without the end of its worker');
+
+# functions that share a transaction: each has its constraints deferred, and one that breaks a constraint fails alone
+$node->safe_psql('postgres', q{
+	SET ROLE batch;
+	CREATE TABLE shop.parents (id int PRIMARY KEY);
+	CREATE TABLE shop.children (id int REFERENCES shop.parents DEFERRABLE INITIALLY DEFERRED);
+	CREATE FUNCTION shop.child_first(input jsonb) RETURNS jsonb LANGUAGE plpgsql AS $$
+	BEGIN
+		INSERT INTO shop.children VALUES (input::int);
+		IF input::int <> 17 THEN
+			INSERT INTO shop.parents VALUES (input::int);
+		END IF;
+		RETURN to_jsonb(pg_current_xact_id()::text);
+	END $$;
+	SELECT sas.create_workflow('child_first', '{"steps": {"s": {"each": "{{input.ids}}", "function": "shop.child_first", "input": "{{item}}", "retry": {"max_attempts": 1}, "on_failure": "skip", "max_failed": 40}},
+		"recovery": {"max_failures": 1}, "output": "{{steps.s.output}}"}');
+	SELECT sas.submit('child_first', '{"ids": [101]}', key => 'alone')});
+# a worker calls a function alone, until it knows that it is fast
+wait_for($node, q{SELECT result FROM sas.runs WHERE key = 'alone'}, 'success');
+$node->safe_psql('postgres', q{SET ROLE batch; SELECT sas.submit('child_first', jsonb_build_object('ids', (SELECT jsonb_agg(g) FROM generate_series(1, 40) g)), key => 'family')});
+ok(wait_for($node, q{SELECT state FROM sas.runs WHERE key = 'family'}, 'stopped'), 'many functions that defer constraints');
+is($node->safe_psql('postgres', 'SELECT count(*), count(*) FILTER (WHERE id = 17) FROM shop.children'), '40|0', 'all of them are done, but for the one that breaks its constraint');
+cmp_ok($node->safe_psql('postgres', q{SELECT count(DISTINCT e) FROM sas.runs, jsonb_array_elements(output) e WHERE key = 'family'}), '<', 40, 'some of them in one transaction');
+
 like(
 	outcome('batch', q{
 		BEGIN
@@ -161,6 +207,7 @@ is(
 			EXCEPTION WHEN feature_not_supported THEN NULL;	-- a background process cannot
 			END;
 			CREATE SEQUENCE shop.numbers;
+			GRANT USAGE ON SEQUENCE shop.numbers TO other;
 			PERFORM nextval('shop.numbers');
 			PERFORM setseed(0.4711);
 			PERFORM shop.dblink_connect_u('leftover', link), shop.dblink_connect_u(link), count(*) FROM shop.elsewhere;
@@ -177,7 +224,7 @@ my @left = split /\|/, outcome('other', q{
 			PERFORM setseed(0.4711);
 			foretold := random();
 			BEGIN
-				last := lastval();
+				last := currval('shop.numbers');
 			EXCEPTION WHEN OTHERS THEN NULL;
 			END;
 			-- a connection that is closed here ends a moment later at its other side

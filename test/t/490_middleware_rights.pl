@@ -150,6 +150,22 @@ $sql->(q{
 middleware('chief', 'outer', 'function', after => q{BEGIN SET CONSTRAINTS ALL IMMEDIATE; PERFORM app.note('after'); RETURN NULL; END});
 is(outcome(q{BEGIN INSERT INTO app.late VALUES (1); RETURN '1'; END}), '1', 'a function that leaves a deferred trigger');
 is(seen(), 'deferred: ann ann off, after: chief chief off; 1', 'has it fired as its owner, before the after');
+# a trigger that defers another one, which would be left for the after
+$sql->(q{
+	SET ROLE ann;
+	CREATE TABLE app.later (n int);
+	CREATE FUNCTION app.defers_again() RETURNS trigger LANGUAGE plpgsql AS $$
+	BEGIN
+		PERFORM app.note('trigger ' || NEW.n);
+		SET CONSTRAINTS ALL DEFERRED;
+		IF NEW.n < 3 THEN
+			INSERT INTO app.later VALUES (NEW.n + 1);
+		END IF;
+		RETURN NULL;
+	END $$;
+	CREATE CONSTRAINT TRIGGER later AFTER INSERT ON app.later DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION app.defers_again()});
+is(outcome(q{BEGIN INSERT INTO app.later VALUES (1); RETURN '1'; END}), '1', 'a function that leaves a trigger which defers another one');
+is(seen(), 'trigger 1: ann ann off, trigger 2: ann ann off, trigger 3: ann ann off, after: chief chief off; 1', 'has all of them fired as its owner, before the after');
 
 # -- connections: neither side speaks through one of the other ---------------------------------------------------
 
