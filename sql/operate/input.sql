@@ -27,7 +27,7 @@ BEGIN
             HINT = 'See the setting sas.max_input_size.';
     END IF;
     named := _sas.refuse_data(caller, _sas.operate(caller, run_ids), true);
-    targets := _sas.targets(named, $3);
+    targets := _sas.by_element(_sas.targets(named, $3));
     SELECT * INTO p FROM _sas.pick_targets(named, targets, '{failed,deciding,resting,ready}');
     SELECT array_agg(_sas.make_named(run_id => x.run_id, refused => x.why)) AS named,
         array_agg(x.run_id) AS ids INTO wrong

@@ -246,3 +246,16 @@ SELECT t.work() \g /dev/null
 SELECT t.brief(4);
 SELECT * FROM t.alerts();
 SELECT * FROM t.left_over();
+-- another input is for one of them
+SELECT t.clean() \g /dev/null
+SELECT t.workflow('posted', '{"m": {"agent": "inventory", "call": {"method": "POST", "body": {"n": "{{item}}"}}, "each": "{{input.items}}", "on_failure": "pause_at_end"}}') \g /dev/null
+SELECT run_id FROM sas.submit('posted', '{"items": [1, 2, 3, 4]}');
+SELECT t.work('{"m[2]": "permanent 400", "m[4]": "permanent 400"}') \g /dev/null
+SELECT step, changed, refused FROM sas.set_input(1, 'm', '{"n": 7}');
+SELECT step, changed, refused FROM sas.skip(1, 'm[4]');
+SELECT step, changed, refused FROM sas.set_input(1, 'm', '{"n": 7}');
+SELECT step, changed FROM sas.retry(1, 'm') ORDER BY 1;
+SELECT t.work() \g /dev/null
+SELECT element, state, input FROM sas.steps WHERE element > 0 ORDER BY 1;
+SELECT state, result FROM sas.runs;
+SELECT * FROM t.left_over();
