@@ -76,7 +76,7 @@ BEGIN
         -- OFFSET 0: each is looked up by its whole key, and what asks nothing is not evaluated
         LEFT JOIN LATERAL (SELECT x.state FROM _sas.step x WHERE x.run_id = u.run_id AND x.step_no = u.step_no
                            AND x.element = u.element OFFSET 0) s ON true
-        CROSS JOIN LATERAL (SELECT x AS step, x.name, x.kind, x.undo, x.expect, x.output,
+        CROSS JOIN LATERAL (SELECT x.name, x.kind, x.undo, x.expect, x.output,
                                    coalesce(x.shape ?| '{fallback,stands_in}', false) AS falls,
                                    (x.expect IS NOT NULL OR x.output IS NOT NULL)
                                    AND NOT (u.element = 0 AND coalesce(x.shape ?| '{each,repeat}', false))
@@ -85,7 +85,9 @@ BEGIN
                                 AND x.step_no = u.step_no
                                 AND x.undo = (coalesce(s.state, '') = 'compensating') OFFSET 0) w
         LEFT JOIN LATERAL (SELECT t.met, t.reason, o.result, o.problem
-                           FROM (SELECT _sas.context(r, w.step, u.element) AS root OFFSET 0) x
+                           FROM (SELECT _sas.context(r, x, u.element) AS root FROM _sas.workflow_step x
+                                 WHERE x.version_id = r.version_id AND x.step_no = u.step_no
+                                     AND x.undo = w.undo OFFSET 0) x
                            CROSS JOIN LATERAL _sas.meets(w.expect, u.output, x.root) t
                            LEFT JOIN LATERAL _sas.render(
                                w.output, x.root || jsonb_build_object('output', u.output)) o
@@ -271,7 +273,7 @@ DECLARE
     reason text;
     what text;
     value jsonb;
-    made record;
+    made _sas.made;
 BEGIN
     IF whole AND w.shape ? 'when' THEN
         SELECT p.met, p.reason INTO met, reason FROM _sas.predicate(w.shape ->> 'when', root) p;
@@ -329,26 +331,27 @@ END $$;
 -- _sas.made_of(template, root, new_input, must): the result of a template, or new_input instead of it.
 -- must: the JSON type that the result must have. problem: why there is no result. kind: the JSON type that
 -- the result has, if it is not that one.
-CREATE FUNCTION _sas.made_of(template jsonb, root jsonb, new_input jsonb, must text, OUT result jsonb,
-                             OUT problem text, OUT kind text)
+CREATE FUNCTION _sas.made_of(template jsonb, root jsonb, new_input jsonb, must text) RETURNS _sas.made
 LANGUAGE plpgsql STABLE AS $$
 DECLARE
+    made _sas.made;
     rendered record;
 BEGIN
-    result := new_input;
+    made.result := new_input;
     IF new_input IS NULL AND template IS NOT NULL AND root IS NOT NULL THEN
         -- an assignment costs less than a query
         rendered := _sas.render(template, root);
-        result := rendered.result;
+        made.result := rendered.result;
         IF rendered.problem IS NOT NULL THEN
-            problem := format('%s: %s', rendered.problem ->> 'path', rendered.problem ->> 'what');
-            RETURN;
+            made.problem := format('%s: %s', rendered.problem ->> 'path', rendered.problem ->> 'what');
+            RETURN made;
         END IF;
     END IF;
-    IF jsonb_typeof(result) <> must THEN
-        kind := jsonb_typeof(result);
-        problem := format('it must be of kind %s', must);
+    IF jsonb_typeof(made.result) <> must THEN
+        made.kind := jsonb_typeof(made.result);
+        made.problem := format('it must be of kind %s', must);
     END IF;
+    RETURN made;
 END $$;
 
 -- _sas.needs_output(w, name): does this step refer to the output of that step in a way that fails when

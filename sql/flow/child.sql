@@ -322,19 +322,22 @@ CREATE FUNCTION _sas.ended_children(run_ids bigint[], step_nos int[], elements i
 RETURNS TABLE (run_id bigint, step_no int, element int, state text, name text, child_id bigint, result text,
                output jsonb, error jsonb, in_doubt boolean, well boolean, ill boolean)
 LANGUAGE sql STABLE AS $$
-    SELECT u.run_id, u.step_no, u.element, s.state, w.name, c.run_id, c.result, c.output, c.error, s.in_doubt,
+    SELECT u.run_id, u.step_no, e.element, s.state, w.name, c.run_id, c.result, c.output, c.error, s.in_doubt,
            d.does AND d.well, d.does AND NOT d.well AND (u.undoes OR r.abandon_as IS NULL)
-    FROM (SELECT DISTINCT o.run_id, o.step_no, o.element AS child_element, o.element < 0 AS undoes,
-                 CASE WHEN o.element < 0 THEN _sas.undo_element(o.element) ELSE o.element END AS element
-          FROM unnest($1, $2, $3) AS o (run_id, step_no, element)) u
+    -- the elements of a step have the run and the definition of the step in common
+    FROM (SELECT o.run_id, o.step_no, o.element < 0 AS undoes, array_agg(DISTINCT o.element) AS elements
+          FROM unnest($1, $2, $3) AS o (run_id, step_no, element) GROUP BY 1, 2, 3) u
     JOIN _sas.run r ON r.run_id = u.run_id
-    CROSS JOIN LATERAL (SELECT * FROM _sas.step x WHERE x.run_id = u.run_id
-                        AND x.step_no = u.step_no AND x.element = u.element OFFSET 0) s
     CROSS JOIN LATERAL (SELECT x.name FROM _sas.workflow_step x WHERE x.version_id = r.version_id
                         AND x.step_no = u.step_no AND x.undo = u.undoes AND x.kind = 'workflow' OFFSET 0) w
+    CROSS JOIN LATERAL (SELECT n AS child_element,
+                               CASE WHEN u.undoes THEN _sas.undo_element(n) ELSE n END AS element
+                        FROM unnest(u.elements) n) e
+    CROSS JOIN LATERAL (SELECT * FROM _sas.step x WHERE x.run_id = u.run_id
+                        AND x.step_no = u.step_no AND x.element = e.element OFFSET 0) s
     CROSS JOIN LATERAL (SELECT x.run_id, x.state, x.result, x.output, x.error FROM _sas.run x
                         WHERE x.parent_run_id = u.run_id AND x.parent_step_no = u.step_no
-                            AND x.parent_element = u.child_element ORDER BY x.run_id DESC LIMIT 1) c
+                            AND x.parent_element = e.child_element ORDER BY x.run_id DESC LIMIT 1) c
     CROSS JOIN LATERAL (SELECT s.state = 'suspended' OR u.undoes AS does,
                                c.result IN ('success', 'warning') AS well) d
     WHERE c.state = 'stopped'
@@ -342,7 +345,7 @@ LANGUAGE sql STABLE AS $$
                THEN s.waiting_kind = 'child' AND s.state IN ('suspended', 'compensating')
                ELSE s.state = 'compensating'
                    AND (SELECT true FROM _sas.run x WHERE x.parent_run_id = u.run_id
-                        AND x.parent_step_no = u.step_no AND x.parent_element = u.element
+                        AND x.parent_step_no = u.step_no AND x.parent_element = e.element
                         AND x.result NOT IN ('success', 'warning') LIMIT 1) END
 $$;
 

@@ -327,6 +327,13 @@ CREATE TYPE _sas.beginning AS (
     value jsonb
 );
 
+-- What a template has made, see _sas.made_of.
+CREATE TYPE _sas.made AS (
+    result jsonb,
+    problem text,
+    kind text
+);
+
 -- What the supervisor has to decide on: a failed step, or the deadline of a run.
 CREATE TYPE _sas.failed_case AS (
     kind text,
