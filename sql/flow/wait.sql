@@ -235,7 +235,8 @@ CREATE FUNCTION _sas.refuse_signal(r _sas.run, signal text, for_step int, for_el
 LANGUAGE sql STABLE AS $$
     SELECT CASE WHEN r.state = 'stopped' THEN format('run %s has stopped', r.run_id)
                 WHEN can.take THEN NULL
-                WHEN r.abandon_as IS NOT NULL THEN format('run %s is being undone', r.run_id)
+                WHEN r.abandon_as IS NOT NULL
+                THEN format('run %s is being undone, and no undo waits for it', r.run_id)
                 WHEN can.take IS NULL
                 THEN format('no step of run %s waits for a signal "%s"', r.run_id, signal)
                 ELSE format('every step of run %s that waited for a signal "%s" has ended', r.run_id,
