@@ -51,7 +51,9 @@ BEGIN
                 error = CASE WHEN c.to_state IN ('succeeded', 'compensated') THEN NULL
                     ELSE coalesce(c.error, s.error) END,
                 completion = coalesce(c.completion, s.completion),
-                started_at = coalesce(s.started_at, c.started_at),
+                -- no attempt yet: an earlier claim was given back, and the attempt begins with this one
+                started_at = CASE WHEN s.attempt = 0 AND s.state = 'ready' AND c.to_state = 'running'
+                    THEN coalesce(c.started_at, s.started_at) ELSE coalesce(s.started_at, c.started_at) END,
                 finished_at = coalesce(c.finished_at, s.finished_at),
                 lease_id = c.lease_id,
                 request_id = c.request_id,

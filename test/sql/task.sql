@@ -284,3 +284,10 @@ SELECT t.take();
 SHOW synchronous_commit;
 ROLLBACK;
 SHOW synchronous_commit;
+
+-- the attempt began with the claim that was not given back
+SELECT t.workflow('once', '{"a": {"agent": "packer", "task": {}}}') \g /dev/null
+SELECT run_id FROM sas.submit('once');
+SELECT t.take(), sas.hand_back(t.holds()), t.later('1 h'), t.take('p2');
+SELECT t.later('10 s'), sas.complete(t.holds('p2'), '1');
+SELECT attempt, status, finished_at - started_at AS took FROM sas.attempts WHERE run_id = (SELECT max(run_id) FROM sas.runs);
