@@ -215,19 +215,20 @@ BEGIN
                                AND d.step_no = u.step_no AND d.element = u.element AND NOT w.undo)) END
                      ORDER BY u.run_id, u.step_no, u.element)
     INTO beginnings
-    FROM (SELECT DISTINCT * FROM unnest(run_ids, step_nos, elements) AS u (run_id, step_no, element)) u
-    JOIN _sas.run r ON r.run_id = u.run_id
+    FROM (SELECT o.run_id, o.step_no, array_agg(DISTINCT o.element) AS elements
+          FROM unnest(run_ids, step_nos, elements) AS o (run_id, step_no, element) GROUP BY 1, 2) g
+    JOIN _sas.run r ON r.run_id = g.run_id
+    CROSS JOIN LATERAL (SELECT g.run_id, g.step_no, n AS element FROM unnest(g.elements) n) u
     LEFT JOIN LATERAL (SELECT * FROM _sas.step x WHERE x.run_id = u.run_id AND x.step_no = u.step_no
                        AND x.element = u.element OFFSET 0) s ON true
     CROSS JOIN LATERAL (SELECT x AS step, x.shape, x.undo FROM _sas.workflow_step x
                         WHERE x.version_id = r.version_id AND x.step_no = u.step_no
                             AND x.undo = (coalesce(s.state, '') = 'compensating') OFFSET 0) w
     CROSS JOIN LATERAL (
-        SELECT CASE WHEN NOT coalesce(w.shape ? 'reverses', false) AND r.state <> 'paused'
-                    THEN (SELECT h.root
-                          FROM _sas.root_of(r.run_id, r.version_id, r.trace, r.key, r.input, r.labels,
-                                            r.created_at, r.deadline, r.schedule, r.scheduled_at, w.step,
-                                            u.element) h) END AS root OFFSET 0) x
+        SELECT CASE WHEN NOT coalesce(w.shape ? 'reverses', false) AND r.state <> 'paused' THEN (
+                SELECT h.root FROM _sas.root_of(
+                    r.run_id, r.version_id, r.trace, r.key, r.input, r.labels, r.created_at, r.deadline,
+                    r.schedule, r.scheduled_at, w.step, u.element) h) END AS root OFFSET 0) x
     -- a resume begins the undo of a paused run again; a run goes on after the undo before a fallback
     WHERE CASE WHEN w.undo THEN r.state IN ('pending', 'running', 'compensating') AND s.waiting_kind IS NULL
         ELSE r.abandon_as IS NULL AND r.state IN ('pending', 'running', 'paused')
@@ -239,8 +240,7 @@ BEGIN
         FROM (SELECT n.* FROM unnest(beginnings) WITH ORDINALITY
                   AS n (what, run_id, step_no, element, state, value, place) ORDER BY n.place) g
         GROUP BY g.what
-        ORDER BY array_position('{undo,park,pass,fan,child,wait,fall,fail,skip,cascade,done}', g.what)
-    LOOP
+        ORDER BY array_position('{undo,park,pass,fan,child,wait,fall,fail,skip,cascade,done}', g.what) LOOP
         CASE b.what
         WHEN 'undo' THEN PERFORM _sas.undo_children(b.runs, b.nos, b.elements);
         WHEN 'park' THEN
