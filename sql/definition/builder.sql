@@ -26,7 +26,8 @@ END;
 CREATE FUNCTION _sas.span_texts(spans interval[]) RETURNS jsonb
 LANGUAGE sql IMMUTABLE PARALLEL SAFE
 BEGIN ATOMIC
-    SELECT jsonb_agg(_sas.span_text(s.span) ORDER BY s.n) FROM unnest(spans) WITH ORDINALITY AS s (span, n);
+    SELECT CASE WHEN spans IS NOT NULL THEN coalesce(jsonb_agg(_sas.span_text(s.span) ORDER BY s.n), '[]') END
+    FROM unnest(spans) WITH ORDINALITY AS s (span, n);
 END;
 
 -- _sas.function_text(f): the name of a function as a definition has it: quoted where it must be, whatever
@@ -53,6 +54,17 @@ BEGIN ATOMIC
     SELECT CASE WHEN transient IS NULL AND permanent IS NULL THEN to_jsonb(either)
                 ELSE _sas.object('"transient"', to_jsonb(coalesce(transient, either)),
                                  '"permanent"', to_jsonb(coalesce(permanent, either))) END;
+END;
+
+-- _sas.either(name, value, other_name, other): the value of a key that has an argument for each of its types;
+-- raises an error if both are given.
+CREATE FUNCTION _sas.either(name text, value jsonb, other_name text, other jsonb) RETURNS jsonb
+LANGUAGE sql IMMUTABLE PARALLEL SAFE
+BEGIN ATOMIC
+    SELECT _sas.refuse('22023', format('%s and %s exclude each other', name, other_name),
+                       format('At /%s.', other_name), 'They are the same key: give one of them.')
+    WHERE value IS NOT NULL AND other IS NOT NULL;
+    SELECT coalesce(value, other);
 END;
 
 -- the whole
@@ -109,7 +121,8 @@ BEGIN ATOMIC
                        'Other steps and sas.steps know the step by it.') WHERE name IS NULL;
     SELECT jsonb_build_object(name, body || _sas.object(
         '"after"', to_jsonb(after), '"undo"', undo,
-        '"expect"', coalesce(to_jsonb(expect), to_jsonb(expect_status)), '"output"', output,
+        '"expect"', _sas.either('expect', to_jsonb(expect), 'expect_status', to_jsonb(expect_status)),
+        '"output"', output,
         '"retry"', retry, '"complete_in"', to_jsonb(_sas.span_text(complete_in)), '"recovery"', recovery,
         '"on_failure"', _sas.on_failure(on_failure, on_transient, on_permanent),
         '"pivot"', to_jsonb(pivot), '"when"', to_jsonb(only_when), '"else"', to_jsonb(otherwise),
@@ -204,7 +217,8 @@ CREATE FUNCTION sas.undo(body jsonb, expect text DEFAULT NULL, expect_status tex
 LANGUAGE sql IMMUTABLE PARALLEL SAFE
 BEGIN ATOMIC
     SELECT body || _sas.object('"poll"', poll,
-                               '"expect"', coalesce(to_jsonb(expect), to_jsonb(expect_status)),
+                               '"expect"', _sas.either('expect', to_jsonb(expect), 'expect_status',
+                                                       to_jsonb(expect_status)),
                                '"retry"', retry, '"complete_in"', to_jsonb(_sas.span_text(complete_in)),
                                '"recovery"', recovery);
 END;
@@ -224,7 +238,8 @@ CREATE FUNCTION sas.poll(ask jsonb, until text, every interval DEFAULT NULL, max
                          timeout interval DEFAULT NULL, progress text DEFAULT NULL) RETURNS jsonb
 LANGUAGE sql IMMUTABLE PARALLEL SAFE
 BEGIN ATOMIC
-    SELECT _sas.object('"call"', ask -> 'call', '"every"', to_jsonb(_sas.span_text(every)),
+    -- what a poll does not have, such as an agent, is refused with the definition
+    SELECT coalesce(ask, '{}') || _sas.object('"every"', to_jsonb(_sas.span_text(every)),
                        '"max_every"', to_jsonb(_sas.span_text(max_every)),
                        '"until"', to_jsonb(until), '"timeout"', to_jsonb(_sas.span_text(timeout)),
                        '"progress"', to_jsonb(progress));
@@ -274,11 +289,12 @@ CREATE FUNCTION sas.hook(event text DEFAULT NULL, function regproc DEFAULT NULL,
                          expect text DEFAULT NULL, expect_status text[] DEFAULT NULL) RETURNS jsonb
 LANGUAGE sql STABLE PARALLEL SAFE
 BEGIN ATOMIC
-    SELECT _sas.object('"on"', coalesce(to_jsonb(event), to_jsonb(events)),
+    SELECT _sas.object('"on"', _sas.either('event', to_jsonb(event), 'events', to_jsonb(events)),
                        '"function"', to_jsonb(_sas.function_text(function)), '"notify"', to_jsonb(notify),
                        '"retry"', retry, '"recovery"', recovery,
                        '"complete_in"', to_jsonb(_sas.span_text(complete_in)),
-                       '"expect"', coalesce(to_jsonb(expect), to_jsonb(expect_status)))
+                       '"expect"', _sas.either('expect', to_jsonb(expect), 'expect_status',
+                                               to_jsonb(expect_status)))
            || coalesce(call, '{}');
 END;
 COMMENT ON FUNCTION sas.hook IS

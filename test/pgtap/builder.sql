@@ -120,6 +120,12 @@ SET ROLE builder_user;
 SELECT throws_ok($$SELECT sas.steps(sas.step('a', sas.sleep('1 s')), sas.step('a', sas.sleep('1 s')))$$, '42710', 'step "a" appears twice', 'two steps of one name are refused');
 SELECT throws_ok($$SELECT sas.function('shop.nope')$$, '42883', NULL, 'a function that is not there is refused as it is written');
 SELECT throws_ok($$SELECT sas.sleep('soon')$$, '22007', NULL, 'and so is a span');
+-- one key, two arguments: neither is dropped in silence
+SELECT throws_ok(format('SELECT sas.%s', c), '22023', NULL, format('sas.%s is refused', c))
+FROM unnest(ARRAY[$$step('a', sas.call('inventory'), expect => '$.output.status == 201', expect_status => '{200}')$$, $$undo(sas.call(path => '/u'), '$.output.status == 201', '{200}')$$,
+                  $$hook('success', events => '{paused}', notify => 'n')$$, $$hook('success', notify => 'n', expect => '$.output == 1', expect_status => '{200}')$$,
+                  $$create_workflow('p', sas.workflow(sas.steps(sas.step('a', sas.call('inventory', 'POST'), poll => sas.poll(sas.call('payments', path => '/x'), '$.output.status == 200')))))$$]) c;
+SELECT is(sas.retry_policy(pauses => '{}'), '{"pauses": []}', 'no pause is no list that is left out');
 SELECT lives_ok($$SELECT sas.create_workflow('built', sas.workflow(sas.steps(sas.step('a', sas.call('inventory')), sas.step('b', sas.function('shop.book_order')), sas.step('c', sas.function('shop.book_order'))),
                   sas.sequence('a', sas.concurrence('b', 'c')), deadline => '1 hour',
                   hooks => jsonb_build_array(sas.hook('success', 'shop.order_done'), sas.hook(events => '{paused,failure}', call => sas.call('inventory'), retry => sas.retry_policy(2)))))$$, 'what was built is taken');
