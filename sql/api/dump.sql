@@ -50,7 +50,7 @@ BEGIN
     FOREACH t IN ARRAY '{agent,agent_health,external_slot,workflow,'
                        'workflow_version,workflow_step,workflow_edge,workflow_hook,middleware,'
                        'subscription,composition,run,run_key,run_label,run_dependency,concurrency_slot,'
-                       'concurrency_key,chunk,deferred_run,queue,queue_slot,parked_step,freed_key,'
+                       'concurrency_key,chunk,deferred_run,queue,queue_slot,queue_user,parked_step,freed_key,'
                        'step,override,ready,lease,answer,'
                        'message,item,map_key,map_progress,phase,undo_order,abandoned_run,signal,token_key,'
                        'planned,'
