@@ -428,6 +428,7 @@ LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     a _sas.agent := _sas.live_agent(name);
     ids bigint[];
+    now timestamptz := sas.now();
 BEGIN
     -- in shared memory only: the row belongs to the workers, and no session may lock it
     PERFORM _sas.half_open(a.agent_id);
@@ -440,19 +441,19 @@ BEGIN
         JOIN _sas.run x ON x.run_id = d.run_id
         JOIN _sas.workflow_step w ON w.version_id = x.version_id AND w.step_no = d.step_no
             AND w.undo = (s.state = 'compensating')
-        WHERE d.actor = 's' AND d.kind = 'ready' AND d.due_at > (SELECT sas.now()) AND w.lane = a.agent_id));
+        WHERE d.actor = 's' AND d.kind = 'ready' AND d.due_at > now AND w.lane = a.agent_id));
     -- cool-offs of this agent's steps are due now; its rate and slots release them
-    UPDATE _sas.message d SET due_at = sas.now()
+    UPDATE _sas.message d SET due_at = now
     FROM _sas.step s, _sas.run r, _sas.workflow_step w
-    WHERE d.actor = 's' AND d.kind = 'ready' AND d.due_at > (SELECT sas.now()) AND d.run_id = ANY (ids)
+    WHERE d.actor = 's' AND d.kind = 'ready' AND d.due_at > now AND d.run_id = ANY (ids)
       AND s.run_id = d.run_id AND s.step_no = d.step_no AND s.element = d.element
       AND r.run_id = d.run_id AND w.version_id = r.version_id AND w.step_no = d.step_no
           AND w.undo = (s.state = 'compensating') AND w.lane = a.agent_id;
-    UPDATE _sas.step s SET waiting_until = sas.now()
+    UPDATE _sas.step s SET waiting_until = now
     FROM _sas.message d
-    WHERE d.actor = 's' AND d.kind = 'ready' AND d.due_at <= (SELECT sas.now()) AND d.run_id = ANY (ids)
+    WHERE d.actor = 's' AND d.kind = 'ready' AND d.due_at <= now AND d.run_id = ANY (ids)
       AND s.run_id = d.run_id AND s.step_no = d.step_no AND s.element = d.element
-          AND s.waiting_until > sas.now();
+          AND s.waiting_until > now;
     PERFORM _sas.publish_agent(a.agent_id);
     PERFORM _sas.wake('{}', true, false, '{}');
     PERFORM _sas.record(caller, ARRAY[NULL::bigint], 'reset_agent', NULL, jsonb_build_object('agent', name));

@@ -29,7 +29,8 @@ BEGIN
     IF noted = '{}' THEN
         RETURN;
     END IF;
-    DELETE FROM _sas.queue_user u WHERE u.used_at NOT BETWEEN now - interval '1 h' AND now + interval '1 h';
+    DELETE FROM _sas.queue_user u
+    WHERE u.queue_id = $1 AND u.used_at NOT BETWEEN now - interval '1 h' AND now + interval '1 h';
     INSERT INTO _sas.queue_user (queue_id, owner, used_at)
     SELECT $1, o, now FROM unnest(noted) o
     ON CONFLICT (queue_id, owner) DO UPDATE SET used_at = EXCLUDED.used_at;

@@ -22,10 +22,16 @@ BEGIN
     open AS (
         SELECT s.run_id, ROW(s.step_no, s.element, CASE s.state WHEN 'cancelled' THEN 'none' ELSE s.state END,
                              coalesce(k.alone, s.alone), s.waiting_kind, s.waiting_until,
-                             (SELECT d.kind FROM _sas.message d
-                              WHERE d.actor = 's' AND d.due_at = s.waiting_until AND d.run_id = s.run_id
-                                AND d.step_no = s.step_no AND d.element = s.element
-                              LIMIT 1))::_sas.abandoned_step AS step
+                             coalesce((SELECT d.kind FROM _sas.message d
+                                       WHERE d.actor = 's' AND d.due_at = s.waiting_until
+                                         AND d.run_id = s.run_id AND d.step_no = s.step_no
+                                         AND d.element = s.element
+                                       LIMIT 1),
+                                      -- it was due, and has been deferred; a second one is ignored
+                                      CASE WHEN s.waiting_until <= sas.now()
+                                           THEN CASE WHEN s.waiting_kind IN ('timer', 'signal') THEN 'timer'
+                                                     WHEN s.waiting_kind = 'elements' THEN 'turn'
+                                                     ELSE 'ready' END END))::_sas.abandoned_step AS step
         FROM listed k
         CROSS JOIN LATERAL (SELECT * FROM _sas.step x WHERE x.run_id = k.run_id AND x.step_no = k.step_no
                             AND x.element = k.element OFFSET 0) s

@@ -181,19 +181,21 @@ END $$;
 -- request of polls, now.
 CREATE FUNCTION _sas.end_rests(targets _sas.target[]) RETURNS void
 LANGUAGE plpgsql AS $$
+DECLARE
+    now timestamptz := sas.now();
 BEGIN
-    UPDATE _sas.message d SET due_at = sas.now(), urgent = true
+    UPDATE _sas.message d SET due_at = now, urgent = true
     FROM unnest(targets) t
     CROSS JOIN LATERAL (SELECT * FROM _sas.step x WHERE x.run_id = t.run_id AND x.step_no = t.step_no
                         AND x.element = t.element OFFSET 0) s
-    WHERE s.waiting_kind IN ('cool_off', 'agent', 'poll') AND s.waiting_until > sas.now()
+    WHERE s.waiting_kind IN ('cool_off', 'agent', 'poll') AND s.waiting_until > now
       AND d.actor = 's' AND d.due_at = s.waiting_until AND d.run_id = s.run_id AND d.kind = 'ready'
           AND d.step_no = s.step_no AND d.element = s.element;
     IF FOUND THEN
-        UPDATE _sas.step s SET waiting_until = sas.now()
+        UPDATE _sas.step s SET waiting_until = now
         FROM unnest(targets) t
         WHERE s.run_id = t.run_id AND s.step_no = t.step_no AND s.element = t.element
-            AND s.waiting_kind IN ('cool_off', 'agent', 'poll') AND s.waiting_until > sas.now();
+            AND s.waiting_kind IN ('cool_off', 'agent', 'poll') AND s.waiting_until > now;
         PERFORM _sas.wake('{}', true, false, '{}');
     END IF;
 END $$;

@@ -57,6 +57,11 @@ BEGIN
     SELECT d.ctid, d.run_id FROM _sas.message d WHERE d.ctid = ANY (first);
 END $$;
 
+-- _sas.hold_net(): for how long a message is deferred whose run another transaction has locked, if the end of
+-- that transaction does not wake this worker before.
+CREATE FUNCTION _sas.hold_net() RETURNS interval
+LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$ SELECT interval '1 s' $$;
+
 -- _sas.take_messages(whose, quantity): deletes messages that are due and whose runs are free, locks these
 -- runs, and returns the messages. Messages about a run that another transaction has locked are deferred
 -- until that transaction ends and wakes this worker; a second later they are due anyway. A message that
@@ -76,7 +81,9 @@ DECLARE
 BEGIN
     SELECT array_agg(f.run_id), array_agg(f.due_at) INTO freed_runs, freed_dues FROM _sas.freed_runs(whose) f;
     IF freed_runs IS NOT NULL THEN
-        UPDATE _sas.message d SET due_at = now
+        -- not before it was deferred, when it was due: what it is about compares its own instant with a clock
+        -- that may have been set back since
+        UPDATE _sas.message d SET due_at = greatest(now, d.due_at - _sas.hold_net())
         WHERE d.ctid = ANY (ARRAY(SELECT m.ctid FROM unnest(freed_runs, freed_dues) AS f (run_id, due_at)
                                   JOIN _sas.message m ON m.actor = whose AND m.due_at = f.due_at
                                       AND m.run_id = f.run_id
@@ -108,7 +115,7 @@ END $$;
 CREATE FUNCTION _sas.set_aside(whose "char", ctids tid[], held_runs bigint[], now timestamptz) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
-    net timestamptz := now + interval '1 s';
+    net timestamptz := now + _sas.hold_net();
     awaited bigint[] := _sas.await_holders(whose, held_runs, net);
 BEGIN
     UPDATE _sas.message d

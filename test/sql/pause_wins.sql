@@ -170,4 +170,21 @@ SELECT count(*) FILTER (WHERE changed) FROM sas.resume_runs('{1,2,3,4}');
 SELECT t.work();
 SELECT run_id, t.brief(run_id) FROM sas.runs ORDER BY 1;
 SELECT * FROM t.left_over();
+-- a timer that was due, and deferred because a session had locked the run, is there again, though it was found
+-- in between
+SELECT t.clean() \g /dev/null
+SELECT t.workflow('slept', '{"done": {"agent": "inventory", "call": {}, "undo": {"call": {}}}, "bad": {"agent": "payments", "call": {}, "after": ["done"]}, "sleep": {"wait": {"for": "1 s"}}}') \g /dev/null
+SELECT run_id FROM sas.submit('slept');
+SELECT t.schedule(), t.claim(), t.answer('done'), t.schedule(), t.claim(), t.later('1 s') \g /dev/null
+UPDATE _sas.message SET due_at = due_at + interval '1 s' WHERE kind = 'timer' RETURNING due_at - sas.now() AS deferred_by;
+SELECT t.answer('bad', 'permanent 400'), t.supervise() \g /dev/null
+SELECT t.later('1 s'), t.schedule() > 0 AS found;
+SELECT count(*) AS timers FROM _sas.message WHERE kind = 'timer';
+SELECT changed, state FROM sas.pause(1);
+SELECT t.brief(1);
+SELECT changed, state FROM sas.resume(1);
+SELECT t.work();
+SELECT t.brief(1);
+SELECT * FROM t.left_over();
+
 DROP FUNCTION t.stop_after, t.pause_after, t.fail_bad;

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: PostgreSQL
 #
-# A clock that is set back in the middle of a tick loses no timer. Every other look of a process at its clock
-# is a second earlier than the one before, so that each tick asks twice and gets two answers.
+# A clock that is set back loses no timer. In the middle of a tick: every other look of a process at its clock
+# is a second earlier than the one before, so that each tick asks twice and gets two answers. While a timer is
+# deferred, because a session has locked its run: it ends that while the clock is back.
 # Takes about 30 s.
 use strict;
 use warnings;
@@ -9,6 +10,7 @@ use FindBin;
 use lib "$FindBin::RealBin/../lib", "$FindBin::RealBin/../torture";
 use SasTest;
 use SasService;
+use SasSession;
 use Test::More;
 use TortureFaults ();
 
@@ -55,4 +57,17 @@ $node->safe_psql('postgres', q{SELECT sas.create_watcher('turns', '{"function": 
 ok(wait_for($node, q{SELECT count(*) >= 20 FROM public.turn}), 'an infinite task goes on');
 ok(wait_for($node, q{SELECT count(*) >= 3 FROM sas.runs WHERE schedule = 'often' AND result = 'success'}), 'and a schedule');
 $clock->set_strikes(back => 0);
+
+my $session = SasSession->new($node);
+$node->safe_psql('postgres', q{SELECT sas.submit(w, '{}', key => 'held') FROM unnest('{timer,late}'::text[]) w});
+$session->query(q{BEGIN; SELECT count(*) FROM (SELECT FROM _sas.run WHERE key = 'held' FOR UPDATE) r});
+my $deferred = q{SELECT string_agg(concat(m.ctid, m.due_at), ' ') FROM _sas.message m JOIN sas.runs r USING (run_id) LEFT JOIN sas.steps s ON s.run_id = m.run_id AND s.state = 'suspended'
+	WHERE r.key = 'held' AND m.due_at > CASE m.kind WHEN 'timer' THEN s.waiting_until ELSE r.deadline END AND (m.kind = 'timer' OR r.workflow = 'late')};
+ok(wait_for($node, "SELECT count(*) FROM ($deferred) x (x) WHERE x LIKE '% %'", '1'), 'a timer and a deadline of runs that a session has locked are deferred');
+$clock->set_strikes(ahead => -3600);
+my $before = $node->safe_psql('postgres', $deferred);
+$session->query('COMMIT');
+ok(wait_for($node, "SELECT x IS DISTINCT FROM '$before' FROM ($deferred) x (x)"), 'they are looked at when the session lets go, with the clock set back');
+$clock->set_strikes(ahead => 0);
+ok(wait_for($node, q{SELECT count(*) FROM sas.runs WHERE key = 'held' AND state <> 'stopped'}, '0'), 'and none is lost');
 done_testing();
