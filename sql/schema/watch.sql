@@ -155,9 +155,11 @@ COMMENT ON TABLE _sas.watch_work IS
 CREATE TABLE _sas.watch_wait (
     watch_id bigint PRIMARY KEY,
     lane int NOT NULL,
-    due_at timestamptz NOT NULL
+    due_at timestamptz NOT NULL,
+    owner regrole NOT NULL
 );
 CREATE INDEX watch_wait_due ON _sas.watch_wait (lane, due_at);
+CREATE INDEX watch_wait_turn ON _sas.watch_wait (lane, owner, due_at);
 COMMENT ON TABLE _sas.watch_wait IS
     'Tasks that wait for a node. due_at: since when, or until when they rest after a failure.';
 
@@ -199,10 +201,11 @@ CREATE TABLE _sas.watch_held (
     node_id bigint NOT NULL,
     lane int NOT NULL,
     epoch bigint NOT NULL,
-    change int NOT NULL
+    change int NOT NULL,
+    owner regrole NOT NULL
 );
 CREATE INDEX watch_held_node ON _sas.watch_held (node_id);
-CREATE INDEX watch_held_lane ON _sas.watch_held (lane);
+CREATE INDEX watch_held_lane ON _sas.watch_held (lane, owner);
 COMMENT ON TABLE _sas.watch_held IS
     'Which node hosts which task, in which epoch, and which change of the definition it uses.';
 

@@ -126,8 +126,8 @@ DECLARE
     first timestamptz;
 BEGIN
     WITH put AS (
-        INSERT INTO _sas.watch_wait (watch_id, lane, due_at)
-        SELECT w.watch_id, d.lane, sas.now() + coalesce(u.after, '0')
+        INSERT INTO _sas.watch_wait (watch_id, lane, due_at, owner)
+        SELECT w.watch_id, d.lane, sas.now() + coalesce(u.after, '0'), w.owner
         FROM unnest(ids, after) AS u (watch_id, after)
         JOIN _sas.watch w ON w.watch_id = u.watch_id
         JOIN _sas.watcher d USING (watcher_id)
