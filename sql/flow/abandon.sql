@@ -39,10 +39,7 @@ BEGIN
     PERFORM _sas.stop_work(run_ids) WHERE at_once;
 
     -- timers of suspended steps are deleted
-    DELETE FROM _sas.message d USING _sas.step s
-    WHERE s.run_id = ANY (run_ids) AND s.state = 'suspended' AND s.waiting_until IS NOT NULL
-      AND d.actor = 's' AND d.due_at = s.waiting_until AND d.run_id = s.run_id AND d.step_no = s.step_no
-          AND d.element = s.element;
+    PERFORM _sas.forget_timers(run_ids, NULL, NULL, 'suspended');
 
     -- a step in doubt, or a poll that has not finished, has failed; it is not cancelled. This also decides
     -- failures that the supervisor has not processed yet

@@ -227,18 +227,22 @@ BEGIN
     PERFORM _sas.free_slots(ids);
 END $$;
 
--- _sas.forget_timers(run_ids, step_nos, elements): deletes the timers of these steps. step_nos null: of all
--- steps of the runs.
-CREATE FUNCTION _sas.forget_timers(run_ids bigint[], step_nos int[], elements int[]) RETURNS void
+-- _sas.forget_timers(run_ids, step_nos, elements, in_state): deletes the timers of these steps. step_nos
+-- null: of all steps of the runs, or of those in this state.
+CREATE FUNCTION _sas.forget_timers(run_ids bigint[], step_nos int[], elements int[],
+                                   in_state text DEFAULT NULL) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
+    -- OFFSET 0: step by step, each by its whole key; else the messages of all runs may be scanned
     IF step_nos IS NULL THEN
-        DELETE FROM _sas.message d USING _sas.step s
-        WHERE s.run_id = ANY (run_ids) AND s.waiting_until IS NOT NULL
-          AND d.actor = 's' AND d.due_at = s.waiting_until AND d.run_id = s.run_id AND d.step_no = s.step_no
-              AND d.element = s.element;
+        DELETE FROM _sas.message d WHERE d.ctid = ANY (ARRAY(
+            SELECT m.ctid
+            FROM (SELECT x.* FROM _sas.step x WHERE x.run_id = ANY (run_ids) AND x.waiting_until IS NOT NULL
+                  AND (in_state IS NULL OR x.state = in_state) OFFSET 0) s
+            CROSS JOIN LATERAL (SELECT x.ctid FROM _sas.message x
+                                WHERE x.actor = 's' AND x.due_at = s.waiting_until AND x.run_id = s.run_id
+                                    AND x.step_no = s.step_no AND x.element = s.element OFFSET 0) m));
     ELSE
-        -- OFFSET 0: step by step, each by its whole key; else all messages may be scanned
         DELETE FROM _sas.message d WHERE d.ctid = ANY (ARRAY(
             SELECT m.ctid
             FROM unnest(run_ids, step_nos, elements) AS u (run_id, step_no, element)
