@@ -9,7 +9,7 @@ CREATE FUNCTION _sas.queue_has_other_users(queue_id int, of_owner oid) RETURNS b
 LANGUAGE sql STABLE AS $$
     SELECT count(*) > CASE WHEN of_owner = 0 THEN 1 ELSE 0 END
     FROM _sas.queue_user u
-    WHERE u.queue_id = $1 AND u.owner <> of_owner
+    WHERE u.queue_id = $1 AND u.role <> of_owner
       AND u.used_at BETWEEN sas.now() - interval '1 h' AND sas.now() + interval '1 h'
 $$;
 
@@ -21,7 +21,7 @@ LANGUAGE plpgsql AS $$
 #variable_conflict use_column
 DECLARE
     now timestamptz := sas.now();
-    recent oid[] := ARRAY(SELECT u.owner::oid FROM _sas.queue_user u
+    recent oid[] := ARRAY(SELECT u.role::oid FROM _sas.queue_user u
                           WHERE u.queue_id = $1 AND u.used_at BETWEEN now - interval '10 min' AND now);
     noted oid[] := ARRAY(SELECT DISTINCT o FROM unnest(owners) o WHERE o <> ALL (recent)
                          LIMIT greatest(0, 2 - cardinality(recent)));
@@ -31,9 +31,9 @@ BEGIN
     END IF;
     DELETE FROM _sas.queue_user u
     WHERE u.queue_id = $1 AND u.used_at NOT BETWEEN now - interval '1 h' AND now + interval '1 h';
-    INSERT INTO _sas.queue_user (queue_id, owner, used_at)
+    INSERT INTO _sas.queue_user (queue_id, role, used_at)
     SELECT $1, o, now FROM unnest(noted) o
-    ON CONFLICT (queue_id, owner) DO UPDATE SET used_at = EXCLUDED.used_at;
+    ON CONFLICT (queue_id, role) DO UPDATE SET used_at = EXCLUDED.used_at;
 END $$;
 
 -- _sas.leave_queue_slots(in_lanes, owners, shares): the shares that these owners get of the free slots of

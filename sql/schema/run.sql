@@ -186,13 +186,14 @@ COMMENT ON TABLE _sas.queue_slot IS
 
 CREATE TABLE _sas.queue_user (
     queue_id int NOT NULL,
-    owner regrole NOT NULL,
+    role regrole NOT NULL,
     used_at timestamptz NOT NULL,
-    PRIMARY KEY (queue_id, owner)
+    PRIMARY KEY (queue_id, role)
 );
 COMMENT ON TABLE _sas.queue_user IS
     'Owners whose steps have asked for a slot of a queue within the last hour: not all, but some of them. '
-    'Only schedulers with the mutex "queues" write it.';
+    'Only schedulers with the mutex "queues" write it. What a role has used stays so when another role gets '
+    'what it owns.';
 
 -- A row whose step is not in the key lane of the queue means nothing, and is deleted when it is found.
 CREATE TABLE _sas.parked_step (

@@ -62,6 +62,12 @@ SELECT t.slots('shared');
 SELECT t.runs_of('c', 'slow', array_fill('{}'::jsonb, '{1}'));
 SELECT t.slots('shared');
 SELECT count(*) BETWEEN 2 AND 3 AS known FROM _sas.queue_user;
+\echo what a role owns goes to another one that uses the queue, too
+BEGIN;
+REASSIGN OWNED BY sas_test_queue_a TO sas_test_queue_b;
+REASSIGN OWNED BY sas_test_queue_c TO sas_test_queue_b;
+SELECT owner, count(*) FROM _sas.run GROUP BY 1;
+ROLLBACK;
 \echo an hour later, one that is alone has all again
 SELECT t.later('61 min');
 SELECT t.clean() \g /dev/null
