@@ -7,6 +7,21 @@
 -- until it is applied; a heartbeat writes the slot, under the lock of the lease. The lease of an outside
 -- program (boot 0, worker 0) is judged by time only.
 
+-- _sas.claimed_until(request_id): until when this claim holds; null: there is no such claim.
+CREATE FUNCTION _sas.claimed_until(request uuid) RETURNS timestamptz
+LANGUAGE sql STABLE AS $$
+    SELECT greatest(s.complete_by, h.extended_by)
+    FROM _sas.external_slot h
+    JOIN _sas.step s ON s.run_id = h.run_id AND s.step_no = h.step_no AND s.element = h.element
+        AND s.request_id = h.request_id
+    WHERE h.request_id = request
+$$;
+
+-- _sas.check_latest_claim(request_id, seen): raises an error (40001) if this claim is not, as it is committed
+-- now, what the older snapshot of this transaction shows: seen is its _sas.claimed_until.
+CREATE FUNCTION _sas.check_latest_claim(request_id uuid, seen timestamptz) RETURNS void
+LANGUAGE C AS 'MODULE_PATHNAME', 'sas_api_check_latest_claim';
+
 -- _sas.lock_claim(caller, request_id, counts): the claim, if it holds, else null; counts: then the reply
 -- counts as stale for its agent. free: its run is locked now. It is waited for only a moment, because
 -- usually a tick has locked it.
@@ -19,6 +34,8 @@ DECLARE
     found_slot _sas.external_slot;
     lapsed_of int;
 BEGIN
+    PERFORM _sas.check_latest_claim($2, _sas.claimed_until($2))
+    WHERE current_setting('transaction_isolation') IN ('repeatable read', 'serializable');
     SELECT * INTO found_slot FROM _sas.external_slot h WHERE h.request_id = $2;
     IF NOT FOUND THEN
         SELECT w.lane INTO lapsed_of

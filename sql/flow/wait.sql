@@ -253,11 +253,17 @@ LANGUAGE sql STABLE AS $$
             AND (for_step IS NULL OR w.step_no = for_step AND NOT w.undo)) can
 $$;
 
+-- _sas.latest_refusal(run_id, signal, for_step, for_element): _sas.refuse_signal of the run as it is
+-- committed now, for a transaction whose snapshot is older; null in READ COMMITTED, where no snapshot is.
+CREATE FUNCTION _sas.latest_refusal(run_id bigint, signal text, for_step int, for_element int) RETURNS text
+LANGUAGE C AS 'MODULE_PATHNAME', 'sas_api_latest_refusal';
+
 -- _sas.check_takers(r, signal, for_step, for_element): raises an error if no step can ever take the signal.
 CREATE FUNCTION _sas.check_takers(r _sas.run, signal text, for_step int, for_element int) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
-    why text := _sas.refuse_signal(r, signal, for_step, for_element);
+    why text := coalesce(_sas.refuse_signal(r, signal, for_step, for_element),
+                         _sas.latest_refusal(r.run_id, signal, for_step, for_element));
 BEGIN
     IF why IS NOT NULL THEN
         RAISE EXCEPTION 'signal "%" cannot be delivered: %', signal, why

@@ -223,6 +223,10 @@ BEGIN
                 USING ERRCODE = 'object_not_in_prerequisite_state';
         END IF;
     EXCEPTION WHEN OTHERS THEN
+        -- the fault of the moment, not of the run: the transaction can be tried again
+        IF NOT _sas.is_of_item(SQLSTATE) OR _sas.may_pass(SQLSTATE) THEN
+            RAISE;
+        END IF;
         made := NULL;
         why := format('run %s cannot be run again: %s', for_run, SQLERRM);
     END;

@@ -1,0 +1,50 @@
+/* SPDX-License-Identifier: PostgreSQL */
+/*
+ * latest_api.c: the SQL-callable side of store/latest.h.  Internal: see
+ * sql/flow/wait.sql and sql/agent/external_reply.sql.
+ */
+#include "postgres.h"
+
+#include "fmgr.h"
+#include "utils/builtins.h"
+#include "utils/timestamp.h"
+
+#include "store/latest.h"
+
+PG_FUNCTION_INFO_V1(sas_api_latest_refusal);
+PG_FUNCTION_INFO_V1(sas_api_check_latest_claim);
+
+/* _sas.latest_refusal(run_id, signal, for_step, for_element): null if the snapshot is never older */
+Datum
+sas_api_latest_refusal(PG_FUNCTION_ARGS)
+{
+	int32		step_no = PG_ARGISNULL(2) ? 0 : PG_GETARG_INT32(2);
+	int32		element = PG_ARGISNULL(3) ? 0 : PG_GETARG_INT32(3);
+	text	   *why;
+
+	if (PG_ARGISNULL(0) || PG_ARGISNULL(1) || !sas_store_keeps_snapshot())
+		PG_RETURN_NULL();
+	why = sas_store_latest_refusal(PG_GETARG_INT64(0), PG_GETARG_TEXT_PP(1),
+								   PG_ARGISNULL(2) ? NULL : &step_no,
+								   PG_ARGISNULL(3) ? NULL : &element);
+	if (why == NULL)
+		PG_RETURN_NULL();
+	PG_RETURN_TEXT_P(why);
+}
+
+/* _sas.check_latest_claim(request_id, seen): does the claim hold until then, or until no time, also now? */
+Datum
+sas_api_check_latest_claim(PG_FUNCTION_ARGS)
+{
+	TimestampTz seen = PG_ARGISNULL(1) ? DT_NOBEGIN : PG_GETARG_TIMESTAMPTZ(1);
+
+	if (PG_ARGISNULL(0) || !sas_store_keeps_snapshot())
+		PG_RETURN_VOID();
+	if (sas_store_latest_claim(PG_GETARG_UUID_P(0)) != seen)
+		ereport(ERROR,
+				(errcode(ERRCODE_T_R_SERIALIZATION_FAILURE),
+				 errmsg("could not serialize access due to concurrent update"),
+				 errdetail("The claim has changed since this transaction began."),
+				 errhint("Try the transaction again.")));
+	PG_RETURN_VOID();
+}

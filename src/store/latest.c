@@ -1,0 +1,100 @@
+/* SPDX-License-Identifier: PostgreSQL */
+/*
+ * latest.c: what is committed now, for a transaction with an older snapshot.
+ *
+ * A session in REPEATABLE READ or SERIALIZABLE sees what was committed when its
+ * transaction began.  PostgreSQL finds out that another session has been first
+ * when both write the same row.  A signal is a row of its own, and a chunk too:
+ * the row that says whether they are still allowed is only read.  So it is read
+ * with the latest snapshot, as PostgreSQL reads rows for foreign keys.
+ *
+ * Nothing is locked, and nothing is waited for.  What another transaction has
+ * written and not committed is not seen, as in READ COMMITTED.
+ */
+#include "postgres.h"
+
+#include "access/xact.h"
+#include "catalog/pg_type.h"
+#include "executor/spi.h"
+#include "store/latest.h"
+#include "utils/builtins.h"
+#include "utils/snapmgr.h"
+#include "utils/timestamp.h"
+
+#define LATEST_MAX_ARGS 4
+
+/* A statement with one value, prepared when it is first used. */
+typedef struct LatestPlan
+{
+	const char *text;
+	int			n_args;
+	Oid			types[LATEST_MAX_ARGS];
+	SPIPlanPtr	plan;
+} LatestPlan;
+
+static LatestPlan latest_refusal = {
+	"SELECT _sas.refuse_signal(r, $2, $3, $4) FROM _sas.run r WHERE r.run_id = $1",
+4, {INT8OID, TEXTOID, INT4OID, INT4OID}};
+
+static LatestPlan latest_claim = {"SELECT _sas.claimed_until($1)", 1, {UUIDOID}};
+
+bool
+sas_store_keeps_snapshot(void)
+{
+	return IsolationUsesXactSnapshot();
+}
+
+/* The value, in the memory of the caller. */
+static Datum
+latest_read(LatestPlan *plan, Datum *args, const char *nulls, bool *isnull)
+{
+	Datum		value = (Datum) 0;
+	int			rc;
+
+	*isnull = true;
+	SPI_connect();
+	if (plan->plan == NULL)
+	{
+		SPIPlanPtr	made = SPI_prepare(plan->text, plan->n_args, plan->types);
+
+		if (made == NULL || SPI_keepplan(made) != 0)
+			elog(ERROR, "could not prepare \"%s\": %s", plan->text, SPI_result_code_string(SPI_result));
+		plan->plan = made;
+	}
+	rc = SPI_execute_snapshot(plan->plan, args, nulls, GetLatestSnapshot(), InvalidSnapshot, true, false, 1);
+	if (rc != SPI_OK_SELECT)
+		elog(ERROR, "could not run \"%s\": %s", plan->text, SPI_result_code_string(rc));
+	if (SPI_processed == 1)
+	{
+		Form_pg_attribute column = TupleDescAttr(SPI_tuptable->tupdesc, 0);
+
+		value = SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1, isnull);
+		if (!*isnull)
+			value = SPI_datumTransfer(value, column->attbyval, column->attlen);
+	}
+	SPI_finish();
+	return value;
+}
+
+text *
+sas_store_latest_refusal(int64 run_id, text *signal, const int32 *for_step, const int32 *for_element)
+{
+	Datum		args[4] = {Int64GetDatum(run_id), PointerGetDatum(signal),
+		for_step ? Int32GetDatum(*for_step) : 0,
+	for_element ? Int32GetDatum(*for_element) : 0};
+	char		nulls[4] = {' ', ' ', for_step ? ' ' : 'n', for_element ? ' ' : 'n'};
+	bool		isnull;
+	Datum		why = latest_read(&latest_refusal, args, nulls, &isnull);
+
+	return isnull ? NULL : DatumGetTextPP(why);
+}
+
+TimestampTz
+sas_store_latest_claim(const pg_uuid_t *request_id)
+{
+	Datum		args[1] = {UUIDPGetDatum(request_id)};
+	bool		isnull;
+	Datum		until = latest_read(&latest_claim, args, NULL, &isnull);
+
+	return isnull ? DT_NOBEGIN : DatumGetTimestampTz(until);
+}

@@ -1,0 +1,20 @@
+/* SPDX-License-Identifier: PostgreSQL */
+/*
+ * latest.h: what is committed now, for a transaction with an older snapshot.
+ */
+#ifndef SAS_STORE_LATEST_H
+#define SAS_STORE_LATEST_H
+
+#include "datatype/timestamp.h"
+#include "utils/uuid.h"
+
+/* Does this transaction keep one snapshot (REPEATABLE READ, SERIALIZABLE)? */
+extern bool sas_store_keeps_snapshot(void);
+
+/* _sas.refuse_signal() of this run as it is committed now; NULL: a step can take the signal. */
+extern text *sas_store_latest_refusal(int64 run_id, text *signal, const int32 *for_step, const int32 *for_element);
+
+/* _sas.claimed_until() of this claim as it is committed now; DT_NOBEGIN: there is no such claim. */
+extern TimestampTz sas_store_latest_claim(const pg_uuid_t *request_id);
+
+#endif							/* SAS_STORE_LATEST_H */
