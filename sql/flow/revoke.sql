@@ -39,8 +39,7 @@ BEGIN
         -- a message to begin a step, which the scheduler ignores in a run that cannot continue
         SELECT d.run_id, ROW(d.step_no, d.element, 'none', false, NULL, NULL, 'enter')::_sas.abandoned_step
         FROM _sas.message d
-        WHERE d.actor = 's' AND d.due_at <= (SELECT sas.now()) AND d.run_id = ANY (run_ids)
-          AND d.kind = 'enter'
+        WHERE d.run_id = ANY (run_ids) AND d.kind = 'enter'
           AND NOT EXISTS (SELECT FROM _sas.step s WHERE s.run_id = d.run_id AND s.step_no = d.step_no
                           AND s.element = d.element))
     INSERT INTO _sas.abandoned_run (run_id, for_parent, state, open_steps, steps)
@@ -74,7 +73,7 @@ BEGIN
     DELETE FROM _sas.message d
     USING _sas.abandoned_run a CROSS JOIN LATERAL _sas.last_child(a.run_id, a.undo_no, a.undo_element) child
     WHERE a.run_id = ANY (run_ids) AND a.for_parent = of_parent
-      AND d.actor = 's' AND d.due_at <= (SELECT sas.now()) AND d.run_id = child.run_id AND d.kind = 'reverse';
+      AND d.run_id = child.run_id AND d.kind = 'reverse';
     RETURN ARRAY(
         SELECT a.run_id
         FROM _sas.abandoned_run a
@@ -107,8 +106,7 @@ BEGIN
     END IF;
     DELETE FROM _sas.message d USING _sas.run child
     WHERE child.parent_run_id = ANY (ids) AND child.state <> 'stopped'
-      AND d.actor = 's' AND d.due_at <= (SELECT sas.now()) AND d.run_id = child.run_id
-      AND d.kind IN ('cancel', 'fail');
+      AND d.run_id = child.run_id AND d.kind IN ('cancel', 'fail');
     DELETE FROM _sas.undo_order l WHERE l.run_id = ANY (ids);
     DELETE FROM _sas.attempt t USING _sas.abandoned_run a
     WHERE a.run_id = ANY (ids) AND a.undo_from = 'succeeded' AND t.run_id = a.run_id
@@ -140,7 +138,7 @@ DECLARE
 BEGIN
     -- IS TRUE: a list of steps, not a scan of the messages for each of them
     DELETE FROM _sas.message d
-    WHERE d.actor = 's' AND d.due_at <= (SELECT sas.now()) AND d.run_id = ANY (run_ids) AND d.kind = 'enter'
+    WHERE d.run_id = ANY (run_ids) AND d.kind = 'enter'
       AND ((d.run_id, d.step_no, d.element)
            IN (SELECT a.run_id, was.step_no, was.element
                FROM _sas.abandoned_run a CROSS JOIN LATERAL unnest(a.steps) was

@@ -302,8 +302,8 @@ BEGIN
     WHERE r.run_id = ANY (run_ids) AND r.paused_state = 'held' AND r.state = 'running'
         AND r.abandon_as IS NULL
       AND NOT EXISTS (SELECT FROM _sas.ready q WHERE q.run_id = r.run_id)
-      AND NOT EXISTS (SELECT FROM _sas.message d WHERE d.actor = 's' AND d.due_at <= (SELECT sas.now())
-                      AND d.run_id = r.run_id AND d.kind IN ('enter', 'child'))
+      AND NOT EXISTS (SELECT FROM _sas.message d
+                      WHERE d.run_id = r.run_id AND d.kind IN ('enter', 'child'))
       AND NOT EXISTS (SELECT FROM _sas.step s
                       WHERE s.run_id = r.run_id
                         AND (s.state IN ('running', 'ready', 'compensating') OR s.state = 'failed'

@@ -148,7 +148,9 @@ CREATE TABLE _sas.message (
 CREATE INDEX message_next ON _sas.message (actor, due_at, run_id);
 CREATE INDEX message_turn ON _sas.message (actor, owner, due_at, run_id, step_no, element);
 CREATE INDEX message_urgent ON _sas.message (actor, owner, due_at) WHERE urgent;
-CREATE INDEX message_replace ON _sas.message (run_id) WHERE kind = 'replace';
+-- what is looked up by its run: its due_at is not known, because a message about a locked run is deferred
+CREATE INDEX message_of_run ON _sas.message (run_id)
+    WHERE kind IN ('enter', 'child', 'reverse', 'cancel', 'fail', 'replace');
 COMMENT ON TABLE _sas.message IS 'Timers and messages to the scheduler (s, a) and the supervisor (v).';
 COMMENT ON COLUMN _sas.message.owner IS
     'The owner of the run. A trigger fills it in; an INSERT leaves it out.';

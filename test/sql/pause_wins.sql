@@ -187,4 +187,20 @@ SELECT t.work();
 SELECT t.brief(1);
 SELECT * FROM t.left_over();
 
+-- and so is a step that had to begin, whose message was deferred in that way
+SELECT t.clean() \g /dev/null
+SELECT t.workflow('begun', '{"done": {"agent": "inventory", "call": {}, "undo": {"call": {}}}, "bad": {"agent": "payments", "call": {}, "after": ["done"]}, "sleep": {"wait": {"for": "1 s"}, "after": ["done"]}}') \g /dev/null
+SELECT run_id FROM sas.submit('begun');
+SELECT t.claim(), t.answer('done'), t.claim();
+UPDATE _sas.message SET due_at = due_at + interval '1 s' WHERE kind = 'enter' RETURNING due_at - sas.now() AS deferred_by;
+SELECT t.answer('bad', 'permanent 400'), t.supervise() \g /dev/null
+SELECT t.later('1 s'), t.schedule() > 0 AS found;
+SELECT count(*) AS messages FROM _sas.message WHERE kind = 'enter';
+SELECT changed, state FROM sas.pause(1);
+SELECT t.brief(1);
+SELECT changed, state FROM sas.resume(1);
+SELECT t.work(), t.later('1 s'), t.schedule() \g /dev/null
+SELECT t.brief(1);
+SELECT * FROM t.left_over();
+
 DROP FUNCTION t.stop_after, t.pause_after, t.fail_bad;
