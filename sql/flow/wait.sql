@@ -427,7 +427,9 @@ BEGIN
     SELECT array_agg(x.run_id ORDER BY (x.owner = caller) DESC) INTO ids
     FROM _sas.workflow f
     CROSS JOIN _sas.run_owners() AS o (owner)
-    JOIN _sas.run_key k ON k.owner = o.owner AND k.workflow_id = f.workflow_id AND k.key = $3
+    -- OFFSET 0: by the whole key, for each owner; else all keys may be read
+    CROSS JOIN LATERAL (SELECT y.run_id FROM _sas.run_key y
+                        WHERE y.owner = o.owner AND y.workflow_id = f.workflow_id AND y.key = $3 OFFSET 0) k
     JOIN _sas.run x ON x.run_id = k.run_id
     WHERE f.name = $2 AND f.dropped_at IS NULL
       AND (pg_has_role(caller, o.owner, 'MEMBER') OR _sas.has_level(caller, 'operator')

@@ -17,7 +17,9 @@ LANGUAGE sql STABLE AS $$
                             AND x.state <> 'stopped' OFFSET 0) c
         WHERE r.state <> 'paused' OR (SELECT true FROM _sas.step s WHERE s.run_id = r.run_id
                                       AND s.state = 'failed' LIMIT 1))
-    SELECT b.root, b.run_id FROM below b LEFT JOIN _sas.run r ON r.run_id = b.run_id
+    SELECT b.root, b.run_id FROM below b
+    LEFT JOIN LATERAL (SELECT x.state, x.paused_state FROM _sas.run x
+                       WHERE x.run_id = b.run_id OFFSET 0) r ON true
     WHERE b.run_id = b.root OR r.state = 'paused' OR r.paused_state = 'held'
 $$;
 

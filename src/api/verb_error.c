@@ -82,6 +82,7 @@ sas_api_verb_invoke(FunctionCallInfo call)
 	ErrorData  *volatile error = NULL;
 	volatile Datum result = (Datum) 0;
 	int			level = sas_store_pin_plans();
+	bool		sizes = sas_store_assume_sizes(true);
 
 	PG_TRY();
 	{
@@ -90,6 +91,7 @@ sas_api_verb_invoke(FunctionCallInfo call)
 	}
 	PG_CATCH();
 	{
+		(void) sas_store_assume_sizes(sizes);
 		MemoryContextSwitchTo(caller);
 		error = CopyErrorData();
 		FlushErrorState();
@@ -99,6 +101,7 @@ sas_api_verb_invoke(FunctionCallInfo call)
 		ThrowErrorData(error);
 	}
 	PG_END_TRY();
+	(void) sas_store_assume_sizes(sizes);
 	sas_store_unpin_plans(level);
 	return result;
 }

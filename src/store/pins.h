@@ -13,8 +13,12 @@
 /* Once per worker, outside a transaction. */
 extern void sas_store_pin_settings(void);
 
-/* Once per worker: in this process the planner never takes tables that grow for small ones. */
-extern void sas_store_install_sizes(void);
+/*
+ * From now on the planner takes tables that grow for small ones, or never does:
+ * a worker never does, and a session never inside a verb.  Returns what was so
+ * before; who sets it for a while resets it after an error, too.
+ */
+extern bool sas_store_assume_sizes(bool assume);
 
 /* After that, and after each reload of the configuration: notes what users' functions get. */
 extern void sas_store_reload_pins(void);

@@ -6,9 +6,9 @@
  * all of it instead of looking up a key.  It stays until the table is
  * analyzed, however many rows have come by then.  So the planner never takes
  * these tables for small ones; a look-up by key costs next to nothing in a
- * small table, too.  This applies only in workers, which cache plans, and
- * never in a session: there a person sees the plans that the sizes of the
- * tables give, whatever the settings are.
+ * small table, too.  This applies in workers, and to the statements inside a
+ * verb: both cache plans.  What a person writes in a session has the plans that
+ * the sizes of the tables give, whatever the settings are.
  */
 #include "postgres.h"
 
@@ -24,12 +24,16 @@
 #define LEAST_INDEX_PAGES 40
 
 static const char *const planner_sizes_growing[] = {
-	"alert_run", "answer", "attempt", "concurrency_slot", "finished_run", "item", "lease", "map_key", "message", "phase",
-	"queue_slot", "ready", "run", "run_dependency", "run_key", "run_label", "signal", "step", "undo_order",
-	"watch", "watch_check", "watch_done", "watch_flow", "watch_held", "watch_wait", "watch_work",
+	"abandoned_run", "alert_run", "answer", "attempt", "concurrency_key", "concurrency_slot", "deferred_run",
+	"finished_run", "freed_key", "item", "lease", "map_key", "map_progress", "message", "override", "parked_step",
+	"phase", "queue_slot", "ready", "reply", "run", "run_dependency", "run_key", "run_label", "signal", "step", "task",
+	"token_key", "undo_order", "watch", "watch_batch", "watch_check", "watch_done", "watch_ended", "watch_flow",
+	"watch_held", "watch_note", "watch_wait", "watch_work",
 };
 
 static get_relation_info_hook_type planner_sizes_previous_hook = NULL;
+static bool planner_sizes_installed = false;
+static bool planner_sizes_assumed = false;
 
 static bool
 planner_sizes_grows(Oid relid)
@@ -53,7 +57,7 @@ planner_sizes_set(PlannerInfo *root, Oid relid, bool inhparent, RelOptInfo *rel)
 
 	if (planner_sizes_previous_hook != NULL)
 		planner_sizes_previous_hook(root, relid, inhparent, rel);
-	if (inhparent || rel->tuples >= LEAST_TUPLES || !planner_sizes_grows(relid))
+	if (!planner_sizes_assumed || inhparent || rel->tuples >= LEAST_TUPLES || !planner_sizes_grows(relid))
 		return;
 	rel->tuples = LEAST_TUPLES;
 	rel->pages = Max(rel->pages, LEAST_PAGES);
@@ -73,9 +77,17 @@ planner_sizes_set(PlannerInfo *root, Oid relid, bool inhparent, RelOptInfo *rel)
 	}
 }
 
-void
-sas_store_install_sizes(void)
+bool
+sas_store_assume_sizes(bool assume)
 {
-	planner_sizes_previous_hook = get_relation_info_hook;
-	get_relation_info_hook = planner_sizes_set;
+	bool		before = planner_sizes_assumed;
+
+	if (!planner_sizes_installed)
+	{
+		planner_sizes_previous_hook = get_relation_info_hook;
+		get_relation_info_hook = planner_sizes_set;
+		planner_sizes_installed = true;
+	}
+	planner_sizes_assumed = assume;
+	return before;
 }

@@ -161,7 +161,7 @@ sas_worker_session_configure(const char *application_name)
 {
 	session_be_superuser();
 	sas_store_pin_settings();
-	sas_store_install_sizes();
+	(void) sas_store_assume_sizes(true);
 	session_set("application_name", application_name);
 	sas_worker_session_reload();
 }
