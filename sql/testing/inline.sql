@@ -43,6 +43,9 @@ BEGIN
             PERFORM _sas.freeze_clock(greatest(next_at, sas.now()));
         END IF;
         ticks := ticks + 1;
+        IF until IS NULL AND ticks % 50 = 0 THEN
+            PERFORM _sas.check_inline_polls(_sas.inline_family(root));
+        END IF;
         IF ticks > 100000 THEN
             RAISE EXCEPTION 'run % did not stop', root
                 USING ERRCODE = 'program_limit_exceeded',
@@ -53,6 +56,33 @@ BEGIN
     END LOOP;
     IF until > sas.now() THEN
         PERFORM _sas.freeze_clock(until) FROM _sas.run r WHERE r.run_id = root AND r.state <> 'stopped';
+    END IF;
+END $$;
+
+-- _sas.check_inline_polls(ids): raises an error if a poll without timeout, of a step or of an undo, has had
+-- 200 answers and none that ends it. Stubs that give no such answer would go on until the deadline, a
+-- month of requests.
+CREATE FUNCTION _sas.check_inline_polls(ids bigint[]) RETURNS void
+LANGUAGE plpgsql AS $$
+DECLARE
+    poll record;
+BEGIN
+    SELECT s.run_id, _sas.shown_name(w.name) AS step, w.undo, w.shape #>> '{poll,until}' AS until INTO poll
+    FROM _sas.run r
+    JOIN _sas.workflow_step w ON w.version_id = r.version_id AND w.shape ? 'poll'
+        AND NOT (w.shape -> 'poll') ? 'timeout'
+    JOIN _sas.step s ON s.run_id = r.run_id AND s.step_no = w.step_no
+        AND w.undo = (s.state = 'compensating')
+    CROSS JOIN LATERAL _sas.poll_of(s) o
+    WHERE r.run_id = ANY (ids) AND o.asks >= 200 LIMIT 1;
+    IF FOUND THEN
+        RAISE EXCEPTION 'the poll of %step "%" does not end: it has had 200 answers',
+            CASE WHEN poll.undo THEN 'the undo of ' ELSE '' END, poll.step
+            USING ERRCODE = 'program_limit_exceeded',
+            DETAIL = format('Run %s; until: %s; the clock of the test shows %s.', poll.run_id, poll.until,
+                            sas.now()),
+            HINT = 'Stub an answer that ends it, give the poll a timeout, or pass within => ''1 h'' to stop '
+                   'the clock there.';
     END IF;
 END $$;
 

@@ -317,6 +317,18 @@ SELECT state, jsonb_pretty(error) FROM sas.run_inline('sold_out');
 SELECT kind, message FROM t.alerts();
 ROLLBACK;
 
+-- a poll that no stub ends is an error, not a month of requests ----------------------------------------------------
+SELECT t.workflow('endless', '{
+    "a": {"agent": "payments", "call": {"method": "POST", "path": "/a"}, "poll": {"call": {"path": "/b"}, "until": "$.output.body.done == true"}}}') \g /dev/null
+SELECT t.clean() \g /dev/null
+BEGIN;
+SELECT sas.stub('payments', '{"body": {}}') \g /dev/null
+SAVEPOINT a;
+SELECT state FROM sas.run_inline('endless', within => '1 min');
+ROLLBACK TO a;
+SELECT state FROM sas.run_inline('endless');
+ROLLBACK;
+
 -- refusals ----------------------------------------------------------------------------------------------------
 SELECT sas.stub('nobody', '200');
 SELECT sas.stub('payments', '"ok"');
