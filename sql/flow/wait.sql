@@ -65,28 +65,51 @@ BEGIN
         WHERE c.waiting_kind = 'signal' HAVING count(*) > 0;
 END $$;
 
+-- _sas.serve_waits(run_ids, step_nos, elements): the time of these steps has come, but a signal that came in
+-- time counts, however late the scheduler runs: delivers the signals of these runs. Returns the runs whose
+-- waits must not end yet: there are more signals than one tick delivers, or a transaction that has sent one
+-- is still open. Their timers are stored again, until the next tick or the end of that transaction.
+-- Writes: message. Next: _sas.deliver_signals.
+CREATE FUNCTION _sas.serve_waits(run_ids bigint[], step_nos int[], elements int[]) RETURNS bigint[]
+LANGUAGE plpgsql AS $$
+DECLARE
+    net timestamptz := sas.now() + _sas.hold_net();
+    waiting bigint[] := ARRAY(
+        SELECT DISTINCT s.run_id FROM unnest(run_ids, step_nos, elements) AS u (run_id, step_no, element)
+        CROSS JOIN LATERAL (SELECT x.run_id, x.waiting_kind FROM _sas.step x WHERE x.run_id = u.run_id
+                            AND x.step_no = u.step_no AND x.element = u.element OFFSET 0) s
+        WHERE s.waiting_kind = 'signal');
+    sent bigint[];
+    unserved bigint[];
+BEGIN
+    IF waiting = '{}' THEN
+        RETURN waiting;
+    END IF;
+    -- first, because the next statement delivers what they have committed meanwhile
+    sent := _sas.await_senders('s', waiting, net);
+    unserved := _sas.deliver_signals(waiting);
+    INSERT INTO _sas.message (actor, due_at, run_id, kind, step_no, element)
+    SELECT 's', CASE WHEN s.run_id = ANY (sent) THEN net ELSE sas.now() END, s.run_id, 'timer', s.step_no,
+        s.element
+    FROM unnest(run_ids, step_nos, elements) AS u (run_id, step_no, element)
+    CROSS JOIN LATERAL (SELECT * FROM _sas.step x WHERE x.run_id = u.run_id AND x.step_no = u.step_no
+                        AND x.element = u.element OFFSET 0) s
+    WHERE s.run_id = ANY (unserved || sent) AND s.waiting_kind = 'signal';
+    RETURN unserved || sent;
+END $$;
+
 -- _sas.end_timers(run_ids, step_nos, elements): the time of these steps has come: a timer succeeds; a wait
 -- for a signal fails, or continues with output null (on_timeout).
 -- Next: _sas.succeed_steps, _sas.fail_steps.
 CREATE FUNCTION _sas.end_timers(run_ids bigint[], step_nos int[], elements int[]) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
+    -- before the signals are read: see _sas.send_signal
+    now timestamptz := sas.now();
     done record;
     late record;
-    unserved bigint[];
+    unserved bigint[] := _sas.serve_waits(run_ids, step_nos, elements);
 BEGIN
-    -- a signal that came in time counts, however late the scheduler runs
-    SELECT _sas.deliver_signals(array_agg(DISTINCT s.run_id)) INTO unserved
-    FROM unnest(run_ids, step_nos, elements) AS u (run_id, step_no, element)
-    CROSS JOIN LATERAL (SELECT x.run_id, x.waiting_kind FROM _sas.step x WHERE x.run_id = u.run_id
-                        AND x.step_no = u.step_no AND x.element = u.element OFFSET 0) s
-    WHERE s.waiting_kind = 'signal' HAVING count(*) > 0;
-    INSERT INTO _sas.message (actor, due_at, run_id, kind, step_no, element)
-    SELECT 's', sas.now(), s.run_id, 'timer', s.step_no, s.element
-    FROM unnest(run_ids, step_nos, elements) AS u (run_id, step_no, element)
-    CROSS JOIN LATERAL (SELECT * FROM _sas.step x WHERE x.run_id = u.run_id AND x.step_no = u.step_no
-                        AND x.element = u.element OFFSET 0) s
-    WHERE s.run_id = ANY (unserved) AND s.waiting_kind = 'signal';
     -- a timer is ignored if its step has got its signal, or another time
     SELECT array_agg(s.run_id) AS run_ids, array_agg(s.step_no) AS step_nos,
         array_agg(s.element) AS elements,
@@ -98,10 +121,10 @@ BEGIN
     JOIN _sas.run r ON r.run_id = s.run_id
     CROSS JOIN LATERAL (SELECT * FROM _sas.workflow_step x WHERE x.version_id = r.version_id
                         AND x.step_no = s.step_no AND x.undo = (s.state = 'compensating') OFFSET 0) w
-    WHERE s.state IN ('suspended', 'compensating') AND s.waiting_until <= sas.now()
+    WHERE s.state IN ('suspended', 'compensating') AND s.waiting_until <= now
       AND (s.waiting_kind = 'timer'
            OR s.waiting_kind = 'signal' AND w.shape #>> '{wait,on_timeout}' = 'go_on'
-               AND (s.run_id = ANY (unserved)) IS NOT TRUE);
+               AND s.run_id <> ALL (unserved));
     SELECT array_agg(s.run_id) AS run_ids, array_agg(s.step_no) AS step_nos, array_agg(s.element) AS elements,
            array_agg(_sas.problem_object('timeout',
                                          format('signal "%s" did not arrive in time',
@@ -120,7 +143,7 @@ BEGIN
     CROSS JOIN LATERAL (SELECT * FROM _sas.workflow_step x WHERE x.version_id = r.version_id
                         AND x.step_no = s.step_no AND x.undo = (s.state = 'compensating') OFFSET 0) w
     WHERE s.state IN ('suspended', 'compensating') AND s.waiting_kind = 'signal'
-      AND s.waiting_until <= sas.now() AND (s.run_id = ANY (unserved)) IS NOT TRUE
+      AND s.waiting_until <= now AND s.run_id <> ALL (unserved)
       AND w.shape #>> '{wait,on_timeout}' IS DISTINCT FROM 'go_on';
     PERFORM _sas.succeed_steps(done.run_ids, done.step_nos, done.elements, done.outputs)
         WHERE done.run_ids IS NOT NULL;
@@ -243,9 +266,15 @@ LANGUAGE sql STABLE AS $$
                             signal) END
     FROM (SELECT bool_or(CASE WHEN w.undo
                          THEN coalesce(s.state, 'waiting') NOT IN ('compensated', 'cancelled')
-                         ELSE r.abandon_as IS NULL AND coalesce(s.state, 'waiting')
-                             IN ('waiting', 'ready', 'suspended', 'failed') END) AS take
+                         ELSE r.abandon_as IS NULL
+                             AND (coalesce(s.state, 'waiting') IN ('waiting', 'ready', 'suspended')
+                                  -- not before it is decided that the run waits for an operator: a signal is
+                                  -- not accepted for a run that is undone a moment later
+                                  OR s.state = 'failed'
+                                     AND (s.waiting_kind IS DISTINCT FROM 'supervisor' OR r.state = 'paused'
+                                          OR coalesce(w.on_permanent, v.on_permanent) = 'pause')) END) AS take
           FROM _sas.workflow_step w
+          JOIN _sas.workflow_version v ON v.version_id = w.version_id
           LEFT JOIN _sas.step s ON s.run_id = r.run_id AND s.step_no = w.step_no
               AND s.element = coalesce(for_element, 0)
           WHERE w.version_id = r.version_id AND w.kind = 'wait'
@@ -290,6 +319,30 @@ BEGIN
     END IF;
 END $$;
 
+-- _sas.waits_to_end(ids, signal): those of these runs in which the time of a wait for that signal has come.
+CREATE FUNCTION _sas.waits_to_end(ids bigint[], signal text) RETURNS bigint[]
+LANGUAGE sql AS $$
+    SELECT ARRAY(
+        SELECT DISTINCT r.run_id FROM _sas.run r
+        JOIN _sas.workflow_step w ON w.version_id = r.version_id AND w.kind = 'wait'
+            AND w.shape #> '{wait,signal}' @> to_jsonb($2)
+        JOIN _sas.step s ON s.run_id = r.run_id AND s.step_no = w.step_no AND s.waiting_kind = 'signal'
+        WHERE r.run_id = ANY ($1) AND s.waiting_until <= sas.now())
+$$;
+
+-- _sas.await_ends(ids, signal): a signal has been stored for each of these runs. A tick that ends a wait
+-- after that sees it and leaves the wait alone (_sas.serve_waits). A tick that may have looked before holds
+-- the run: waits for its end, so that the caller can check what is left to take the signal.
+CREATE FUNCTION _sas.await_ends(ids bigint[], signal text) RETURNS void
+LANGUAGE plpgsql AS $$
+DECLARE
+    held bigint[] := ARRAY(SELECT u FROM unnest(ids) u WHERE _sas.run_is_held(u));
+BEGIN
+    IF held <> '{}' THEN
+        PERFORM _sas.await_run(u) FROM unnest(_sas.waits_to_end(held, signal)) u;
+    END IF;
+END $$;
+
 -- _sas.send_signal(...): stores a signal and sends the scheduler a message; raises an error if no step can
 -- ever take it. for_step: the step that it is for; null: any step that waits for the name.
 -- Writes: signal, message. Wakes: the scheduler. Next: _sas.deliver_signals.
@@ -319,45 +372,66 @@ BEGIN
         RAISE EXCEPTION 'the token has already been used'
             USING ERRCODE = 'object_not_in_prerequisite_state', DETAIL = 'At /token.',
             HINT = 'A token can be used once.';
-    ELSIF for_step IS NOT NULL THEN
-        -- an earlier signal may have been delivered since the check; the INSERT has waited for that commit
-        PERFORM _sas.check_takers(r, $3, for_step, for_element);
     END IF;
+    -- since the check, an earlier signal by the same token may have been delivered, for whose commit the
+    -- INSERT has waited, or the time of the wait may have come
+    PERFORM _sas.await_ends(ARRAY[r.run_id], $3);
+    PERFORM _sas.check_takers(r, $3, for_step, for_element);
     INSERT INTO _sas.message (actor, due_at, run_id, kind) VALUES ('s', sas.now(), r.run_id, 'signal');
     PERFORM _sas.wake('{}', true, false, '{}');
 END $$;
+
+-- _sas.waiting_below(run_id, signal): the open runs below this one that are waiting for this signal now.
+CREATE FUNCTION _sas.waiting_below(run_id bigint, signal text) RETURNS SETOF _sas.run
+LANGUAGE sql AS $$
+    WITH RECURSIVE below AS (
+        SELECT x.run_id, x.version_id FROM _sas.run x
+        WHERE x.parent_run_id = $1 AND x.state <> 'stopped'
+        UNION ALL
+        SELECT c.run_id, c.version_id
+        FROM below b
+        CROSS JOIN LATERAL (SELECT x.run_id, x.version_id FROM _sas.run x WHERE x.parent_run_id = b.run_id
+                            AND x.state <> 'stopped' OFFSET 0) c)
+    SELECT x.* FROM below b JOIN _sas.run x ON x.run_id = b.run_id
+    WHERE EXISTS (SELECT FROM _sas.workflow_step w
+                  CROSS JOIN LATERAL (SELECT FROM _sas.step x
+                                      WHERE x.run_id = b.run_id AND x.step_no = w.step_no
+                                          AND x.waiting_kind = 'signal'
+                                          AND x.state = CASE WHEN w.undo THEN 'compensating'
+                                              ELSE 'suspended' END OFFSET 0) s
+                  WHERE w.version_id = b.version_id AND w.kind = 'wait'
+                    AND w.shape #> '{wait,signal}' @> to_jsonb($2))
+$$;
 
 -- _sas.signal_children(caller, run_id, name, payload): sends the signal to each open run below this one
 -- that is waiting for it now. Returns how many.
 -- Writes: signal, message.
 CREATE FUNCTION _sas.signal_children(caller oid, run_id bigint, name text, payload jsonb) RETURNS bigint
-LANGUAGE sql AS $$
-    WITH RECURSIVE below AS (
-        SELECT x.run_id, x.version_id FROM _sas.run x
-        WHERE x.parent_run_id = $2 AND x.state <> 'stopped'
-        UNION ALL
-        SELECT c.run_id, c.version_id
-        FROM below b
-        CROSS JOIN LATERAL (SELECT x.run_id, x.version_id FROM _sas.run x WHERE x.parent_run_id = b.run_id
-                            AND x.state <> 'stopped' OFFSET 0) c),
-    waits AS (
-        SELECT x.run_id, _sas.check_signals(x) FROM below b JOIN _sas.run x ON x.run_id = b.run_id
-        WHERE EXISTS (SELECT FROM _sas.workflow_step w
-                      CROSS JOIN LATERAL (SELECT FROM _sas.step x
-                                          WHERE x.run_id = b.run_id AND x.step_no = w.step_no
-                                              AND x.waiting_kind = 'signal'
-                                              AND x.state = CASE WHEN w.undo THEN 'compensating'
-                                                  ELSE 'suspended' END OFFSET 0) s
-                      WHERE w.version_id = b.version_id AND w.kind = 'wait'
-                        AND w.shape #> '{wait,signal}' @> to_jsonb($3))),
-    sent AS (
+LANGUAGE plpgsql AS $$
+#variable_conflict use_column
+DECLARE
+    ids bigint[];
+    sent bigint[];
+    ended bigint[];
+BEGIN
+    WITH waits AS (SELECT x.run_id, _sas.check_signals(x) FROM _sas.waiting_below($2, $3) x),
+    stored AS (
         INSERT INTO _sas.signal (run_id, name, payload, sent_by, created_at)
-        SELECT w.run_id, $3, $4, $1, sas.now() FROM waits w RETURNING run_id),
-    told AS (
-        INSERT INTO _sas.message (actor, due_at, run_id, kind)
-        SELECT 's', sas.now(), s.run_id, 'signal' FROM sent s)
-    SELECT count(*) FROM sent
-$$;
+        SELECT w.run_id, $3, $4, $1, sas.now() FROM waits w RETURNING run_id, signal_id)
+    SELECT array_agg(s.run_id), array_agg(s.signal_id) INTO ids, sent FROM stored s;
+    IF ids IS NULL THEN
+        RETURN 0;
+    END IF;
+    PERFORM _sas.await_ends(ids, $3);
+    ended := ARRAY(SELECT unnest(ids) EXCEPT SELECT x.run_id FROM _sas.waiting_below($2, $3) x);
+    IF ended <> '{}' THEN
+        DELETE FROM _sas.signal g WHERE g.run_id = ANY (ended) AND g.signal_id = ANY (sent);
+        ids := ARRAY(SELECT unnest(ids) EXCEPT SELECT unnest(ended));
+    END IF;
+    INSERT INTO _sas.message (actor, due_at, run_id, kind)
+    SELECT 's', sas.now(), u, 'signal' FROM unnest(ids) u;
+    RETURN cardinality(ids);
+END $$;
 
 -- _sas.check_giver(caller, r, payload): raises an error if the caller may not give this run the payload.
 CREATE FUNCTION _sas.check_giver(caller oid, r _sas.run, payload jsonb) RETURNS void

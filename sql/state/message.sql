@@ -8,6 +8,19 @@
 CREATE FUNCTION _sas.await_holders(actor "char", run_ids bigint[], due_at timestamptz) RETURNS bigint[]
 LANGUAGE C VOLATILE STRICT AS 'MODULE_PATHNAME', 'sas_api_await_holders';
 
+-- _sas.await_senders(actor, run_ids, due_at): as _sas.await_holders, for those of these runs to which an open
+-- transaction has sent a signal. If there is no room to note the sender, the message is due at due_at.
+CREATE FUNCTION _sas.await_senders(actor "char", run_ids bigint[], due_at timestamptz) RETURNS bigint[]
+LANGUAGE C VOLATILE STRICT AS 'MODULE_PATHNAME', 'sas_api_await_senders';
+
+-- _sas.run_is_held(run_id): does another transaction lock this run now?
+-- _sas.await_run(run_id): waits for the end of that transaction. Only sessions wait; a tick never does.
+CREATE FUNCTION _sas.run_is_held(run_id bigint) RETURNS boolean
+LANGUAGE C VOLATILE STRICT AS 'MODULE_PATHNAME', 'sas_api_run_is_held';
+
+CREATE FUNCTION _sas.await_run(run_id bigint) RETURNS void
+LANGUAGE C VOLATILE STRICT AS 'MODULE_PATHNAME', 'sas_api_await_run';
+
 -- _sas.freed_runs(actor): the messages that this worker has deferred in that way, and whose holder has
 -- ended.
 CREATE FUNCTION _sas.freed_runs(actor "char", OUT run_id bigint, OUT due_at timestamptz) RETURNS SETOF record

@@ -14,6 +14,7 @@
 #include "catalog/pg_type.h"
 #include "fmgr.h"
 #include "funcapi.h"
+#include "storage/lmgr.h"
 #include "storage/procarray.h"
 #include "utils/array.h"
 #include "utils/fmgroids.h"
@@ -28,6 +29,9 @@
 #include "wake/wakeup.h"
 
 PG_FUNCTION_INFO_V1(sas_api_await_holders);
+PG_FUNCTION_INFO_V1(sas_api_await_senders);
+PG_FUNCTION_INFO_V1(sas_api_run_is_held);
+PG_FUNCTION_INFO_V1(sas_api_await_run);
 PG_FUNCTION_INFO_V1(sas_api_freed_runs);
 
 /* The transaction that has locked this row, as far as it has not ended. */
@@ -92,6 +96,90 @@ sas_api_await_holders(PG_FUNCTION_ARGS)
 	}
 	table_close(runs, AccessShareLock);
 	PG_RETURN_ARRAYTYPE_P(construct_array(run_ids, awaited, INT8OID, sizeof(int64), FLOAT8PASSBYVAL, TYPALIGN_DOUBLE));
+}
+
+/* Another transaction that has stored a signal for this run and has not ended. */
+static TransactionId
+holder_api_of_signal(Relation signals, Oid key, AttrNumber column, int64 run_id)
+{
+	ScanKeyData by_run;
+	SysScanDesc scan;
+	SnapshotData dirty;
+	TransactionId sender = InvalidTransactionId;
+
+	InitDirtySnapshot(dirty);
+	ScanKeyInit(&by_run, column, BTEqualStrategyNumber, F_INT8EQ, Int64GetDatum(run_id));
+	scan = systable_beginscan(signals, key, true, &dirty, 1, &by_run);
+	while (!TransactionIdIsValid(sender) && HeapTupleIsValid(systable_getnext(scan)))
+		sender = dirty.xmin;
+	systable_endscan(scan);
+	return sender;
+}
+
+/*
+ * _sas.await_senders(actor, run_ids, due_at): those to which an open
+ * transaction has sent a signal; its end wakes this worker
+ */
+Datum
+sas_api_await_senders(PG_FUNCTION_ARGS)
+{
+	Oid			schema = get_namespace_oid("_sas", false);
+	Relation	signals = table_open(get_relname_relid("signal", schema), AccessShareLock);
+	Oid			key = get_relname_relid("signal_pkey", schema);
+	AttrNumber	column = get_attnum(RelationGetRelid(signals), "run_id");
+	Datum	   *run_ids;
+	bool	   *nulls;
+	int			n;
+	int			awaited = 0;
+
+	deconstruct_array(PG_GETARG_ARRAYTYPE_P(1), INT8OID, sizeof(int64), FLOAT8PASSBYVAL, TYPALIGN_DOUBLE, &run_ids, &nulls, &n);
+	for (int i = 0; i < n; i++)
+	{
+		SasWakeHeld held = {PG_GETARG_CHAR(0), DatumGetInt64(run_ids[i]), PG_GETARG_TIMESTAMPTZ(2)};
+		TransactionId sender;
+
+		while (TransactionIdIsValid(sender = holder_api_of_signal(signals, key, column, held.run_id)))
+		{
+			/* without room to note it, the message is due by itself; a sender that has ended is read again */
+			if (sas_wake_holders_await(&held, sender) && !TransactionIdIsInProgress(sender))
+				continue;
+			run_ids[awaited++] = run_ids[i];
+			break;
+		}
+	}
+	table_close(signals, AccessShareLock);
+	PG_RETURN_ARRAYTYPE_P(construct_array(run_ids, awaited, INT8OID, sizeof(int64), FLOAT8PASSBYVAL, TYPALIGN_DOUBLE));
+}
+
+/* Another transaction that has locked this run and has not ended. */
+static TransactionId
+holder_api_other(int64 run_id)
+{
+	Oid			schema = get_namespace_oid("_sas", false);
+	Relation	runs = table_open(get_relname_relid("run", schema), AccessShareLock);
+	TransactionId holder = holder_api_of_run(runs, get_relname_relid("run_pkey", schema),
+											 get_attnum(RelationGetRelid(runs), "run_id"), run_id);
+
+	table_close(runs, AccessShareLock);
+	return TransactionIdIsValid(holder) && !TransactionIdIsCurrentTransactionId(holder) ? holder : InvalidTransactionId;
+}
+
+/* _sas.run_is_held(run_id) */
+Datum
+sas_api_run_is_held(PG_FUNCTION_ARGS)
+{
+	PG_RETURN_BOOL(TransactionIdIsValid(holder_api_other(PG_GETARG_INT64(0))));
+}
+
+/* _sas.await_run(run_id): waits until the transaction that has locked it has ended */
+Datum
+sas_api_await_run(PG_FUNCTION_ARGS)
+{
+	TransactionId holder = holder_api_other(PG_GETARG_INT64(0));
+
+	if (TransactionIdIsValid(holder))
+		XactLockTableWait(holder, NULL, NULL, XLTW_None);
+	PG_RETURN_VOID();
 }
 
 /* _sas.freed_runs(actor): (run_id, due_at) */
