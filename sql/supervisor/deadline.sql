@@ -47,10 +47,11 @@ END $$;
 -- Caller: holds the lock of the runs. Writes: message.
 CREATE FUNCTION _sas.write_timers(run_ids bigint[]) RETURNS void
 LANGUAGE plpgsql AS $$
+DECLARE
+    lacking bigint[] := _sas.lack_timer(run_ids);
 BEGIN
     INSERT INTO _sas.message (actor, due_at, run_id, kind)
-    SELECT 'v', r.deadline, r.run_id, 'deadline' FROM _sas.run r
-    WHERE r.run_id = ANY (_sas.lack_timer(run_ids));
+    SELECT 'v', r.deadline, r.run_id, 'deadline' FROM _sas.run r WHERE r.run_id = ANY (lacking);
 END $$;
 
 -- _sas.scan_for_timers(first): one part of the sweep: gives timers to those of the next runs, from "first"
