@@ -122,7 +122,8 @@ LANGUAGE sql STABLE AS $$
         UNION
         -- a level with part "look" reads every view; an outside worker gets what it needs from its claims
         SELECT 'pg_rewrite'::regclass, r.oid FROM pg_rewrite r JOIN pg_class c ON c.oid = r.ev_class
-        WHERE c.relnamespace = 'sas'::regnamespace AND EXISTS (SELECT FROM named n WHERE n.part = 'look')
+        WHERE c.relnamespace IN ('sas'::regnamespace, '_sas'::regnamespace)
+          AND EXISTS (SELECT FROM named n WHERE n.part = 'look')
         UNION
         SELECT d.refclassid, d.refobjid
         FROM reached JOIN pg_depend d ON d.classid = reached.classid AND d.objid = reached.objid

@@ -174,13 +174,32 @@ BEGIN
     END IF;
 END $$;
 
+-- The values of runs, as the current user sees them. sas.runs reads them here, with the rights of the
+-- extension's owner: a role with a level has no right on these columns of _sas.run itself, because it reaches
+-- that table through any view with the rights of its reader, whoever has made it.
+CREATE VIEW _sas.run_value WITH (security_barrier) AS
+SELECT r.run_id,
+       CASE WHEN p.hides THEN _sas.masked(r.input, v.mask, '{input}') WHEN p.sees THEN r.input END AS input,
+       CASE WHEN p.hides THEN _sas.masked(r.output, v.mask, '{output}')
+           WHEN p.sees THEN r.output END AS output,
+       CASE WHEN p.sees AND NOT p.hides THEN r.error ELSE _sas.public_error(r.error) END AS error,
+       -- for a failed step, its name and its error
+       CASE WHEN p.sees AND NOT p.hides THEN r.paused_for
+           ELSE regexp_replace(r.paused_for, ' failed: .*', ' failed') END AS paused_for
+FROM _sas.run r
+LEFT JOIN _sas.workflow_version v ON v.version_id = r.version_id
+CROSS JOIN LATERAL (SELECT x.sees, x.sees AND _sas.hides(v.mask, r.owner) AS hides
+                    FROM (SELECT _sas.sees_payload(r.owner) AS sees OFFSET 0) x OFFSET 0) p
+WHERE r.hook_of IS NULL AND (p.sees OR (SELECT _sas.sees_all()));
+COMMENT ON VIEW _sas.run_value IS 'Values of runs, as the current user sees them';
+
 -- Row level security, and a view with the rights of its reader: so a LIMIT, a key or a run_id reaches the
 -- indexes of _sas.run, which a security barrier would prevent. The roles that the reader is a member of are
 -- looked up once in a query. The view names them again: with that condition the index of keys finds runs of
 -- these roles only, so a plan does not count those of others ("Rows Removed by Filter"). A role with a
--- level may read these columns, but cannot name a table of schema _sas. Values from other tables come from
--- subqueries of their own, so that a condition of the reader is never evaluated on a row whose run it may
--- not see.
+-- level may read the other columns, and sees no more in them than in the view. It cannot name a table of
+-- schema _sas, but a view that another role has made over it. Values from other tables come from subqueries
+-- of their own, so that a condition of the reader is never evaluated on a row whose run it may not see.
 ALTER TABLE _sas.run ENABLE ROW LEVEL SECURITY;
 CREATE POLICY visible ON _sas.run FOR SELECT
     USING ((SELECT _sas.sees_all())
@@ -219,16 +238,10 @@ END;
 CREATE VIEW sas.runs WITH (security_invoker) AS
 SELECT r.run_id, w.name AS workflow, w.version, r.key, r.state, r.result, r.priority,
        (SELECT q.name FROM _sas.queue q WHERE q.queue_id = r.queue_id) AS queue,
-       CASE WHEN p.hides THEN _sas.masked(r.input, w.mask, '{input}') WHEN p.sees THEN r.input END AS input,
-       CASE WHEN p.hides THEN _sas.masked(r.output, w.mask, '{output}')
-           WHEN p.sees THEN r.output END AS output,
-       CASE WHEN p.sees AND NOT p.hides THEN r.error ELSE _sas.public_error(r.error) END AS error,
+       (d.seen).input, (d.seen).output, (d.seen).error,
        CASE WHEN r.state = 'stopped' THEN 1.0 WHEN w.step_count = 0 THEN 0.0
             ELSE _sas.run_progress(r.run_id) END AS progress,
-       -- for a failed step, its name and its error
-       CASE WHEN p.sees AND NOT p.hides THEN r.paused_for
-           ELSE regexp_replace(r.paused_for, ' failed: .*', ' failed') END
-           AS paused_for,
+       (d.seen).paused_for,
        r.paused_by, r.paused_at, pg_get_userbyid(r.owner) AS submitted_by, r.parent_run_id,
        r.labels, r.created_at, r.start_at, r.started_at, r.finished_at, r.deadline, r.trace AS trace_id,
        r.start_before,
@@ -242,11 +255,11 @@ SELECT r.run_id, w.name AS workflow, w.version, r.key, r.state, r.result, r.prio
         WHERE f.run_id = r.run_id) AS after_runs,
        CASE WHEN r.parent_run_id IS NULL THEN r.run_id ELSE _sas.root_run(r.run_id) END AS root_run_id
 FROM _sas.run r
-LEFT JOIN LATERAL (SELECT f.name, coalesce(v.of_version, v.version) AS version, v.step_count, v.mask
+LEFT JOIN LATERAL (SELECT f.name, coalesce(v.of_version, v.version) AS version, v.step_count
                    FROM _sas.workflow_version v JOIN _sas.workflow f USING (workflow_id)
                    WHERE v.version_id = r.version_id OFFSET 0) w ON true
-CROSS JOIN LATERAL (SELECT x.sees, x.sees AND _sas.hides(w.mask, r.owner) AS hides
-                    FROM (SELECT _sas.sees_payload(r.owner) AS sees OFFSET 0) x OFFSET 0) p
+-- once for all values of a run that a query reads, and never for one that reads none (OFFSET 0)
+CROSS JOIN LATERAL (SELECT (SELECT x FROM _sas.run_value x WHERE x.run_id = r.run_id) AS seen OFFSET 0) d
 WHERE r.hook_of IS NULL AND r.owner = ANY (ARRAY(SELECT _sas.seen_owners()));
 COMMENT ON COLUMN sas.runs.scheduled_at IS 'The instant of its schedule for which it was submitted';
 COMMENT ON COLUMN sas.runs.root_run_id IS

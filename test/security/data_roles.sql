@@ -52,8 +52,9 @@ SELECT FROM login.as_role('ro_ann', $$SELECT sas.create_workflow('ro_masked', '{
 SELECT said AS masked FROM login.as_role('ro_ann', $$SELECT run_id FROM sas.submit('ro_masked', '{"card": "4711"}')$$) \gset
 CREATE SCHEMA ro_seen; GRANT USAGE ON SCHEMA ro_seen TO PUBLIC; GRANT CREATE ON SCHEMA ro_seen TO ro_reads;
 SELECT is(code, 'ok', 'who may read all data makes a view of runs, for all') FROM login.as_role('ro_reads', 'CREATE VIEW ro_seen.whole AS SELECT * FROM _sas.run; GRANT SELECT ON ro_seen.whole TO PUBLIC');
+SELECT is(code, 'ok', 'and one with the rights of its reader') FROM login.as_role('ro_reads', 'CREATE VIEW ro_seen.invoked WITH (security_invoker) AS SELECT run_id, input FROM _sas.run; GRANT SELECT ON ro_seen.invoked TO PUBLIC');
 SELECT is(string_agg(format('%s by %s: %s', source, who, said), E'\n'), NULL, 'a level beside such a role, or beside a view of such a role, shows no payload more')
-FROM unnest('{_sas.run,ro_seen.whole}'::text[]) source,
+FROM unnest('{_sas.run,ro_seen.whole,ro_seen.invoked}'::text[]) source,
      (VALUES ('ro_mon', :run), ('ro_mon', :masked), ('ro_mon_writes', :run), ('ro_only_mon', :run), ('ro_only_mon', :masked),
              ('ro_op', :masked), ('ro_only_op', :masked), ('ro_reads', :run)) w (who, id),
      pg_temp.says(who, format('SELECT count(*) FROM %s x WHERE x.run_id = %s AND x.input::text LIKE ''%%4711%%''', source, id)) said

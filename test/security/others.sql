@@ -98,6 +98,35 @@ FROM unnest('{runs.input,runs.output,steps.input,steps.output,watches.input,watc
 SELECT alike(pg_temp.reads(who, $$SELECT paused_for FROM sas.runs WHERE key = 'ot_stuck'$$), said, format('why a run is paused, %s reads as %s', who, said)) FROM (VALUES ('ot_ann', '%failed: %canary%'), ('ot_op', '%failed: %canary%'), ('ot_mon', '%failed")')) v (who, said);
 SELECT is(pg_temp.reads('ot_mon', format('SELECT count(*) FROM sas.%I x WHERE to_jsonb(x) -> ''error'' ? ''detail''', v)), '(0)', format('nor the detail of an error in sas.%s', v)) FROM unnest('{runs,steps,attempts}'::text[]) v;
 
+-- Views over its tables with the rights of their reader, made for all by who may read all data: they reach each column
+-- on which the reader has a right.
+CREATE ROLE ot_reads LOGIN IN ROLE pg_read_all_data;
+CREATE SCHEMA ot_seen; GRANT USAGE ON SCHEMA ot_seen TO PUBLIC; GRANT CREATE ON SCHEMA ot_seen TO ot_reads;
+CREATE TEMP TABLE seen AS
+SELECT c.relname AS name, string_agg(quote_ident(a.attname), ', ' ORDER BY a.attnum) AS columns
+FROM pg_class c JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped
+WHERE c.relnamespace = '_sas'::regnamespace AND c.relkind IN ('r', 'v', 'p') AND has_column_privilege('ot_mon', c.oid, a.attnum, 'SELECT') GROUP BY 1;
+SELECT ok(count(*) > 2, 'a reader of views has rights on some tables') FROM seen;
+SELECT pg_temp.does('ot_reads', format('CREATE VIEW ot_seen.%I WITH (security_invoker) AS SELECT %s FROM _sas.%1$I; GRANT SELECT ON ot_seen.%1$I TO PUBLIC', name, columns)) FROM seen \g /dev/null
+SELECT unalike(pg_temp.reads('ot_mon', format('SELECT * FROM ot_seen.%I', name)), '%canary%', format('a monitor finds no value through a view of others over _sas.%s', name)) FROM seen ORDER BY 1;
+SELECT is(pg_temp.reads('ot_bob', format('SELECT count(run_id) FROM ot_seen.%I', name)), '(0)', format('nor another user a run: _sas.%s', name)) FROM seen WHERE name IN ('run', 'run_value') ORDER BY 1;
+SELECT isnt(pg_temp.reads('ot_ann', format('SELECT count(run_id) FROM ot_seen.%I', name)), '(0)', format('who has it does: _sas.%s', name)) FROM seen WHERE name IN ('run', 'run_value') ORDER BY 1;
+-- Internal functions that a level may execute: such a role can name them. Those in C read with other rights than the
+-- caller's, so each of them asks by itself whose run it is.
+CREATE ROLE ot_snoop LOGIN IN ROLE pg_read_all_data;
+SELECT sas.grant_usage('ot_snoop', 'user') \g /dev/null
+CREATE TEMP TABLE internal AS
+SELECT p.oid::regprocedure AS name, format('SELECT * FROM _sas.%I(%s)', p.proname, (
+    SELECT string_agg(CASE t WHEN 'bigint'::regtype THEN run WHEN 'integer'::regtype THEN '1' WHEN 'oid'::regtype THEN 'ot_ann'::regrole::oid::text
+                      WHEN 'text'::regtype THEN quote_literal(thing) WHEN 'jsonb'::regtype THEN quote_literal('{}') WHEN 'bigint[]'::regtype THEN quote_literal(ARRAY[run]) ELSE 'NULL' END || '::' || t::regtype, ', ' ORDER BY n)
+    FROM unnest(p.proargtypes) WITH ORDINALITY a (t, n))) AS query
+FROM pg_proc p JOIN pg_language l ON l.oid = p.prolang, unnest(ARRAY[:'good', :'bad', :'held']) run, unnest('{ot_open,ot_s}'::text[]) thing
+WHERE p.pronamespace = '_sas'::regnamespace AND l.lanname = 'c' AND p.pronargs > 0 AND has_function_privilege('ot_snoop', p.oid, 'EXECUTE');
+SELECT ok(count(DISTINCT name) > 10, 'a level has a right on internal functions') FROM internal;
+SELECT is(pg_temp.reads('ot_snoop', $$SELECT * FROM _sas.workflow_graph('ot_open')$$), '', 'who can name them gets no steps of a workflow of another user');
+SELECT is(string_agg(DISTINCT format('%s: %s', query, said), E'\n'), NULL, 'who can name internal functions learns by none of them what another user has')
+FROM internal, LATERAL (SELECT pg_temp.names(pg_temp.reads('ot_snoop', query))) x (said) WHERE said IS NOT NULL;
+
 -- functions ------------------------------------------------------------------------------------------
 
 CREATE TEMP TABLE call AS
@@ -135,5 +164,9 @@ SELECT is(pg_temp.reads('ot_bob', $$SELECT refused FROM sas.unwatch('ot_feed', '
 SELECT is(pg_temp.does('ot_bob', $$SELECT sas.create_workflow('bobs', '{"steps": {"m": {"function": "ot.act"}}}')$$), '1', 'it has a workflow of its own');
 SELECT is(pg_temp.reads('ot_bob', 'SELECT created FROM sas.submit(''bobs'')'), '(t)', 'and a run of it');
 SELECT is(pg_temp.reads('ot_bob', format('SELECT run_id FROM sas.submit(''bobs'', after_run => %s)', :held)), '42704', 'nor does a run of its own wait for it');
+
+-- a search ends when it has found enough of its own
+SELECT pg_temp.does('ot_ann', $$SELECT run_id FROM sas.submit('ot_done', key => 'ot_more')$$) \g /dev/null
+SELECT is(pg_temp.reads('ot_bob', $$SELECT count(*) FROM sas.find_runs('{}', 1)$$), '(1)', 'newer runs of another user are none of those that it searches for');
 
 SELECT * FROM finish();
