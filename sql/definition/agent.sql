@@ -47,7 +47,8 @@ LANGUAGE sql STABLE AS $$
     UNION ALL SELECT '/' || p.key, format('an external agent has no %s', p.key),
         'Outside programs claim its tasks with sas.claim; nothing is called.', '22023'
     FROM (VALUES ('base_url', a.base_url IS NOT NULL), ('headers', a.headers <> '{}'),
-          ('breaker', a.breaker <> '{}'), ('options', a.options <> '{}')) AS p (key, said) WHERE p.said
+          ('request_timeout', a.request_timeout <> '30 s'), ('breaker', a.breaker <> '{}'),
+          ('options', a.options <> '{}')) AS p (key, said) WHERE p.said
     UNION ALL SELECT * FROM _sas.check_rate(a.rate_limit)
     UNION ALL SELECT '/max_in_flight', format('max_in_flight %s is not between 1 and 10000', a.max_in_flight),
         'It is the number of tasks that may be held at once.', '22023'

@@ -417,8 +417,8 @@ BEGIN ATOMIC
            || _sas.waits(p.elements, CASE WHEN p.waiting_kind NOT IN ('undo', 'elements', 'fallback')
                                      THEN n.now - p.since END) || ': '
            || CASE p.waiting_kind
-              WHEN 'reply' THEN coalesce(format('worker "%s"', p.locked_by), 'a worker') || ' has it'
-                  || coalesce(format(', with "%s"', p.waiting_on), '')
+              WHEN 'reply' THEN coalesce('worker "' || p.locked_by || '"', 'a worker') || ' has it'
+                  || coalesce(', with "' || p.waiting_on || '"', '')
                   || coalesce('; a reply counts until ' || _sas.instant(p.until, n.now), '')
               WHEN 'cool_off' THEN format('it failed %s (%s), and is tried again at %s',
                                           _sas.times(p.failures), _sas.title(p.error),

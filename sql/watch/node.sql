@@ -35,8 +35,9 @@ BEGIN
     WHERE NOT EXISTS (SELECT FROM _sas.agent a WHERE a.name = x AND a.dropped_at IS NULL
                       AND a.kind = 'external') LIMIT 1;
     IF FOUND OR coalesce(cardinality(agents), 0) = 0 THEN
-        RAISE EXCEPTION '%', coalesce(format('external agent "%s" does not exist', wrong),
-                                      'a node needs at least one agent, and none may be null')
+        RAISE EXCEPTION '%', CASE WHEN wrong IS NULL
+                                  THEN 'a node needs at least one agent, and none may be null'
+                                  ELSE format('external agent "%s" does not exist', wrong) END
             USING ERRCODE = CASE WHEN wrong IS NULL THEN 'null_value_not_allowed' ELSE 'undefined_object' END,
                 DETAIL = 'At /agents.',
                 HINT = 'Name the agents whose watchers the program hosts; create them with '

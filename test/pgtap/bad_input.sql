@@ -511,11 +511,12 @@ SELECT pg_temp.bad_agent('headers => ''{"X-A": "{{secret.nope}}"}''', '42704', '
 SELECT pg_temp.bad_agent('headers => ''{"X-A": "{{input.x}}"}''', '42P10', '/headers/X-A', 'an agent that refers to an input');
 SELECT pg_temp.refused(format('SELECT sas.create_agent(''x'', kind => ''external'', %s)', argument), code, pointer, format('an external agent with %s', argument))
 FROM (VALUES ('base_url => ''http://127.0.0.1''', '22023', '/base_url'), ('headers => ''{"X-A": "b"}''', '22023', '/headers'), ('breaker => ''{"off": true}''', '22023', '/breaker'),
-             ('options => ''{"proxy": "x"}''', '22023', '/options'), ('rate_limit => ''fast''', '22023', '/rate_limit'), ('max_in_flight => 0', '22023', '/max_in_flight'),
+             ('options => ''{"proxy": "x"}''', '22023', '/options'), ('request_timeout => ''5 s''', '22023', '/request_timeout'), ('rate_limit => ''fast''', '22023', '/rate_limit'), ('max_in_flight => 0', '22023', '/max_in_flight'),
              ('max_in_flight => 10001', '22023', '/max_in_flight'), ('retry => ''{"on": [500]}''', '22023', '/retry/on'), ('retry => ''{"max_attempts": 0}''', '22023', '/retry/max_attempts')) AS x (argument, code, pointer);
 SELECT pg_temp.refused(format('SELECT sas.create_agent(%L, kind => ''external'')', repeat('x', 54)), '42602', '/name', 'an external agent with a name of 54 bytes');
 SELECT pg_temp.refused('SELECT sas.create_agent(''payments'', kind => ''external'')', '22023', '/kind', 'an agent that would change its kind');
 SELECT pg_temp.refused('SELECT sas.alter_agent(''packer'', base_url => ''http://127.0.0.1'')', '22023', '/base_url', 'an external agent that is given a base_url');
+SELECT pg_temp.refused('SELECT sas.alter_agent(''packer'', request_timeout => ''5 s'')', '22023', '/request_timeout', 'an external agent that is given a request_timeout');
 SELECT pg_temp.refused(format('SELECT sas.register_node(''me'', 1, %s)', agents), code, '/agents', format('a node for %s', agents))
 FROM (VALUES ('''{nope}''', '42704'), ('''{payments}''', '42704'), ('''{}''', '22004'), ('NULL', '22004'), ('''{NULL}''', '22004')) AS x (agents, code);
 SELECT pg_temp.refused(format('SELECT * FROM sas.claim(%s)', arguments), code, pointer, format('a claim of %s', arguments))
