@@ -3,9 +3,10 @@
 -- Shares: how many waiting tasks a node takes, so that all nodes of its kind have an equal load; and whose,
 -- because owners take turns and leave places of an agent to each other.
 
--- _sas.watch_share(n, among): how many more tasks this node should take so that all nodes of its kind have
--- an equal load: held and waiting tasks, divided by capacity. A node whose function takes long is left out.
-CREATE FUNCTION _sas.watch_share(n _sas.node, among int[]) RETURNS int
+-- _sas.watch_share(n, among, places): how many more tasks this node, which has so many places, should take so
+-- that all nodes of its kind have an equal load: held and waiting tasks, divided by capacity. A node whose
+-- function takes long is left out.
+CREATE FUNCTION _sas.watch_share(n _sas.node, among int[], places bigint) RETURNS int
 LANGUAGE plpgsql STABLE AS $$
 DECLARE
     mine bigint := (SELECT count(*) FROM _sas.watch_held h WHERE h.node_id = n.node_id);
@@ -13,13 +14,19 @@ DECLARE
     held bigint;
     waiting bigint;
 BEGIN
+    IF NOT EXISTS (SELECT FROM _sas.node p WHERE p.kind = n.kind AND p.ended_at IS NULL
+                   AND p.node_id <> n.node_id AND (n.lanes IS NULL OR p.lanes && n.lanes)) THEN
+        RETURN CASE WHEN n.busy_until > sas.now() THEN 0 ELSE places END;
+    END IF;
     SELECT sum(p.capacity) FILTER (WHERE p.busy_until IS NULL OR p.busy_until <= sas.now()), sum(x.held)
         INTO capacities, held
     FROM _sas.node p
     CROSS JOIN LATERAL (SELECT count(*) AS held FROM _sas.watch_held h WHERE h.node_id = p.node_id) x
     WHERE p.kind = n.kind AND p.ended_at IS NULL AND (n.lanes IS NULL OR p.lanes && n.lanes);
-    SELECT count(*) INTO waiting FROM _sas.watch_wait q
-    WHERE q.lane = ANY (among) AND q.due_at <= (SELECT sas.now());
+    -- no more than give it all its places
+    SELECT count(*) INTO waiting
+    FROM (SELECT FROM _sas.watch_wait q WHERE q.lane = ANY (among) AND q.due_at <= (SELECT sas.now())
+          LIMIT greatest(0, ceil((places + mine)::numeric * capacities / nullif(n.capacity, 0)) - held)) w;
     RETURN CASE WHEN n.busy_until > sas.now() THEN 0
         ELSE greatest(0, ceil((held + waiting)::numeric * n.capacity / nullif(capacities, 0)) - mine) END;
 END $$;
@@ -62,9 +69,11 @@ LANGUAGE sql IMMUTABLE AS $$
     SELECT coalesce((options ->> 'max_streams')::int, 10000)
 $$;
 
--- _sas.watch_line(of_lane): the owners with tasks that wait in this lane and are due, and how many tasks of
--- each have a host.
-CREATE FUNCTION _sas.watch_line(of_lane int) RETURNS TABLE (owner oid, held bigint)
+-- _sas.watch_line(of_lane, limited): the owners with tasks that wait in this lane and are due, and how many
+-- tasks of each have a host; shared: whether other owners use the lane, too, and it is limited. Only there
+-- the exact number matters; else owners with a thousand are equal, and no more are counted.
+CREATE FUNCTION _sas.watch_line(of_lane int, limited boolean)
+RETURNS TABLE (owner oid, held bigint, shared boolean)
 LANGUAGE sql STABLE AS $$
     WITH RECURSIVE skip AS (
         SELECT 0::oid AS owner, NULL::timestamptz AS due_at
@@ -73,8 +82,12 @@ LANGUAGE sql STABLE AS $$
         CROSS JOIN LATERAL (SELECT q.owner::oid, q.due_at FROM _sas.watch_wait q
                             WHERE q.lane = of_lane AND q.owner > s.owner
                             ORDER BY q.owner, q.due_at LIMIT 1) f)
-    SELECT s.owner, (SELECT count(*) FROM _sas.watch_held h WHERE h.lane = of_lane AND h.owner = s.owner)
-    FROM skip s WHERE s.due_at <= (SELECT sas.now())
+    SELECT s.owner, x.held, l.shared
+    FROM (SELECT o.owner FROM skip o WHERE o.due_at <= (SELECT sas.now()) OFFSET 0) s
+    CROSS JOIN LATERAL (SELECT limited AND _sas.watch_shared(of_lane, s.owner) AS shared OFFSET 0) l
+    CROSS JOIN LATERAL (SELECT count(*) AS held
+                        FROM (SELECT FROM _sas.watch_held h WHERE h.lane = of_lane AND h.owner = s.owner
+                              LIMIT CASE WHEN l.shared THEN NULL ELSE 1000 END) k) x
 $$;
 
 -- _sas.watch_shared(of_lane, of_owner): do several owners use this agent: by grants, or because another one
@@ -96,11 +109,11 @@ CREATE FUNCTION _sas.watch_shares(lanes int[], rooms bigint[], slots int[], plac
 RETURNS TABLE (lane int, owner oid, share bigint)
 LANGUAGE sql STABLE AS $$
     WITH line AS (
-        SELECT l.lane, l.room, l.slots, o.owner, o.held, sum(o.held) OVER (PARTITION BY o.owner) AS has,
-               l.slots IS NOT NULL AND _sas.watch_shared(l.lane, o.owner) AS shared
+        SELECT l.lane, l.room, l.slots, o.owner, o.held, o.shared,
+               sum(o.held) OVER (PARTITION BY o.owner) AS has
         FROM unnest(lanes, rooms, slots) AS l (lane, room, slots)
         -- it takes from no more owners than there are places
-        CROSS JOIN LATERAL (SELECT w.owner, w.held FROM _sas.watch_line(l.lane) w
+        CROSS JOIN LATERAL (SELECT * FROM _sas.watch_line(l.lane, l.slots IS NOT NULL) w
                             ORDER BY w.held LIMIT places) o),
     first AS (
         SELECT l.*, q.due_at, q.nth,
@@ -153,7 +166,7 @@ BEGIN
     places := greatest(0, least(quantity,
                                 n.capacity - (SELECT count(*) FROM _sas.watch_held h
                                               WHERE h.node_id = n.node_id)));
-    share := _sas.watch_share(n, lanes);
+    share := _sas.watch_share(n, lanes, places);
     SELECT count(*) INTO nobodys
     FROM (SELECT FROM unnest(lanes) AS l (lane),
           LATERAL (SELECT FROM _sas.watch_wait x WHERE x.lane = l.lane AND x.due_at <= now - interval '2 s'

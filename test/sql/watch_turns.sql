@@ -83,6 +83,18 @@ SELECT t.streams(2);
 SELECT t.streams(2);
 SELECT t.streams(2);
 
+\echo beside very many of an owner, no more than a thousand are counted where nothing is limited
+SELECT t.clean() \g /dev/null
+SELECT t.node('n', 10) \g /dev/null
+SELECT agent_id AS lane FROM _sas.agent WHERE name = 'host' \gset
+INSERT INTO _sas.watch_held SELECT g, t.node_id('n'), :lane, 1, 1, 'sas_test_stream_a' FROM generate_series(1, 5000) g;
+INSERT INTO _sas.watch_held SELECT g, t.node_id('n'), :lane, 1, 1, 'sas_test_stream_b' FROM generate_series(5001, 5010) g;
+INSERT INTO _sas.watch_wait (watch_id, lane, owner, due_at) SELECT 5010 + g, :lane, (CASE WHEN g < 4 THEN 'sas_test_stream_a' ELSE 'sas_test_stream_b' END)::regrole, sas.now() FROM generate_series(1, 6) g;
+BEGIN;
+SELECT s.owner::regrole, s.share FROM _sas.watch_shares(ARRAY[:lane], ARRAY[NULL]::bigint[], ARRAY[NULL]::int[], 2) s;
+SELECT idx_tup_fetch BETWEEN 1000 AND 1100 AS few FROM pg_stat_xact_user_tables WHERE relid = '_sas.watch_held'::regclass;
+COMMIT;
+
 SELECT t.clean() \g /dev/null
 DELETE FROM _sas.watcher WHERE name ~ '^feed_';
 DROP FUNCTION t.ask(text, int), t.streams(int), t.ended(text, int), t.share();
