@@ -323,6 +323,11 @@ LANGUAGE C AS 'MODULE_PATHNAME', 'sas_api_nudge';
 CREATE FUNCTION _sas.found(kind text, label text, since timestamptz) RETURNS boolean
 LANGUAGE C STRICT AS 'MODULE_PATHNAME', 'sas_api_found';
 
+-- _sas.passed_by(kind, passed): whether a scan of this worker for such work has passed by rows that another
+-- transaction had locked. What the next scan finds does not count as found late then.
+CREATE FUNCTION _sas.passed_by(kind text, passed boolean) RETURNS void
+LANGUAGE C STRICT AS 'MODULE_PATHNAME', 'sas_api_passed_by';
+
 -- _sas.last_tick(): when this worker began its last tick that ended without an error; -infinity: none has.
 CREATE FUNCTION _sas.last_tick() RETURNS timestamptz
 LANGUAGE C STABLE AS 'MODULE_PATHNAME', 'sas_api_last_tick';

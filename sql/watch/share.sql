@@ -186,6 +186,7 @@ BEGIN
                   WHERE x.lane = l.lane AND x.owner = l.owner AND x.due_at <= now ORDER BY x.due_at
                   LIMIT l.share FOR UPDATE SKIP LOCKED) q;
     ids := _sas.lock_watches(ids);
+    PERFORM _sas.passed_by('watch', cardinality(ids) < (SELECT sum(s) FROM unnest(line.shares) s));
     IF cardinality(ids) > 0 THEN
         WITH taken AS (
             DELETE FROM _sas.watch_wait q WHERE q.watch_id = ANY (ids) RETURNING q.due_at)

@@ -227,6 +227,7 @@ sas_api_ending(PG_FUNCTION_ARGS)
 
 PG_FUNCTION_INFO_V1(sas_api_nudge);
 PG_FUNCTION_INFO_V1(sas_api_found);
+PG_FUNCTION_INFO_V1(sas_api_passed_by);
 PG_FUNCTION_INFO_V1(sas_api_last_tick);
 
 /*
@@ -250,6 +251,16 @@ sas_api_nudge(PG_FUNCTION_ARGS)
 	PG_RETURN_VOID();
 }
 
+static SasLateKind
+worker_api_late_kind(const text *name)
+{
+	int			kind = sas_work_late_by_name(text_to_cstring(name));
+
+	if (kind < 0)
+		elog(ERROR, "there is no kind of work \"%s\"", text_to_cstring(name));
+	return kind;
+}
+
 /*
  * _sas.found(kind, label, since): this worker has looked for work and found
  * some of that kind. Returns true.
@@ -257,12 +268,16 @@ sas_api_nudge(PG_FUNCTION_ARGS)
 Datum
 sas_api_found(PG_FUNCTION_ARGS)
 {
-	int			kind = sas_work_late_by_name(text_to_cstring(PG_GETARG_TEXT_PP(0)));
-
-	if (kind < 0)
-		elog(ERROR, "there is no kind of work \"%s\"", text_to_cstring(PG_GETARG_TEXT_PP(0)));
-	sas_work_late_found(kind, 0, text_to_cstring(PG_GETARG_TEXT_PP(1)), PG_GETARG_TIMESTAMPTZ(2));
+	sas_work_late_found(worker_api_late_kind(PG_GETARG_TEXT_PP(0)), 0, text_to_cstring(PG_GETARG_TEXT_PP(1)), PG_GETARG_TIMESTAMPTZ(2));
 	PG_RETURN_BOOL(true);
+}
+
+/* _sas.passed_by(kind, passed) */
+Datum
+sas_api_passed_by(PG_FUNCTION_ARGS)
+{
+	sas_work_late_pass(worker_api_late_kind(PG_GETARG_TEXT_PP(0)), PG_GETARG_BOOL(1));
+	PG_RETURN_VOID();
 }
 
 /* _sas.last_tick(): -infinity before the first one, and in a session */

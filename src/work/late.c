@@ -35,6 +35,7 @@ static const char *const late_names[SAS_LATE_KINDS] = {"step", "message", "lease
 static SasLateLook late_looks[SAS_LATE_LOOKS];
 static int	late_n_looks = 0;
 static bool late_excused = false;	/* the last tick failed: it may have used up a wake-up */
+static bool late_passed[SAS_LATE_KINDS];	/* the last look passed by rows that were locked */
 
 int
 sas_work_late_by_name(const char *name)
@@ -49,7 +50,7 @@ void
 sas_work_late_look(SasLateKind kind, int n, uint32 (*count) (int n), uint32 seen, TimestampTz known_from)
 {
 	/* the first tick has no earlier look to compare with */
-	if (sas_base_last_tick == 0 || late_excused || late_n_looks == SAS_LATE_LOOKS)
+	if (sas_base_last_tick == 0 || late_excused || late_passed[kind] || late_n_looks == SAS_LATE_LOOKS)
 		return;
 	late_looks[late_n_looks++] = (SasLateLook) {kind, n, count, seen, known_from, 0, DT_NOEND, ""};
 }
@@ -81,6 +82,12 @@ sas_work_late_found(SasLateKind kind, int n, const char *label, TimestampTz sinc
 		strlcpy(l->label, label != NULL ? label : late_names[kind], sizeof(l->label));
 		return;
 	}
+}
+
+void
+sas_work_late_pass(SasLateKind kind, bool passed)
+{
+	late_passed[kind] = passed;
 }
 
 void

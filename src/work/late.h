@@ -52,6 +52,9 @@ extern TimestampTz sas_work_late_known_from(int64 due_in_ms);
  */
 extern void sas_work_late_found(SasLateKind kind, int n, const char *label, TimestampTz since);
 
+/* Did the look that ends pass by rows that another transaction has locked? Then the next one is not judged. */
+extern void sas_work_late_pass(SasLateKind kind, bool passed);
+
 /* This worker has raised the count of that kind itself, once, for others: that announces nothing that a look has found. */
 extern void sas_work_late_counted(SasLateKind kind);
 
