@@ -54,6 +54,9 @@ BEGIN
         PERFORM _sas.wake_on_abort();
         PERFORM _sas.commit_durably();
         free := _sas.lock_run_of_claim(found_slot.run_id);
+        -- a session that has just ended the claim may have held the run
+        PERFORM _sas.check_latest_claim($2, _sas.claimed_until($2))
+        WHERE current_setting('transaction_isolation') IN ('repeatable read', 'serializable');
         IF EXISTS (SELECT FROM _sas.step s
                    WHERE s.run_id = found_slot.run_id AND s.step_no = found_slot.step_no
                        AND s.element = found_slot.element

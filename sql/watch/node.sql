@@ -148,6 +148,11 @@ BEGIN
     PERFORM _sas.wake('{}', false, true, '{}');
 END $$;
 
+-- _sas.check_latest_node(id): raises an error (40001) if the snapshot of this transaction is too old to show
+-- this node.
+CREATE FUNCTION _sas.check_latest_node(id bigint) RETURNS void
+LANGUAGE C AS 'MODULE_PATHNAME', 'sas_api_check_latest_node';
+
 -- _sas.my_node(caller, id): the node, if it belongs to the caller; ended_at is set if it does not live any
 -- more.
 CREATE FUNCTION _sas.my_node(caller oid, id bigint) RETURNS _sas.node
@@ -157,6 +162,7 @@ DECLARE
 BEGIN
     SELECT * INTO n FROM _sas.node x WHERE x.node_id = id AND x.kind = 'outside';
     IF NOT FOUND THEN
+        PERFORM _sas.check_latest_node(id);
         n.ended_at := '-infinity';
         RETURN n;
     END IF;
@@ -328,6 +334,8 @@ DECLARE
     h _sas.watch_held;
     host _sas.node;
 BEGIN
+    PERFORM _sas.check_latest_host(id, _sas.held_by(id))
+    WHERE current_setting('transaction_isolation') IN ('repeatable read', 'serializable');
     SELECT * INTO h FROM _sas.watch_held x WHERE x.watch_id = id AND x.epoch = in_epoch;
     IF NOT FOUND OR NOT EXISTS (SELECT FROM _sas.node n WHERE n.node_id = h.node_id AND n.kind = 'outside')
         THEN

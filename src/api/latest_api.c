@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: PostgreSQL */
 /*
  * latest_api.c: the SQL-callable side of store/latest.h.  Internal: see
- * sql/flow/wait.sql and sql/agent/external_reply.sql.
+ * sql/flow/wait.sql, sql/agent/external_reply.sql and sql/watch/node.sql.
  */
 #include "postgres.h"
 
@@ -13,6 +13,18 @@
 
 PG_FUNCTION_INFO_V1(sas_api_latest_refusal);
 PG_FUNCTION_INFO_V1(sas_api_check_latest_claim);
+PG_FUNCTION_INFO_V1(sas_api_check_latest_host);
+PG_FUNCTION_INFO_V1(sas_api_check_latest_node);
+
+static void
+latest_api_fail(const char *detail)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_T_R_SERIALIZATION_FAILURE),
+			 errmsg("could not serialize access due to concurrent update"),
+			 errdetail("%s", detail),
+			 errhint("Try the transaction again.")));
+}
 
 /* _sas.latest_refusal(run_id, signal, for_step, for_element): null if the snapshot is never older */
 Datum
@@ -41,10 +53,30 @@ sas_api_check_latest_claim(PG_FUNCTION_ARGS)
 	if (PG_ARGISNULL(0) || !sas_store_keeps_snapshot())
 		PG_RETURN_VOID();
 	if (sas_store_latest_claim(PG_GETARG_UUID_P(0)) != seen)
-		ereport(ERROR,
-				(errcode(ERRCODE_T_R_SERIALIZATION_FAILURE),
-				 errmsg("could not serialize access due to concurrent update"),
-				 errdetail("The claim has changed since this transaction began."),
-				 errhint("Try the transaction again.")));
+		latest_api_fail("The claim has changed since this transaction began.");
+	PG_RETURN_VOID();
+}
+
+/* _sas.check_latest_host(watch_id, seen): does the same node hold the task now, in the same epoch? */
+Datum
+sas_api_check_latest_host(PG_FUNCTION_ARGS)
+{
+	text	   *now;
+
+	if (PG_ARGISNULL(0) || !sas_store_keeps_snapshot())
+		PG_RETURN_VOID();
+	now = sas_store_latest_host(PG_GETARG_INT64(0));
+	if ((now == NULL) != PG_ARGISNULL(1) ||
+		(now != NULL && strcmp(text_to_cstring(now), text_to_cstring(PG_GETARG_TEXT_PP(1))) != 0))
+		latest_api_fail("Another node holds the task, or none, since this transaction began.");
+	PG_RETURN_VOID();
+}
+
+/* _sas.check_latest_node(node_id): this transaction sees no such node */
+Datum
+sas_api_check_latest_node(PG_FUNCTION_ARGS)
+{
+	if (!PG_ARGISNULL(0) && sas_store_keeps_snapshot() && sas_store_latest_node(PG_GETARG_INT64(0)))
+		latest_api_fail("The node was registered after this transaction began.");
 	PG_RETURN_VOID();
 }

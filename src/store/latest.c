@@ -4,9 +4,10 @@
  *
  * A session in REPEATABLE READ or SERIALIZABLE sees what was committed when its
  * transaction began.  PostgreSQL finds out that another session has been first
- * when both write the same row.  A signal is a row of its own, and a chunk too:
- * the row that says whether they are still allowed is only read.  So it is read
- * with the latest snapshot, as PostgreSQL reads rows for foreign keys.
+ * when both write the same row.  A signal is a row of its own, and so are a chunk
+ * and the items of an infinite task: the row that says whether they are still
+ * allowed is only read.  So it is read with the latest snapshot, as PostgreSQL
+ * reads rows for foreign keys.
  *
  * Nothing is locked, and nothing is waited for.  What another transaction has
  * written and not committed is not seen, as in READ COMMITTED.
@@ -36,6 +37,8 @@ static LatestPlan latest_refusal = {
 	"SELECT _sas.refuse_signal(r, $2, $3, $4) FROM _sas.run r WHERE r.run_id = $1",
 4, {INT8OID, TEXTOID, INT4OID, INT4OID}};
 
+static LatestPlan latest_host = {"SELECT _sas.held_by($1)", 1, {INT8OID}};
+static LatestPlan latest_node = {"SELECT true FROM _sas.node n WHERE n.node_id = $1", 1, {INT8OID}};
 static LatestPlan latest_claim = {"SELECT _sas.claimed_until($1)", 1, {UUIDOID}};
 
 bool
@@ -97,4 +100,24 @@ sas_store_latest_claim(const pg_uuid_t *request_id)
 	Datum		until = latest_read(&latest_claim, args, NULL, &isnull);
 
 	return isnull ? DT_NOBEGIN : DatumGetTimestampTz(until);
+}
+
+text *
+sas_store_latest_host(int64 watch_id)
+{
+	Datum		args[1] = {Int64GetDatum(watch_id)};
+	bool		isnull;
+	Datum		host = latest_read(&latest_host, args, NULL, &isnull);
+
+	return isnull ? NULL : DatumGetTextPP(host);
+}
+
+bool
+sas_store_latest_node(int64 node_id)
+{
+	Datum		args[1] = {Int64GetDatum(node_id)};
+	bool		isnull;
+
+	(void) latest_read(&latest_node, args, NULL, &isnull);
+	return !isnull;
 }
