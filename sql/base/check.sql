@@ -240,8 +240,9 @@ BEGIN
         RETURN NEXT ROW(path, format('permission denied for function %s(jsonb)', value #>> '{}'),
                         format('Grant EXECUTE on it, and USAGE on its schema, to role "%s".',
                                pg_get_userbyid(caller)), '42501')::_sas.problem;
-    ELSIF _sas.is_superuser(caller) AND _sas.function_distrust(found) IS NOT NULL THEN
-        RETURN NEXT ROW(path, format('function %s(jsonb) %s', value #>> '{}', _sas.function_distrust(found)),
+    ELSIF _sas.is_superuser(caller) AND _sas.function_distrust(found, caller) IS NOT NULL THEN
+        RETURN NEXT ROW(path, format('function %s(jsonb) %s', value #>> '{}',
+                                     _sas.function_distrust(found, caller)),
                         format('It would run with the rights of superuser "%s". Change its owner, its schema '
                                'or its search_path, or do this as another role.', pg_get_userbyid(caller)),
                         '42501')::_sas.problem;

@@ -93,10 +93,10 @@ LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE AS 'MODULE_PATHNAME', 'sas_api_path_ha
 CREATE FUNCTION _sas.may_call(role oid, functions text[]) RETURNS boolean
 LANGUAGE C STABLE STRICT AS 'MODULE_PATHNAME', 'sas_api_may_call';
 
--- _sas.function_distrust(function): why a superuser is not to call it, as the end of a sentence about it;
--- null: no other role has a say in it. What its body names, and finds in the schema under whose path it is
--- called, must not be of others, either.
-CREATE FUNCTION _sas.function_distrust(function oid) RETURNS text
+-- _sas.function_distrust(function, role): why this superuser is not to call it, as the end of a sentence
+-- about it; null: no other role has a say in it. What its body names, and finds in the schemas of its path,
+-- must not be of others, either.
+CREATE FUNCTION _sas.function_distrust(function oid, role oid) RETURNS text
 LANGUAGE C STABLE STRICT AS 'MODULE_PATHNAME', 'sas_api_function_distrust';
 
 -- _sas.table_distrust(table): the same for inserting into a table.

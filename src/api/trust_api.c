@@ -16,7 +16,7 @@ PG_FUNCTION_INFO_V1(sas_api_is_superuser);
 Datum
 sas_api_function_distrust(PG_FUNCTION_ARGS)
 {
-	const char *distrust = sas_base_function_distrust(PG_GETARG_OID(0));
+	const char *distrust = sas_base_function_distrust(PG_GETARG_OID(0), PG_GETARG_OID(1));
 
 	if (distrust == NULL)
 		PG_RETURN_NULL();

@@ -6,13 +6,23 @@
 #ifndef SAS_BASE_TRUST_H
 #define SAS_BASE_TRUST_H
 
+#include "access/genam.h"
+#include "utils/relcache.h"
+
 /*
- * Why a superuser is not to call this function, as the end of a sentence about
- * it; NULL: no other role has a say in it.  In a transaction.
+ * Why this superuser is not to call the function, as the end of a sentence about
+ * it; NULL: no other role has a say in it.  In a transaction.  It may be asked
+ * for each call.
  */
-extern const char *sas_base_function_distrust(Oid function);
+extern const char *sas_base_function_distrust(Oid function, Oid role);
 
 /* The same for inserting into a table, whose triggers, defaults and checks run with the rights of who inserts. */
 extern const char *sas_base_table_distrust(Oid table);
+
+/* Is the schema owned by others than superusers, who may drop and replace its objects? */
+extern bool sas_base_schema_is_foreign(Oid schema);
+
+/* The rows of pg_depend about an object: as the one that depends, or the one that others depend on. */
+extern SysScanDesc sas_base_scan_depend(Relation depend, ScanKeyData keys[2], bool on_others, Oid class, Oid object);
 
 #endif							/* SAS_BASE_TRUST_H */

@@ -23,7 +23,7 @@
 #include "utils/syscache.h"
 #include "work/callable.h"
 
-/* What callable_find() has found; all is forgotten when a function, type, operator, schema, role, membership or database changes. */
+/* What callable_find() has found; all is forgotten when a function, schema, role, membership or database changes. */
 typedef struct CachedCallable
 {
 	char		name[NAMEDATALEN * 2];
@@ -48,7 +48,6 @@ callable_look_up(const char *name, Oid role, Oid *function, int *sqlstate)
 	Datum		found;
 	Datum		execute = CStringGetTextDatum("EXECUTE");
 	Datum		usage = CStringGetTextDatum("USAGE");
-	const char *distrust;
 
 	*sqlstate = ERRCODE_UNDEFINED_OBJECT;
 	if (!SearchSysCacheExists1(AUTHOID, ObjectIdGetDatum(role)))
@@ -69,12 +68,20 @@ callable_look_up(const char *name, Oid role, Oid *function, int *sqlstate)
 		!DatumGetBool(DirectFunctionCall3(has_schema_privilege_id_id, ObjectIdGetDatum(role),
 										  ObjectIdGetDatum(get_func_namespace(*function)), usage)))
 		return psprintf("permission denied for function %s", signature);
-	if (superuser_arg(role) && (distrust = sas_base_function_distrust(*function)) != NULL)
-		return psprintf("function %s %s, and the owner of the run is one", signature, distrust);
 	return NULL;
 }
 
-/* The same, for names that come again and again. */
+/* Why a superuser does not call it, which each call asks; NULL: it does. */
+static const char *
+callable_distrust(const char *name, Oid role, Oid function, int *sqlstate)
+{
+	const char *distrust = superuser_arg(role) ? sas_base_function_distrust(function, role) : NULL;
+
+	*sqlstate = ERRCODE_INSUFFICIENT_PRIVILEGE;
+	return distrust == NULL ? NULL : psprintf("function %s(pg_catalog.jsonb) %s, and the owner of the run is one", name, distrust);
+}
+
+/* The function by its name, as callable_look_up() finds it, for names that come again and again. */
 static const char *
 callable_find(const char *name, Oid role, Oid *function, int *sqlstate)
 {
@@ -86,8 +93,6 @@ callable_find(const char *name, Oid role, Oid *function, int *sqlstate)
 	if (!listens)
 	{
 		CacheRegisterSyscacheCallback(PROCOID, callable_forget, (Datum) 0);
-		CacheRegisterSyscacheCallback(OPEROID, callable_forget, (Datum) 0);
-		CacheRegisterSyscacheCallback(TYPEOID, callable_forget, (Datum) 0);
 		CacheRegisterSyscacheCallback(NAMESPACEOID, callable_forget, (Datum) 0);
 		CacheRegisterSyscacheCallback(AUTHOID, callable_forget, (Datum) 0);
 		CacheRegisterSyscacheCallback(AUTHMEMROLEMEM, callable_forget, (Datum) 0);
@@ -97,7 +102,7 @@ callable_find(const char *name, Oid role, Oid *function, int *sqlstate)
 	AcceptInvalidationMessages();
 	*function = cached->function;
 	if (OidIsValid(cached->function) && cached->role == role && strcmp(cached->name, name) == 0)
-		return NULL;
+		return callable_distrust(name, role, *function, sqlstate);
 	objection = callable_look_up(name, role, function, sqlstate);
 	if (objection == NULL && length < sizeof(cached->name))
 	{
@@ -105,6 +110,8 @@ callable_find(const char *name, Oid role, Oid *function, int *sqlstate)
 		cached->role = role;
 		cached->function = *function;
 	}
+	if (objection == NULL)
+		objection = callable_distrust(name, role, *function, sqlstate);
 	return objection;
 }
 

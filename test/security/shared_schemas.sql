@@ -96,6 +96,18 @@ SELECT is(pg_temp.says('SELECT sas.submit(''sh_w'')'), '42501', 'or a type of th
 SELECT ok(NOT pg_temp.evil(), 'whose check has not run');
 ROLLBACK TO opened;
 SET LOCAL SESSION AUTHORIZATION sh_evil;
+CREATE DOMAIN sh_own.shelf AS int;
+CREATE DOMAIN sh_own.book AS int;
+RESET SESSION AUTHORIZATION;
+SELECT is(pg_temp.says('SELECT sas.submit(''sh_w'')'), 'ok', 'but a type of another name');
+SET LOCAL SESSION AUTHORIZATION sh_evil;
+ALTER DOMAIN sh_own.book RENAME TO to_jsonb;
+RESET SESSION AUTHORIZATION;
+SELECT is(pg_temp.says('SELECT sas.submit(''sh_w'')'), '42501', 'or a type of theirs has the name of a function, also without any other change');
+SELECT pg_temp.says('ALTER DOMAIN sh_own.to_jsonb RENAME TO book') \g /dev/null
+SELECT is(pg_temp.says('SELECT sas.submit(''sh_w'')'), 'ok', 'until it has not');
+ROLLBACK TO opened;
+SET LOCAL SESSION AUTHORIZATION sh_evil;
 CREATE FUNCTION sh_own.uuid(text) RETURNS text LANGUAGE sql AS $$ SELECT 'x' $$;
 RESET SESSION AUTHORIZATION;
 SELECT is(pg_temp.says('SELECT sas.submit(''sh_w'')'), '42501', 'or a function of theirs that of a type');
@@ -119,6 +131,87 @@ ALTER FUNCTION sh_his.plan(jsonb) SET search_path = pg_catalog, sh_his, pg_temp;
 SELECT is(pg_temp.says('SELECT sas.submit(''sh_w'')'), '42501', 'but not if a schema of others is in it');
 ALTER FUNCTION sh_his.plan(jsonb) SET search_path = sh_own, "sh_shared";
 SELECT is(pg_temp.says('SELECT sas.submit(''sh_w'')'), '42501', 'or one in which they have created such a name');
+ROLLBACK TO whole;
+-- "$user" in a path is a schema with the name of the role that runs the function: of the superuser itself
+SELECT sas.create_workflow('sh_w', '{"plan": "sh_own.plan"}') \g /dev/null
+ALTER FUNCTION sh_own.plan(jsonb) SET search_path = "$user", sh_own, pg_temp;
+SELECT is(pg_temp.says('SELECT sas.submit(''sh_w'')'), 'ok', 'a path names a schema of the role itself, which there is not');
+SELECT format('CREATE SCHEMA %I AUTHORIZATION sh_evil', current_user) \gexec
+SELECT is(pg_temp.says('SELECT sas.submit(''sh_w'')'), '42501', 'no more, when others have made it');
+SELECT format('ALTER SCHEMA %I OWNER TO %1$I', current_user) \gexec
+SELECT is(pg_temp.says('SELECT sas.submit(''sh_w'')'), 'ok', 'again when it is its own');
+ALTER FUNCTION sh_own.plan(jsonb) OWNER TO CURRENT_USER;
+CREATE ROLE sh_chief SUPERUSER;
+CREATE SCHEMA sh_chief AUTHORIZATION sh_evil;
+SELECT is(pg_temp.says('SELECT sas.submit(''sh_w'')'), 'ok', 'the schema of another superuser does not count');
+ALTER FUNCTION sh_own.plan(jsonb) OWNER TO sh_chief;
+ALTER FUNCTION sh_own.plan(jsonb) SECURITY DEFINER;
+SELECT is(pg_temp.says('SELECT sas.submit(''sh_w'')'), '42501', 'but that of the owner of a function with SECURITY DEFINER does');
+ROLLBACK TO whole;
+-- names of one schema in another one of the path
+CREATE SCHEMA sh_lib; CREATE SCHEMA sh_more; GRANT USAGE ON SCHEMA sh_lib, sh_more TO PUBLIC; GRANT CREATE ON SCHEMA sh_more TO sh_evil;
+CREATE FUNCTION sh_lib.label(n bigint) RETURNS text LANGUAGE sql AS $$ SELECT 'x' $$;
+CREATE FUNCTION sh_lib.joined(text, text) RETURNS text LANGUAGE sql AS $$ SELECT 'x' $$;
+CREATE OPERATOR sh_lib.<<>> (LEFTARG = text, RIGHTARG = text, FUNCTION = sh_lib.joined);
+CREATE DOMAIN sh_lib.code AS text;
+CREATE TABLE sh_lib.config (n int); INSERT INTO sh_lib.config VALUES (1);
+CREATE FUNCTION sh_own.uses(input jsonb) RETURNS jsonb LANGUAGE plpgsql AS $$
+BEGIN
+    PERFORM label(1), 'a'::text <<>> 'b'::text, count(n) FROM config GROUP BY 1;
+    RETURN jsonb_build_object('steps', '{}'::jsonb, 'output', 'x'::text::code);
+END $$;
+SELECT sas.create_workflow('sh_w', '{"plan": "sh_own.uses"}') \g /dev/null
+ALTER FUNCTION sh_own.uses(jsonb) SET search_path = sh_lib, sh_more;
+SET LOCAL SESSION AUTHORIZATION sh_evil;
+CREATE FUNCTION sh_more.climb(n int) RETURNS boolean LANGUAGE plpgsql AS $$ BEGIN ALTER ROLE sh_evil CREATEROLE; RETURN true; END $$;
+CREATE VIEW sh_more.other AS SELECT 1 AS n;
+RESET SESSION AUTHORIZATION;
+SELECT is(pg_temp.says('SELECT sas.submit(''sh_w'')'), 'ok', 'of two schemas of a path others have created in one, under names of their own');
+CREATE FUNCTION pg_temp.made(statement text, path text) RETURNS text LANGUAGE plpgsql AS $$
+DECLARE
+    said text;
+BEGIN
+    EXECUTE format('ALTER FUNCTION sh_own.uses(jsonb) SET search_path = %s', path);
+    SET LOCAL SESSION AUTHORIZATION sh_evil;
+    EXECUTE statement;
+    RESET SESSION AUTHORIZATION;
+    said := pg_temp.says('SELECT sas.submit(''sh_w'')') || CASE WHEN pg_temp.evil() THEN ', and it has climbed' ELSE '' END;
+    RAISE EXCEPTION '%', said USING ERRCODE = 'ZZ000';
+EXCEPTION WHEN SQLSTATE 'ZZ000' THEN
+    RETURN said;
+END $$;
+SELECT is(pg_temp.made(statement, path), CASE WHEN path = 'sh_lib, sh_more' AND statement ~ 'VIEW' THEN 'ok' ELSE '42501' END, format('not when it has, with the path %s: %s', path, statement))
+FROM unnest('{"sh_more, sh_lib","sh_lib, sh_more"}'::text[]) path,
+     unnest(ARRAY['CREATE FUNCTION sh_more.label(n int) RETURNS text LANGUAGE sql AS $$ SELECT sh_more.climb(1)::text $$',
+                  'CREATE FUNCTION sh_more.beside(text, varchar) RETURNS text LANGUAGE sql AS $$ SELECT sh_more.climb(1)::text $$; CREATE OPERATOR sh_more.<<>> (LEFTARG = text, RIGHTARG = varchar, FUNCTION = sh_more.beside)',
+                  'CREATE DOMAIN sh_more.code AS text CHECK (sh_more.climb(1))',
+                  'CREATE VIEW sh_more.config AS SELECT 1 AS n WHERE sh_more.climb(1)']) statement;
+-- before pg_catalog, a relation or a row type takes the place of one there
+CREATE OR REPLACE FUNCTION sh_own.uses(input jsonb) RETURNS jsonb LANGUAGE plpgsql AS $$
+BEGIN
+    PERFORM count(*) FROM pg_authid;
+    RETURN jsonb_build_object('steps', '{}'::jsonb, 'output', 'x'::varchar::text);
+END $$;
+SELECT is(pg_temp.made(statement, path), said, format('with the path %s it is %s: %s', path, said, statement))
+FROM (VALUES ('sh_more, pg_catalog', '42501'), ('pg_catalog, sh_more', 'ok'), ('sh_more', 'ok')) p (path, said),
+     unnest(ARRAY['CREATE VIEW sh_more.pg_authid AS SELECT 1 AS n WHERE sh_more.climb(1)',
+                  'CREATE TYPE sh_more.text AS (n int); CREATE FUNCTION sh_more.taken(varchar) RETURNS sh_more.text LANGUAGE plpgsql AS $$ BEGIN PERFORM sh_more.climb(1); RETURN ROW(1); END $$; CREATE CAST (varchar AS sh_more.text) WITH FUNCTION sh_more.taken(varchar) AS IMPLICIT']) statement;
+-- casts of others lead from or to types of theirs, which no name in the body means
+CREATE OR REPLACE FUNCTION sh_own.uses(input jsonb) RETURNS jsonb LANGUAGE plpgsql AS $$
+DECLARE
+    n bigint := 1;
+    t text := n;
+    c sh_lib.code := 'x';
+BEGIN
+    n := '2'::text;
+    t := c || n || CASE WHEN n = 2 THEN 'x'::varchar ELSE c END || coalesce(NULL, n::text, c);
+    RETURN jsonb_build_object('steps', '{}'::jsonb, 'output', t);
+END $$;
+SELECT is(pg_temp.made(format('CREATE DOMAIN sh_more.whole AS int; CREATE TYPE sh_more.pair AS (n int); CREATE FUNCTION sh_more.cast_of(%1$s) RETURNS sh_more.pair LANGUAGE plpgsql AS $b$ BEGIN PERFORM sh_more.climb(1); RETURN ROW(1); END $b$;
+                               CREATE FUNCTION sh_more.cast_to(sh_more.pair) RETURNS %1$s LANGUAGE plpgsql AS $b$ BEGIN PERFORM sh_more.climb(1); RETURN NULL; END $b$;
+                               CREATE CAST (%1$s AS sh_more.pair) WITH FUNCTION sh_more.cast_of(%1$s) AS IMPLICIT; CREATE CAST (sh_more.pair AS %1$s) WITH FUNCTION sh_more.cast_to(sh_more.pair) AS IMPLICIT', type), 'sh_more, sh_own'), 'ok',
+          'implicit casts of others to and from ' || type || ' are used by no operator, CASE or assignment')
+FROM unnest('{text,varchar,bigint,sh_lib.code}'::text[]) type;
 ROLLBACK TO whole;
 CREATE FUNCTION sh_his.bound(input jsonb) RETURNS jsonb LANGUAGE sql BEGIN ATOMIC SELECT jsonb_build_object('steps', '{}'::jsonb, 'output', pg_catalog.format('%s', 'x'::text)); END;
 SELECT sas.create_workflow('sh_w', '{"plan": "sh_his.bound"}') \g /dev/null
