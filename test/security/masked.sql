@@ -20,6 +20,12 @@ CREATE FUNCTION ma.version(mask jsonb) RETURNS int LANGUAGE sql AS $$
 SELECT pg_temp.reads('ma_ann', format('SELECT ma.version(%L)', mask)) FROM unnest(ARRAY['{}', '{"mask": ["input.card"]}', '{"mask": ["input.card", "output"]}', '{"mask": ["output"]}']) mask \g /dev/null
 SELECT said AS run FROM login.as_role('ma_ann', $$SELECT run_id FROM sas.submit('ma_w', '{"card": "4711"}', version => 2)$$) \gset
 
+-- what a step has told, whatever the mask leads to
+INSERT INTO _sas.chunk (run_id, step_no, element, ordinal, attempt, undo, chunk, emitted_at) SELECT :run, w.step_no, 0, 1, 1, false, '"4711"', now()
+FROM _sas.run r JOIN _sas.workflow_step w ON w.version_id = r.version_id AND w.name = 'b' AND NOT w.undo WHERE r.run_id = :run;
+SELECT is(pg_temp.reads(who, format('SELECT chunk FROM sas.chunks(%s, ''b'')', :run)), said, format('%s: %s', who, what))
+FROM (VALUES ('ma_op', '("""***""")', 'an operator sees no masked chunk'), ('postgres', '("""***""")', 'nor a superuser'), ('ma_ann', '("""4711""")', 'the owner does')) w (who, said, what);
+
 -- another version
 SELECT is(pg_temp.reads('ma_op', format('SELECT input FROM sas.runs WHERE run_id = %s', :run)), '("{""card"": ""***""}")', 'an operator sees no masked value');
 SELECT is(pg_temp.reads(who, format('SELECT changed, refused FROM sas.%s', verb)),
