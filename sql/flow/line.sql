@@ -191,7 +191,9 @@ LANGUAGE plpgsql AS $$
 BEGIN
     WITH waiting AS (
         UPDATE _sas.concurrency_slot p SET told = true
-        WHERE p.run_id = ANY (run_ids) AND p.state = 'waits' AND p.parent_run_id IS NOT NULL AND NOT p.told
+        -- by the runs; with the condition of its state, the index of all that wait may be read
+        WHERE p.ctid = ANY (ARRAY(SELECT x.ctid FROM _sas.concurrency_slot x WHERE x.run_id = ANY (run_ids)))
+          AND p.state = 'waits' AND p.parent_run_id IS NOT NULL AND NOT p.told
         RETURNING p.parent_run_id, p.parent_step_no)
     INSERT INTO _sas.message (actor, due_at, run_id, kind, step_no, element)
     SELECT DISTINCT 's'::"char", sas.now(), w.parent_run_id, 'room', w.parent_step_no, 0 FROM waiting w

@@ -49,12 +49,15 @@ BEGIN
                  WHERE u.root NOT IN (SELECT unnest(stays)));
     runs := cardinality(ids);
 
-    DELETE FROM _sas.run_key k USING _sas.run r, _sas.workflow_version v
-    WHERE r.run_id = ANY (ids) AND r.key IS NOT NULL AND v.version_id = r.version_id
-      AND k.owner = r.owner AND k.workflow_id = v.workflow_id AND k.key = r.key AND k.run_id = r.run_id;
+    -- OFFSET 0: the whole key of a row is known before the row is looked up
+    DELETE FROM _sas.run_key k
+    USING (SELECT r.owner, v.workflow_id, r.key, r.run_id
+           FROM _sas.run r JOIN _sas.workflow_version v ON v.version_id = r.version_id
+           WHERE r.run_id = ANY (ids) AND r.key IS NOT NULL OFFSET 0) r
+    WHERE k.owner = r.owner AND k.workflow_id = r.workflow_id AND k.key = r.key AND k.run_id = r.run_id;
     DELETE FROM _sas.run_label d
     USING (SELECT _sas.label_hash(e.key, e.value) AS label, r.owner, r.run_id
-           FROM _sas.run r CROSS JOIN jsonb_each(r.labels) e WHERE r.run_id = ANY (ids)) l
+           FROM _sas.run r CROSS JOIN jsonb_each(r.labels) e WHERE r.run_id = ANY (ids) OFFSET 0) l
     WHERE d.label = l.label AND d.owner = l.owner AND d.run_id = l.run_id;
     DELETE FROM _sas.chunk d WHERE d.run_id = ANY (ids);
     DELETE FROM _sas.attempt d WHERE d.run_id = ANY (ids);

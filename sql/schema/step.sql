@@ -88,6 +88,8 @@ CREATE TABLE _sas.ready (
     PRIMARY KEY (run_id, step_no, element)
 );
 CREATE INDEX ready_claim ON _sas.ready (lane, owner, rank, run_id);
+-- no statistics, as for the actor of a message
+ALTER TABLE _sas.ready ALTER COLUMN lane SET STATISTICS 0;
 COMMENT ON TABLE _sas.ready IS
     'Steps that may be claimed now, by lane, owner and rank. Steps in a negative lane wait in a queue.';
 

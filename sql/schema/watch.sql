@@ -160,6 +160,8 @@ CREATE TABLE _sas.watch_wait (
 );
 CREATE INDEX watch_wait_due ON _sas.watch_wait (lane, due_at);
 CREATE INDEX watch_wait_turn ON _sas.watch_wait (lane, owner, due_at);
+-- no statistics, as for the actor of a message
+ALTER TABLE _sas.watch_wait ALTER COLUMN lane SET STATISTICS 0;
 COMMENT ON TABLE _sas.watch_wait IS
     'Tasks that wait for a node. due_at: since when, or until when they rest after a failure.';
 

@@ -110,7 +110,9 @@ DECLARE
     total int := 0;
 BEGIN
     FOR n IN SELECT x.node_id, x.kind,
-                    EXISTS (SELECT FROM _sas.watch_held h JOIN _sas.watch_flow f USING (watch_id)
+                    EXISTS (SELECT FROM _sas.watch_held h
+                            CROSS JOIN LATERAL (SELECT y.called_at FROM _sas.watch_flow y
+                                                WHERE y.watch_id = h.watch_id OFFSET 0) f
                             WHERE h.node_id = x.node_id AND f.called_at IS NOT NULL) AS known
              FROM _sas.node x WHERE x.ended_at IS NOT NULL
                  AND EXISTS (SELECT FROM _sas.watch_held h WHERE h.node_id = x.node_id) LOOP
