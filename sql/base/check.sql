@@ -145,8 +145,8 @@ BEGIN
             'Write them as numbers or strings, such as 409, "5xx" or "40001".', '22023'
         WHERE value ? 'on'
           AND NOT CASE WHEN jsonb_typeof(value -> 'on') = 'array'
-                       THEN (SELECT coalesce(bool_and(
-                                        (e #>> '{}') ~ '^([1-5]([0-9][0-9]|xx)|[0-9A-Z]{5})$'), true)
+                       THEN (SELECT coalesce(bool_and(coalesce(
+                                        (e #>> '{}') ~ '^([1-5]([0-9][0-9]|xx)|[0-9A-Z]{5})$', false)), true)
                              FROM jsonb_array_elements(value -> 'on') e)
                        ELSE false END;
     END IF;
@@ -305,7 +305,7 @@ BEGIN
         RETURN QUERY SELECT * FROM _sas.check_path(value #>> '{}', path, 'expect',
                                                    '$.output.body.ok == true');
     ELSIF jsonb_typeof(value) <> 'array' OR kind <> 'call'
-          OR NOT (SELECT coalesce(bool_and((e #>> '{}') ~ '^[1-5]([0-9][0-9]|xx)$'), false)
+          OR NOT (SELECT coalesce(bool_and(coalesce((e #>> '{}') ~ '^[1-5]([0-9][0-9]|xx)$', false)), false)
                   FROM jsonb_array_elements(value) e) THEN
         RETURN NEXT ROW(path, 'expect must be a predicate, or for a call an array of statuses',
                         'Write statuses as numbers or strings, such as 200, "2xx" or "404".',

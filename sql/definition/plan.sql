@@ -94,6 +94,11 @@ BEGIN
         RAISE EXCEPTION 'the plan function of workflow "%" did not return a plan: %', workflow, p.problem
             USING ERRCODE = p.code, DETAIL = format('At /plan%s.', p.path), HINT = p.hint;
     END LOOP;
+    IF jsonb_typeof(more -> 'steps') <> 'object' THEN
+        RAISE EXCEPTION 'the plan function of workflow "%" did not return a plan: steps must be an object '
+                        'with a body for each name', workflow
+            USING ERRCODE = 'invalid_parameter_value', DETAIL = 'At /plan/steps.', HINT = 'It may be empty.';
+    END IF;
     RETURN definition - 'plan' || more
            || jsonb_build_object('steps', coalesce(definition -> 'steps', '{}')
                                  || coalesce(more -> 'steps', '{}'));

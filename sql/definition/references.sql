@@ -111,7 +111,7 @@ LANGUAGE sql STABLE AS $$
         SELECT n.path, n.body,
                '{output}' || CASE WHEN n.body ? 'each' THEN '{item,index}' WHEN n.body ? 'repeat'
                                   THEN '{last,index}' ELSE '{}' END::text[] AS answer
-        FROM unnest(nodes) n WHERE n.scope = 1 AND n.local IS NOT NULL),
+        FROM unnest(nodes) n WHERE n.scope = 1 AND (n.local IS NOT NULL OR n.kind = 'open')),
     predicate AS (
         SELECT s.path || p.place AS pointer, p.value #>> '{}' AS path,
                '{input,steps,run,key}' || p.roots AS roots

@@ -2,8 +2,10 @@
 --
 -- Step: what the body of a step may contain, apart from its relations to other steps.
 
--- _sas.check_step_agent(agent, kind, path): a call needs an http agent, a task an external one.
-CREATE FUNCTION _sas.check_step_agent(agent text, kind text, path text) RETURNS SETOF _sas.problem
+-- _sas.check_step_agent(agent, kind, path, own): a call needs an http agent, a task an external one. own: an
+-- undo or a fallback names it itself.
+CREATE FUNCTION _sas.check_step_agent(agent text, kind text, path text, own boolean)
+RETURNS SETOF _sas.problem
 LANGUAGE plpgsql STABLE AS $$
 DECLARE
     is_kind text := (SELECT a.kind FROM _sas.agent a WHERE a.name = agent AND a.dropped_at IS NULL);
@@ -11,6 +13,11 @@ DECLARE
 BEGIN
     IF agent IS NULL THEN
         RETURN NEXT ROW(path, format('a %s needs an agent', $2), 'Name one under "agent".',
+                        '22023')::_sas.problem;
+    ELSIF agent ~ E'\\{\\{' AND own AND path !~ '^/steps/[^/]*$' THEN
+        -- only that of a step is looked up at submit
+        RETURN NEXT ROW(path || '/agent', 'the agent must be a name, not a reference',
+                        'Leave it out: then it is the agent of the step, which can be a reference.',
                         '22023')::_sas.problem;
     ELSIF agent ~ E'\\{\\{' THEN
         RETURN;  -- known only at submit: see _sas.check_agents
@@ -39,7 +46,7 @@ BEGIN
                              'include' END,
                         'Write exactly one of them.', '22023')::_sas.problem;
     ELSIF kinds[1] IN ('call', 'task') AND coalesce(jsonb_typeof(body -> 'agent') = 'string', true) THEN
-        RETURN QUERY SELECT * FROM _sas.check_step_agent(agent, kinds[1], path);
+        RETURN QUERY SELECT * FROM _sas.check_step_agent(agent, kinds[1], path, body ? 'agent');
     END IF;
     IF cardinality(kinds) <> 1 THEN
         NULL;
@@ -146,7 +153,7 @@ BEGIN
         RETURN QUERY SELECT * FROM _sas.check_body(body, path, caller, body ->> 'agent');
     END IF;
     IF body ? 'after' AND (jsonb_typeof(body -> 'after') <> 'array'
-                           OR body @? '$.after[*] ? (@.type() != "string")') THEN
+                           OR body @? 'strict $.after[*] ? (@.type() != "string")') THEN
         RETURN NEXT ROW(path || '/after', 'expected an array of step names',
                         'Write it as ["name", "name"].', '22023')::_sas.problem;
     END IF;
@@ -179,7 +186,10 @@ BEGIN
     END IF;
     RETURN QUERY SELECT * FROM _sas.check_keys(undo, path,
             '{call,function,task,wait,workflow,include,agent,input,poll,expect,retry,recovery,complete_in}');
-    IF jsonb_typeof(undo) = 'object' THEN
+    IF jsonb_typeof(undo -> 'agent') <> 'string' THEN
+        RETURN NEXT ROW(path || '/agent', 'the agent must be a name',
+                        'Write the name of an agent as a string.', '22023')::_sas.problem;
+    ELSIF jsonb_typeof(undo) = 'object' THEN
         RETURN QUERY SELECT * FROM _sas.check_body(undo, path, caller, coalesce(undo ->> 'agent', CASE
                                                    WHEN undo ?| '{call,task}' THEN agent END))
                      UNION ALL SELECT * FROM _sas.check_poll(NULL, undo, path);

@@ -213,6 +213,15 @@ SELECT pg_temp.bad_step('{"function": "shop.book", "undo": {"function": "shop.bo
 SELECT pg_temp.bad_step('{"call": {}, "agent": "{{input.to}}"}', '22023', '/steps/a/agents', 'an agent that is a reference to anything');
 SELECT pg_temp.bad_step('{"call": {}, "agent": "payments", "agents": "pay*"}', '22023', '/steps/a/agent', 'a pattern beside the name of an agent');
 SELECT pg_temp.bad_step('{"call": {}, "agent": "{{steps.b.output}}", "agents": "pay*"}', '22023', '/steps/a/agent', 'an agent that is known too late');
+SELECT pg_temp.bad_step('{"call": {}, "agent": "payments", "undo": {"call": {}, "agent": "{{input.to}}"}}', '22023', '/steps/a/undo/agent', 'an undo whose agent is a reference');
+SELECT pg_temp.bad_step('{"call": {}, "agent": "{{input.to}}", "agents": "pay*", "fallback": {"call": {}, "agent": "{{input.to}}"}}', '22023', '/steps/a/fallback/agent', 'a fallback whose agent is a reference');
+SELECT pg_temp.bad('{"steps": {}, "hooks": [{"call": {}, "agent": "{{secret.token}}"}]}', '22023', '/hooks/0/agent', 'a hook whose agent is a reference');
+SELECT pg_temp.bad_step('{"call": {}, "agent": "payments", "undo": {"call": {}, "agent": 5}}', '22023', '/steps/a/undo/agent', 'an undo whose agent is a number');
+SELECT pg_temp.bad_step('{"call": {}, "agent": "payments", "undo": {"call": {}, "agent": null}}', '22023', '/steps/a/undo/agent', 'an undo whose agent is null');
+SELECT pg_temp.bad_step('{"call": {}, "agent": "payments", "expect": [200, null]}', '22023', '/steps/a/expect', 'an expected status that is null');
+SELECT pg_temp.bad_step('{"call": {}, "agent": "payments", "retry": {"on": [null, 409]}}', '22023', '/steps/a/retry/on', 'a status to retry on that is null');
+SELECT pg_temp.bad_step('{"include": "good", "when": "go"}', '42P10', '/steps/a/when', 'a condition of an include over what is not there');
+SELECT pg_temp.bad_step('{"include": "good", "when": "$.output == 1"}', '42P10', '/steps/a/when', 'a condition of an include over its output');
 SELECT pg_temp.bad_step('{"call": {}, "agent": "{{input.to}}", "agents": "Pay!"}', '22023', '/steps/a/agents', 'a pattern that no agent can have');
 
 -- polls
@@ -353,6 +362,7 @@ SELECT pg_temp.bad_step('{"function": {"name": "shop.book"}}', '42602', '/steps/
 SELECT pg_temp.bad_step('{"function": "shop.nope", "after": ["a"]}', '42883', '/steps/a/function', 'two mistakes: the first');
 SELECT pg_temp.bad_step('{"function": "shop.book", "after": "b"}', '22023', '/steps/a/after', 'an after that is not an array');
 SELECT pg_temp.bad_step('{"function": "shop.book", "after": [1]}', '22023', '/steps/a/after', 'an after that does not hold names');
+SELECT pg_temp.bad_step('{"function": "shop.book", "after": [["b"]]}', '22023', '/steps/a/after', 'an after that holds an array of names');
 SELECT pg_temp.bad_step('{"function": "shop.book", "after": ["nope"]}', '42P10', '/steps/a/after', 'an after that names a step that is not there');
 SELECT pg_temp.bad_step('{"function": "shop.book", "complete_in": "a while"}', '22007', '/steps/a/complete_in', 'a malformed window');
 SELECT pg_temp.bad_step('{"function": "shop.book", "complete_in": "-5 s"}', '22007', '/steps/a/complete_in', 'a negative window');

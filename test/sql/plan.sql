@@ -60,3 +60,8 @@ SELECT run_id FROM sas.submit('parent', '{"to": "shipping"}');
 SELECT t.work();
 SELECT t.brief((SELECT max(run_id) - 1 FROM sas.runs));
 SELECT * FROM t.left_over();
+
+-- steps that are no object are refused with their place, too
+SELECT sas.create_workflow('told', '{"plan": "t.echo"}') \g /dev/null
+SELECT run_id FROM sas.submit('told', '{"steps": []}');
+SELECT run_id FROM sas.submit('told', '{"steps": null}');
