@@ -45,18 +45,24 @@ BEGIN
     PERFORM _sas.wake('{}', true, false, '{}');
 END $$;
 
--- _sas.apply_answers(run_ids): writes the answers of these runs as replies are written, in the order in
--- which they arrived. Claims of outside programs end as those programs would end them.
+-- _sas.apply_answers(run_ids, most): writes the answers of these runs as replies are written, in the order in
+-- which they arrived. Claims of outside programs end as those programs would end them. most: when they have
+-- so many bytes, the rest gets another message.
 --   holds   the locks of the runs
---   writes  answer, and what _sas.write_replies writes
-CREATE FUNCTION _sas.apply_answers(run_ids bigint[]) RETURNS void
+--   writes  answer, message, and what _sas.write_replies writes
+CREATE FUNCTION _sas.apply_answers(run_ids bigint[], most bigint DEFAULT NULL) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
     replies _sas.call_reply[];
     tasks uuid[];
 BEGIN
     WITH taken AS (
-        DELETE FROM _sas.answer a WHERE a.run_id = ANY ($1) RETURNING a.*)
+        DELETE FROM _sas.answer a WHERE a.ctid = ANY (ARRAY(
+            SELECT q.ctid
+            FROM (SELECT x.ctid, sum(x.bytes) OVER (ORDER BY x.arrived_at, x.ctid) - x.bytes AS before
+                  FROM (SELECT o.ctid, o.arrived_at, coalesce(pg_column_size(o.output), 0) AS bytes
+                        FROM _sas.answer o WHERE o.run_id = ANY ($1)) x) q
+            WHERE q.before <= $2 OR $2 IS NULL)) RETURNING a.*)
     SELECT array_agg(_sas.make_call_reply(
                run_id => t.run_id, step_no => t.step_no, element => t.element, request_id => t.request_id,
                verdict => t.verdict, attempt => t.attempt, output => t.output, error => t.error,
@@ -73,16 +79,19 @@ BEGIN
     IF cardinality(replies) > 0 THEN
         PERFORM _sas.write_replies(replies, '{}');
     END IF;
+    INSERT INTO _sas.message (actor, due_at, run_id, kind)
+    SELECT 'a', sas.now(), u, 'answer' FROM unnest(run_ids) u
+    WHERE most IS NOT NULL AND EXISTS (SELECT FROM _sas.answer a WHERE a.run_id = u);
 END $$;
 
--- _sas.apply_beside(run_ids): the same, called by the writer of a reply to these runs. If runs are never
--- free for long, the scheduler alone would not get to them. Errors are left to the scheduler, because they
--- must not cost the reply.
-CREATE FUNCTION _sas.apply_beside(run_ids bigint[]) RETURNS void
+-- _sas.apply_beside(run_ids, most): the same, called by the writer of a reply to these runs. If runs are
+-- never free for long, the scheduler alone would not get to them. Errors are left to the scheduler, because
+-- they must not cost the reply.
+CREATE FUNCTION _sas.apply_beside(run_ids bigint[], most bigint DEFAULT NULL) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
     IF EXISTS (SELECT FROM _sas.answer a WHERE a.run_id = ANY ($1)) THEN
-        PERFORM _sas.apply_answers($1);
+        PERFORM _sas.apply_answers($1, $2);
     END IF;
 EXCEPTION WHEN OTHERS THEN
     NULL;
@@ -108,7 +117,7 @@ BEGIN
             -- several messages may be about the same run
             SELECT array_agg(d) INTO taken
             FROM (SELECT DISTINCT ON (m.run_id) m.* FROM unnest(taken) m ORDER BY m.run_id) d;
-            done := _sas.apart('NULL::bigint[] FROM _sas.apply_answers($1)',
+            done := _sas.apart('NULL::bigint[] FROM _sas.apply_answers($1, 1048576)',
                                ARRAY(SELECT d.run_id FROM unnest(taken) WITH ORDINALITY AS d
                                      ORDER BY d.ordinality));
             PERFORM _sas.defer_message(taken[f.n], f.why) FROM unnest(done.failed, done.errors) AS f (n, why);

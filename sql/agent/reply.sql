@@ -44,7 +44,7 @@ BEGIN
         left_over := _sas.leave_answers(NULL, now);
     END IF;
     IF EXISTS (SELECT FROM _sas.answer a WHERE a.run_id = ANY (locked.run_ids)) THEN
-        PERFORM _sas.apply_beside(locked.run_ids);
+        PERFORM _sas.apply_beside(locked.run_ids, 1048576);
     END IF;
     written := _sas.write_locked(replies, now, locked.free, locked.run_ids, locked.plain, locked.pending,
                                  locked.queued);

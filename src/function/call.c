@@ -13,6 +13,8 @@
 
 /* one after the other may take this long in one transaction; the others come after those of other owners */
 #define CALL_GROUP_US 100000
+/* and leave so much behind: to write that takes time, too */
+#define CALL_GROUP_BYTES (1024 * 1024)
 /* a function that does not listen when it is cancelled has this long after complete-by; then its worker is ended */
 #define CALL_CANCEL_GRACE_US 500000
 
@@ -100,12 +102,19 @@ call_work(SasFunctionWork *w, bool in_company)
 	return sas_function_is_slow(spent);
 }
 
+static Size
+call_bytes(const SasFunctionWork *w)
+{
+	return (w->invoked.output != NULL ? VARSIZE(w->invoked.output) : 0) + (w->invoked.error != NULL ? VARSIZE(w->invoked.error) : 0);
+}
+
 /* Does those whose claims are valid; true when the last one was slow. */
 bool
 sas_function_call_group(SasFunctionWork **group, int n)
 {
 	SasFunctionWork *first = group[0];
 	int64		until_us = 0;	/* 0: none is called yet */
+	Size		bytes = 0;
 	bool		was_slow = false;
 	bool		may_call;
 
@@ -121,13 +130,14 @@ sas_function_call_group(SasFunctionWork **group, int n)
 		if (w->fate != SAS_FATE_OPEN)
 			continue;
 		/* not begun: for another worker, or another transaction, with a new window */
-		if (was_slow || (until_us != 0 && sas_base_clock_monotonic_us() > until_us) || !may_call || sas_base_stopping || (w->aborts.problem == NULL && left_us < w->window_ms * 500))
+		if (was_slow || bytes > CALL_GROUP_BYTES || (until_us != 0 && sas_base_clock_monotonic_us() > until_us) || !may_call || sas_base_stopping || (w->aborts.problem == NULL && left_us < w->window_ms * 500))
 			w->fate = SAS_FATE_BACK;
 		else
 		{
 			if (until_us == 0)
 				until_us = sas_base_clock_monotonic_us() + CALL_GROUP_US;
 			was_slow = call_work(w, n > 1);
+			bytes += call_bytes(w);
 		}
 	}
 	return was_slow;

@@ -319,6 +319,7 @@ machine_run_group(SasFunctionKind *kind)
 	Oid			owner;
 	int64		spent;
 	int			n;
+	int			n_done = 0;
 	bool		was_slow;
 	bool		kept;
 	bool		along = false;
@@ -340,6 +341,8 @@ machine_run_group(SasFunctionKind *kind)
 	kept = kind->write(machine_group, n);
 	ready = kept && machine_group[0]->fate == SAS_FATE_NEXT;
 	owner = machine_group[0]->owner;
+	for (int i = 0; i < n; i++)
+		n_done += machine_group[i]->fate != SAS_FATE_BACK;
 	if (kept)
 	{
 		/* one commit for both */
@@ -357,7 +360,7 @@ machine_run_group(SasFunctionKind *kind)
 	machine_settle(kept);
 	sas_work_turns_charge(owner, spent, was_slow || kind->hosts);
 	if (kind->written)
-		kind->written(spent, n, was_slow);
+		kind->written(spent, n_done, was_slow);
 	if (along)
 		(void) machine_take(kind, next);
 	return ready;
