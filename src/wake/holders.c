@@ -162,6 +162,23 @@ holders_end(bool subtransaction)
 		sas_wake_listeners(MyDatabaseId, actors, (SasWakeupCounts) {0}, false);
 }
 
+/* Those of this database that have ended without a callback. */
+void
+sas_wake_holders_prepared_ended(void)
+{
+	if (sas_wake_shmem == NULL || pg_atomic_read_u32(&sas_wake_shmem->any_holders) == 0)
+		return;
+	LWLockAcquire(&sas_wake_shmem->lock, LW_EXCLUSIVE);
+	for (int i = 0; i < sas_wake_shmem->n_holders; i++)
+	{
+		SasWakeHolder *h = &sas_wake_shmem->holders[i];
+
+		if (h->dboid == MyDatabaseId && !h->ended && !TransactionIdIsInProgress(h->holder))
+			h->ended = true;
+	}
+	LWLockRelease(&sas_wake_shmem->lock);
+}
+
 static bool
 holders_any(void)
 {

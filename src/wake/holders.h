@@ -11,7 +11,7 @@
  * while nothing is noted it costs one read.
  *
  * A prepared transaction ends without the callback: COMMIT PREPARED and
- * ROLLBACK PREPARED wake all, and the actor finds that the holder is gone.
+ * ROLLBACK PREPARED note what has ended, and wake all.
  * Nothing here survives a crash, and neither does a holder.  The message
  * becomes due by itself a second later; that is needed only when the table was
  * full.
@@ -43,5 +43,8 @@ extern bool sas_wake_holders_await(const SasWakeHeld *held, TransactionId holder
  * only.
  */
 extern int	sas_wake_holders_take(char actor, SasWakeHeld *held, int max, int *missed);
+
+/* A prepared transaction of this database has ended; wakes nobody. */
+extern void sas_wake_holders_prepared_ended(void);
 
 #endif							/* SAS_WAKE_HOLDERS_H */

@@ -59,6 +59,7 @@
 
 #include "base/compat.h"
 #include "base/shared_table.h"
+#include "wake/holders.h"
 #include "wake/wakeup.h"
 #include "worker/exclusion.h"
 #include "worker/lifecycle.h"
@@ -301,7 +302,10 @@ lifecycle_note(const SasIntent *intent)
 	if (intent->dropped && sas_worker_registry_has_workers(MyDatabaseId))
 		lifecycle_pending_probe |= !OidIsValid(get_extension_oid("sas", true));
 	if (intent->prepared)
+	{
+		sas_wake_holders_prepared_ended();
 		sas_wake_database(MyDatabaseId);
+	}
 	if (intent->discards)
 		sas_worker_lifecycle_restored();
 }

@@ -82,6 +82,26 @@ foreach my $case (
 	ok(wait_for($node, "SELECT result FROM sas.runs WHERE run_id = $run", 'success'), "$name: and goes on at its end");
 	$holder->quit if defined $end;
 }
+
+# the end of a prepared transaction is noted at once: a scheduler that comes later has not found by looking what it was told
+foreach my $end ('COMMIT PREPARED', 'ROLLBACK PREPARED')
+{
+	$n++;
+	$service->script(held => [ { gate => 1 } ]);
+	$run = submit($node, 'call', {});
+	$service->wait_for_requests('held', $n);
+	my $holder = SasSession->new($node);
+	$holder->query("SET statement_timeout = 0; BEGIN; SELECT FROM _sas.run WHERE run_id = $run FOR UPDATE; PREPARE TRANSACTION 'p'");
+	$service->release;
+	ok(wait_for($node, "SELECT count(*) FROM _sas.message WHERE run_id = $run AND actor = 'a' AND due_at > now()", '1'), "$end, late scheduler: an answer is set aside");
+	my @schedulers = worker_pids($node, 'scheduler');
+	kill('STOP', @schedulers);
+	$holder->query("$end 'p'");
+	ok(wait_for($node, "SELECT max(due_at) < clock_timestamp() FROM _sas.message WHERE run_id = $run AND actor = 'a'"), "$end, late scheduler: it is due by itself");
+	kill('CONT', @schedulers);
+	ok(wait_for($node, "SELECT result FROM sas.runs WHERE run_id = $run", 'success'), "$end, late scheduler: and the run goes on");
+	$holder->quit;
+}
 is(scalar($service->requests('held')), $n, 'each call was made once');
 
 # -- a session that holds a run for long, beside others that end -----------------------------------------------
