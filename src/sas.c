@@ -29,6 +29,7 @@
 #include "limits/shares.h"
 #include "metrics/metrics.h"
 #include "scheduler/scheduler.h"
+#include "store/planner_jit.h"
 #include "supervisor/supervisor.h"
 #include "wake/wakeup.h"
 #include "worker/launcher.h"
@@ -81,6 +82,7 @@ _PG_init(void)
 
 	sas_wake_install();
 	sas_metrics_install();
+	sas_store_planner_jit_install();
 	sas_limits_install();
 	sas_limits_owners_install();
 	sas_limits_shares_install();
