@@ -146,6 +146,34 @@ BEGIN
     RETURN a;
 END $$;
 
+-- _sas.hold_secrets(headers, options): no other session drops the secrets that an agent names, until this
+-- transaction ends. Comes before the check of that agent.
+-- Locks: the secrets.
+CREATE FUNCTION _sas.hold_secrets(headers jsonb, options jsonb) RETURNS void
+LANGUAGE plpgsql AS $$
+BEGIN
+    PERFORM FROM _sas.secret s WHERE s.name = ANY (_sas.secrets_named(headers, options))
+    ORDER BY s.name FOR KEY SHARE;
+END $$;
+
+-- _sas.hold_named(definition): no other session drops the agents and queues that a definition names, until
+-- this transaction ends. Comes before the check of that definition, which finds out if one has been dropped.
+-- Locks: agents and queues, against being dropped only.
+CREATE FUNCTION _sas.hold_named(definition jsonb) RETURNS void
+LANGUAGE plpgsql AS $$
+BEGIN
+    PERFORM FROM _sas.agent a
+    WHERE a.dropped_at IS NULL
+      AND a.name = ANY (ARRAY(SELECT x #>> '{}' FROM jsonb_path_query(definition, '$.**.agent') x
+                              WHERE jsonb_typeof(x) = 'string'))
+    ORDER BY a.agent_id FOR KEY SHARE;
+    PERFORM FROM _sas.queue q
+    WHERE q.dropped_at IS NULL
+      AND q.name = ANY (ARRAY(SELECT x #>> '{}' FROM jsonb_path_query(definition, '$.**.queue') x
+                              WHERE jsonb_typeof(x) = 'string'))
+    ORDER BY q.queue_id FOR KEY SHARE;
+END $$;
+
 -- _sas.publish_agent(agent_id): makes workers reload the agents, and wakes those that can work for this
 -- one.
 CREATE FUNCTION _sas.publish_agent(agent_id int) RETURNS void
@@ -190,6 +218,7 @@ BEGIN
              coalesce(max_in_flight, 100), rate_limit, _sas.rate_per_second(rate_limit),
              coalesce(request_timeout, '30 s'), coalesce(retry, '{}'), coalesce(breaker, '{}'),
                  coalesce(options, '{}'), true, sas.now(), NULL, '{}', false)::_sas.agent;
+    PERFORM _sas.hold_secrets(a.headers, a.options);
     FOR p IN SELECT * FROM _sas.check_agent(a) LOOP
         PERFORM _sas.raise(p);
     END LOOP;
@@ -339,6 +368,7 @@ BEGIN
     a.breaker := coalesce(breaker, CASE WHEN 'breaker' = ANY (reset) THEN '{}' ELSE a.breaker END);
     a.options := coalesce(options, CASE WHEN 'options' = ANY (reset) THEN '{}' ELSE a.options END);
     a.enabled := coalesce(enabled, CASE WHEN 'enabled' = ANY (reset) THEN true ELSE a.enabled END);
+    PERFORM _sas.hold_secrets(a.headers, a.options);
     FOR p IN SELECT * FROM _sas.check_agent(a) LOOP
         PERFORM _sas.raise(p);
     END LOOP;
@@ -385,6 +415,37 @@ BEGIN
     RETURN _sas.switch_agent(caller, name, true);
 END $$;
 
+-- _sas.user_of_agent(id): what uses the agent, as a sentence; null: nothing.
+CREATE FUNCTION _sas.user_of_agent(id int) RETURNS text
+LANGUAGE plpgsql STABLE AS $$
+BEGIN
+    RETURN coalesce(
+        (SELECT 'Workflow "' || f.name || '", or an open run of it, uses it.'
+         FROM _sas.workflow f
+         JOIN _sas.workflow_version v USING (workflow_id)
+         JOIN _sas.workflow_step w USING (version_id)
+         WHERE w.lane = id
+           AND (f.dropped_at IS NULL AND coalesce(v.of_version, v.version) = f.version
+                AND NOT EXISTS (SELECT FROM _sas.composition c
+                                WHERE c.version_id = v.version_id AND NOT c.current)
+                OR EXISTS (SELECT FROM _sas.run r
+                           WHERE r.version_id = v.version_id AND r.state <> 'stopped'))
+         ORDER BY f.name COLLATE "C" LIMIT 1),
+        (SELECT 'Watcher "' || d.name || '" uses it.' FROM _sas.watcher d WHERE d.lane = id
+         ORDER BY d.name COLLATE "C" LIMIT 1));
+END $$;
+
+-- _sas.user_of(kind, id): what uses this agent or queue, as a sentence; null: nothing.
+CREATE FUNCTION _sas.user_of(kind text, id bigint) RETURNS text
+LANGUAGE sql STABLE AS $$
+    SELECT CASE kind WHEN 'agent' THEN _sas.user_of_agent(id::int) ELSE _sas.user_of_queue(id::int) END
+$$;
+
+-- _sas.check_latest_use(kind, id): raises an error (40001) if something uses it, as is committed now, that
+-- the older snapshot of this transaction does not show.
+CREATE FUNCTION _sas.check_latest_use(kind text, id bigint) RETURNS void
+LANGUAGE C AS 'MODULE_PATHNAME', 'sas_api_check_latest_use';
+
 CREATE FUNCTION _sas.drop_agent_as(caller oid, name text) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_variable
@@ -392,27 +453,16 @@ DECLARE
     a _sas.agent := _sas.live_agent(name);
     used text;
 BEGIN
-    SELECT f.name INTO used
-    FROM _sas.workflow f
-    JOIN _sas.workflow_version v USING (workflow_id)
-    JOIN _sas.workflow_step w USING (version_id)
-    WHERE w.lane = a.agent_id
-      AND (f.dropped_at IS NULL AND coalesce(v.of_version, v.version) = f.version
-           AND NOT EXISTS (SELECT FROM _sas.composition c WHERE c.version_id = v.version_id AND NOT c.current)
-           OR EXISTS (SELECT FROM _sas.run r WHERE r.version_id = v.version_id AND r.state <> 'stopped'))
-    ORDER BY f.name LIMIT 1;
-    IF FOUND THEN
+    -- waits for who is naming it in a definition: see _sas.hold_named
+    PERFORM FROM _sas.agent x WHERE x.agent_id = a.agent_id FOR UPDATE;
+    used := _sas.user_of_agent(a.agent_id);
+    IF used IS NOT NULL THEN
         RAISE EXCEPTION 'agent "%" is in use', name
-            USING ERRCODE = 'dependent_objects_still_exist',
-                DETAIL = format('Workflow "%s", or an open run of it, uses it.', used),
-                HINT = 'Change or drop the workflow first, and let its runs end.';
+            USING ERRCODE = 'dependent_objects_still_exist', DETAIL = used,
+                HINT = CASE WHEN used LIKE 'Watcher%' THEN 'Drop the watcher first.'
+                       ELSE 'Change or drop the workflow first, and let its runs end.' END;
     END IF;
-    SELECT d.name INTO used FROM _sas.watcher d WHERE d.lane = a.agent_id ORDER BY d.name LIMIT 1;
-    IF FOUND THEN
-        RAISE EXCEPTION 'agent "%" is in use', name
-            USING ERRCODE = 'dependent_objects_still_exist', DETAIL = format('Watcher "%s" uses it.', used),
-                HINT = 'Drop the watcher first.';
-    END IF;
+    PERFORM _sas.check_latest_use('agent', a.agent_id);
     UPDATE _sas.agent SET dropped_at = sas.now(), enabled = false WHERE agent.agent_id = a.agent_id;
     DELETE FROM _sas.external_slot p WHERE p.agent_id = a.agent_id;
     DELETE FROM _sas.worker_grant g WHERE g.agent_id = a.agent_id;

@@ -77,6 +77,7 @@ DECLARE
     f _sas.workflow;
     p _sas.problem;
 BEGIN
+    PERFORM _sas.hold_named($3);
     FOR p IN SELECT * FROM _sas.check_name($2, '/name') UNION ALL SELECT *
         FROM _sas.check_definition($3, $2, caller) LOOP
         PERFORM _sas.raise(p);

@@ -349,6 +349,7 @@ DECLARE
     d _sas.watcher;
     p _sas.problem;
 BEGIN
+    PERFORM _sas.hold_named($3);
     FOR p IN SELECT * FROM _sas.check_name($2, '/name') UNION ALL SELECT *
         FROM _sas.check_watcher($3, caller) LOOP
         PERFORM _sas.raise(p);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: PostgreSQL */
 /*
  * latest_api.c: the SQL-callable side of store/latest.h.  Internal: see
- * sql/flow/wait.sql, sql/agent/external_reply.sql and sql/watch/node.sql.
+ * sql/definition/agent.sql, sql/flow/wait.sql, sql/agent/external_reply.sql
+ * and sql/watch/node.sql.
  */
 #include "postgres.h"
 
@@ -15,6 +16,7 @@ PG_FUNCTION_INFO_V1(sas_api_latest_refusal);
 PG_FUNCTION_INFO_V1(sas_api_check_latest_claim);
 PG_FUNCTION_INFO_V1(sas_api_check_latest_host);
 PG_FUNCTION_INFO_V1(sas_api_check_latest_node);
+PG_FUNCTION_INFO_V1(sas_api_check_latest_use);
 
 static void
 latest_api_fail(const char *detail)
@@ -78,5 +80,15 @@ sas_api_check_latest_node(PG_FUNCTION_ARGS)
 {
 	if (!PG_ARGISNULL(0) && sas_store_keeps_snapshot() && sas_store_latest_node(PG_GETARG_INT64(0)))
 		latest_api_fail("The node was registered after this transaction began.");
+	PG_RETURN_VOID();
+}
+
+/* _sas.check_latest_use(kind, id): this transaction sees nothing that uses the object */
+Datum
+sas_api_check_latest_use(PG_FUNCTION_ARGS)
+{
+	if (!PG_ARGISNULL(0) && !PG_ARGISNULL(1) && sas_store_keeps_snapshot() &&
+		sas_store_latest_use(PG_GETARG_TEXT_PP(0), PG_GETARG_INT64(1)))
+		latest_api_fail("What uses it was defined after this transaction began.");
 	PG_RETURN_VOID();
 }

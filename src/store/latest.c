@@ -39,6 +39,7 @@ static LatestPlan latest_refusal = {
 
 static LatestPlan latest_host = {"SELECT _sas.held_by($1)", 1, {INT8OID}};
 static LatestPlan latest_node = {"SELECT true FROM _sas.node n WHERE n.node_id = $1", 1, {INT8OID}};
+static LatestPlan latest_use = {"SELECT _sas.user_of($1, $2)", 2, {TEXTOID, INT8OID}};
 static LatestPlan latest_claim = {"SELECT _sas.claimed_until($1)", 1, {UUIDOID}};
 
 bool
@@ -119,5 +120,15 @@ sas_store_latest_node(int64 node_id)
 	bool		isnull;
 
 	(void) latest_read(&latest_node, args, NULL, &isnull);
+	return !isnull;
+}
+
+bool
+sas_store_latest_use(text *kind, int64 id)
+{
+	Datum		args[2] = {PointerGetDatum(kind), Int64GetDatum(id)};
+	bool		isnull;
+
+	(void) latest_read(&latest_use, args, NULL, &isnull);
 	return !isnull;
 }

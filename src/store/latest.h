@@ -23,4 +23,7 @@ extern text *sas_store_latest_host(int64 watch_id);
 /* Is there, as is committed now, a node of this id? */
 extern bool sas_store_latest_node(int64 node_id);
 
+/* Does anything use this object, as is committed now?  See _sas.user_of(). */
+extern bool sas_store_latest_use(text *kind, int64 id);
+
 #endif							/* SAS_STORE_LATEST_H */
