@@ -154,14 +154,14 @@ BEGIN
             FROM unnest(ids, epochs) WITH ORDINALITY AS u (id, epoch, n));
 END $$;
 
--- _sas.held_by(id): which node holds this task, and in which epoch; null: none.
-CREATE FUNCTION _sas.held_by(id bigint) RETURNS text
+-- _sas.hosted_by(id): which node holds this task, and in which epoch; null: none.
+CREATE FUNCTION _sas.hosted_by(id bigint) RETURNS text
 LANGUAGE sql STABLE AS $$
     SELECT h.node_id || ' ' || h.epoch FROM _sas.watch_held h WHERE h.watch_id = id
 $$;
 
 -- _sas.check_latest_host(id, seen): raises an error (40001) if the task is not held, as is committed now, as
--- the older snapshot of this transaction shows: seen is its _sas.held_by.
+-- the older snapshot of this transaction shows: seen is its _sas.hosted_by.
 CREATE FUNCTION _sas.check_latest_host(id bigint, seen text) RETURNS void
 LANGUAGE C AS 'MODULE_PATHNAME', 'sas_api_check_latest_host';
 
@@ -170,7 +170,7 @@ CREATE FUNCTION _sas.await_flow(id bigint) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
     PERFORM FROM _sas.watch_flow f WHERE f.watch_id = id FOR NO KEY UPDATE;
-    PERFORM _sas.check_latest_host(id, _sas.held_by(id))
+    PERFORM _sas.check_latest_host(id, _sas.hosted_by(id))
     WHERE current_setting('transaction_isolation') IN ('repeatable read', 'serializable');
 END $$;
 

@@ -37,7 +37,7 @@ static LatestPlan latest_refusal = {
 	"SELECT _sas.refuse_signal(r, $2, $3, $4) FROM _sas.run r WHERE r.run_id = $1",
 4, {INT8OID, TEXTOID, INT4OID, INT4OID}};
 
-static LatestPlan latest_host = {"SELECT _sas.held_by($1)", 1, {INT8OID}};
+static LatestPlan latest_host = {"SELECT _sas.hosted_by($1)", 1, {INT8OID}};
 static LatestPlan latest_node = {"SELECT true FROM _sas.node n WHERE n.node_id = $1", 1, {INT8OID}};
 static LatestPlan latest_use = {"SELECT _sas.user_of($1, $2)", 2, {TEXTOID, INT8OID}};
 static LatestPlan latest_claim = {"SELECT _sas.claimed_until($1)", 1, {UUIDOID}};

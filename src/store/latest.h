@@ -17,7 +17,7 @@ extern text *sas_store_latest_refusal(int64 run_id, text *signal, const int32 *f
 /* _sas.claimed_until() of this claim as it is committed now; DT_NOBEGIN: there is no such claim. */
 extern TimestampTz sas_store_latest_claim(const pg_uuid_t *request_id);
 
-/* _sas.held_by() of this infinite task as it is committed now; NULL: no node holds it. */
+/* _sas.hosted_by() of this infinite task as it is committed now; NULL: no node holds it. */
 extern text *sas_store_latest_host(int64 watch_id);
 
 /* Is there, as is committed now, a node of this id? */
