@@ -34,8 +34,7 @@ DECLARE
     found_slot _sas.external_slot;
     lapsed_of int;
 BEGIN
-    PERFORM _sas.check_latest_claim($2, _sas.claimed_until($2))
-    WHERE current_setting('transaction_isolation') IN ('repeatable read', 'serializable');
+    PERFORM _sas.check_latest_claim($2, _sas.claimed_until($2)) WHERE _sas.keeps_snapshot();
     SELECT * INTO found_slot FROM _sas.external_slot h WHERE h.request_id = $2;
     IF NOT FOUND THEN
         SELECT w.lane INTO lapsed_of
@@ -55,8 +54,7 @@ BEGIN
         PERFORM _sas.commit_durably();
         free := _sas.lock_run_of_claim(found_slot.run_id);
         -- a session that has just ended the claim may have held the run
-        PERFORM _sas.check_latest_claim($2, _sas.claimed_until($2))
-        WHERE current_setting('transaction_isolation') IN ('repeatable read', 'serializable');
+        PERFORM _sas.check_latest_claim($2, _sas.claimed_until($2)) WHERE _sas.keeps_snapshot();
         IF EXISTS (SELECT FROM _sas.step s
                    WHERE s.run_id = found_slot.run_id AND s.step_no = found_slot.step_no
                        AND s.element = found_slot.element

@@ -328,6 +328,11 @@ LANGUAGE C STRICT AS 'MODULE_PATHNAME', 'sas_api_found';
 CREATE FUNCTION _sas.passed_by(kind text, passed boolean) RETURNS void
 LANGUAGE C STRICT AS 'MODULE_PATHNAME', 'sas_api_passed_by';
 
+-- _sas.keeps_snapshot(): whether this transaction keeps one snapshot (REPEATABLE READ, SERIALIZABLE), so that
+-- it does not see what others have committed since.
+CREATE FUNCTION _sas.keeps_snapshot() RETURNS boolean
+LANGUAGE C STABLE PARALLEL SAFE AS 'MODULE_PATHNAME', 'sas_api_keeps_snapshot';
+
 -- _sas.last_tick(): when this worker began its last tick that ended without an error; -infinity: none has.
 CREATE FUNCTION _sas.last_tick() RETURNS timestamptz
 LANGUAGE C STABLE AS 'MODULE_PATHNAME', 'sas_api_last_tick';

@@ -153,7 +153,7 @@ BEGIN
     -- mostly nobody waits, and the start of that statement costs more than to ask
     IF NOT EXISTS (SELECT FROM _sas.run_dependency a WHERE a.after_run = ANY ($1))
        AND NOT EXISTS (SELECT FROM _sas.concurrency_slot p WHERE p.run_id = ANY ($1))
-       AND current_setting('transaction_isolation') NOT IN ('repeatable read', 'serializable') THEN
+       AND NOT _sas.keeps_snapshot() THEN
         RETURN;
     END IF;
     WITH gone AS (
@@ -166,7 +166,7 @@ BEGIN
     UNION ALL
     -- this snapshot may be too old to see a run that waits, so the scheduler checks later
     SELECT 's', sas.now(), u, 'ended' FROM unnest($1) u
-    WHERE current_setting('transaction_isolation') IN ('repeatable read', 'serializable');
+    WHERE _sas.keeps_snapshot();
     IF FOUND THEN
         PERFORM _sas.wake('{}', true, false, '{}');
     END IF;

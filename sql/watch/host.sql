@@ -170,8 +170,7 @@ CREATE FUNCTION _sas.await_flow(id bigint) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
     PERFORM FROM _sas.watch_flow f WHERE f.watch_id = id FOR NO KEY UPDATE;
-    PERFORM _sas.check_latest_host(id, _sas.hosted_by(id))
-    WHERE current_setting('transaction_isolation') IN ('repeatable read', 'serializable');
+    PERFORM _sas.check_latest_host(id, _sas.hosted_by(id)) WHERE _sas.keeps_snapshot();
 END $$;
 
 -- _sas.watch_requests(node_id, watch_ids, epochs, looked): what to do now for tasks that the node hosts, with

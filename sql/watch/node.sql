@@ -334,8 +334,7 @@ DECLARE
     h _sas.watch_held;
     host _sas.node;
 BEGIN
-    PERFORM _sas.check_latest_host(id, _sas.hosted_by(id))
-    WHERE current_setting('transaction_isolation') IN ('repeatable read', 'serializable');
+    PERFORM _sas.check_latest_host(id, _sas.hosted_by(id)) WHERE _sas.keeps_snapshot();
     SELECT * INTO h FROM _sas.watch_held x WHERE x.watch_id = id AND x.epoch = in_epoch;
     IF NOT FOUND OR NOT EXISTS (SELECT FROM _sas.node n WHERE n.node_id = h.node_id AND n.kind = 'outside')
         THEN

@@ -12,11 +12,19 @@
 
 #include "store/latest.h"
 
+PG_FUNCTION_INFO_V1(sas_api_keeps_snapshot);
 PG_FUNCTION_INFO_V1(sas_api_latest_refusal);
 PG_FUNCTION_INFO_V1(sas_api_check_latest_claim);
 PG_FUNCTION_INFO_V1(sas_api_check_latest_host);
 PG_FUNCTION_INFO_V1(sas_api_check_latest_node);
 PG_FUNCTION_INFO_V1(sas_api_check_latest_use);
+
+/* _sas.keeps_snapshot() */
+Datum
+sas_api_keeps_snapshot(PG_FUNCTION_ARGS)
+{
+	PG_RETURN_BOOL(sas_store_keeps_snapshot());
+}
 
 static void
 latest_api_fail(const char *detail)
