@@ -196,49 +196,18 @@ END $$;
 -- _sas.begin_steps(run_ids, step_nos, elements): evaluates the condition of each step, and begins the step
 -- as its kind requires.
 -- Caller: the scheduler; holds the lock of the runs. Next: one function for each way in which a step begins
--- (_sas.beginning).
+-- (_sas.beginnings).
 CREATE FUNCTION _sas.begin_steps(run_ids bigint[], step_nos int[], elements int[]) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
-    beginnings _sas.beginning[];
     b record;
 BEGIN
     PERFORM _sas.start_runs(run_ids);
-    SELECT array_agg(CASE WHEN w.shape ? 'reverses'
-                          THEN ROW('undo', u.run_id, u.step_no, u.element, s.state, NULL)::_sas.beginning
-                          WHEN r.state = 'paused'
-                          THEN ROW('park', u.run_id, u.step_no, u.element, coalesce(s.state, 'none'),
-                                   NULL)::_sas.beginning
-                          ELSE _sas.beginning_of(
-                              w.step, u.run_id, u.element, coalesce(s.state, 'none'), x.root,
-                              (SELECT d.input FROM _sas.override d WHERE d.run_id = u.run_id
-                               AND d.step_no = u.step_no AND d.element = u.element AND NOT w.undo)) END
-                     ORDER BY u.run_id, u.step_no, u.element)
-    INTO beginnings
-    FROM (SELECT o.run_id, o.step_no, array_agg(DISTINCT o.element) AS elements
-          FROM unnest(run_ids, step_nos, elements) AS o (run_id, step_no, element) GROUP BY 1, 2) g
-    JOIN _sas.run r ON r.run_id = g.run_id
-    CROSS JOIN LATERAL (SELECT g.run_id, g.step_no, n AS element FROM unnest(g.elements) n) u
-    LEFT JOIN LATERAL (SELECT * FROM _sas.step x WHERE x.run_id = u.run_id AND x.step_no = u.step_no
-                       AND x.element = u.element OFFSET 0) s ON true
-    CROSS JOIN LATERAL (SELECT x AS step, x.shape, x.undo FROM _sas.workflow_step x
-                        WHERE x.version_id = r.version_id AND x.step_no = u.step_no
-                            AND x.undo = (coalesce(s.state, '') = 'compensating') OFFSET 0) w
-    CROSS JOIN LATERAL (
-        SELECT CASE WHEN NOT coalesce(w.shape ? 'reverses', false) AND r.state <> 'paused' THEN (
-                SELECT h.root FROM _sas.root_of(
-                    r.run_id, r.version_id, r.trace, r.key, r.input, r.labels, r.created_at, r.deadline,
-                    r.schedule, r.scheduled_at, w.step, u.element) h) END AS root OFFSET 0) x
-    -- a resume begins the undo of a paused run again; a run goes on after the undo before a fallback
-    WHERE CASE WHEN w.undo THEN r.state IN ('pending', 'running', 'compensating') AND s.waiting_kind IS NULL
-        ELSE r.abandon_as IS NULL AND r.state IN ('pending', 'running', 'paused')
-            AND coalesce(s.state, 'ready') = 'ready' END;
-
     FOR b IN
         SELECT g.what, array_agg(g.run_id) AS runs, array_agg(g.step_no) AS nos,
             array_agg(g.element) AS elements, array_agg(g.state) AS states, array_agg(g.value) AS values
-        FROM (SELECT n.* FROM unnest(beginnings) WITH ORDINALITY
-                  AS n (what, run_id, step_no, element, state, value, place) ORDER BY n.place) g
+        FROM (SELECT n.* FROM _sas.beginnings(run_ids, step_nos, elements) n
+              ORDER BY n.run_id, n.step_no, n.element) g
         GROUP BY g.what
         ORDER BY array_position('{undo,park,pass,fan,child,wait,fall,fail,skip,cascade,done}', g.what) LOOP
         CASE b.what
@@ -262,97 +231,134 @@ BEGIN
     END LOOP;
 END $$;
 
--- _sas.beginning_of(w, run_id, element, state, root, new_input): decides how this step, or element, begins.
--- new_input: an operator has set this input instead of the step's own.
-CREATE FUNCTION _sas.beginning_of(w _sas.workflow_step, run_id bigint, element int, state text, root jsonb,
-                                  new_input jsonb) RETURNS _sas.beginning
-LANGUAGE plpgsql AS $$
-DECLARE
-    whole boolean := element = 0 AND w.shape IS NOT NULL;
-    met boolean := true;
-    reason text;
-    what text;
-    value jsonb;
-    made _sas.made;
-BEGIN
-    IF whole AND w.shape ? 'when' THEN
-        SELECT p.met, p.reason INTO met, reason FROM _sas.predicate(w.shape ->> 'when', root) p;
-    END IF;
-    IF met IS NULL THEN
-        what := 'fail';
-        value := _sas.problem_object('when', _sas.neither('"when"', reason), w.shape ->> 'when', NULL,
-                                     run_id, w.name);
-    ELSIF NOT met THEN
-        what := CASE w.shape ->> 'else' WHEN 'skip_cascade' THEN 'cascade' ELSE 'skip' END;
-    ELSIF whole AND w.shape ?| '{each,repeat}' THEN
-        what := 'fan';
-        -- "repeat" has no array, and a map that is tried again continues with the elements that it has
-        IF w.shape ? 'each' AND NOT EXISTS (SELECT FROM _sas.map_progress f WHERE f.run_id = $2
-                                            AND f.step_no = w.step_no) THEN
-            made := _sas.made_of(w.shape -> 'each', root, new_input, 'array');
-            value := made.result;
-            IF made.problem IS NOT NULL THEN
-                what := 'fail';
-                value := _sas.problem_object('each', '"each" needs an array',
-                                             CASE WHEN made.kind IS NULL THEN made.problem
-                                                  ELSE format('%s gives %s', w.shape ->> 'each',
-                                                              CASE made.kind WHEN 'object' THEN 'an object'
-                                                                             ELSE 'a ' || made.kind END) END,
-                                             NULL, run_id, w.name);
-            ELSIF jsonb_array_length(value) > _sas.most_elements() THEN
-                what := 'fail';
-                value := _sas.problem_object('each', '"each" has more than ' || _sas.most_elements()
-                                             || ' elements', NULL, NULL, run_id, w.name);
-            END IF;
-        END IF;
-    ELSIF w.kind = 'wait' THEN
-        what := 'wait';
-    ELSIF w.kind IN ('workflow', 'join') THEN
-        made := _sas.made_of(coalesce(w.input, CASE w.kind WHEN 'join' THEN 'null'::jsonb
-                                                           ELSE '"{{input}}"' END),
-                             root, new_input, CASE w.kind WHEN 'workflow' THEN 'object' END);
-        what := CASE w.kind WHEN 'join' THEN 'done' ELSE 'child' END;
-        value := made.result;
-        IF made.problem IS NOT NULL THEN
-            what := 'fail';
-            value := _sas.problem_object('template', 'could not build the input of the step',
-                                         CASE WHEN made.kind IS NULL THEN made.problem
-                                             ELSE format('the input of a run must be an object, not %s',
-                                                         made.kind) END, NULL, run_id, w.name);
-        END IF;
-    ELSIF w.shape #> '{fallback,on}' ? 'breaker_open' AND w.lane IN (SELECT _sas.open_breakers()) THEN
-        what := 'fall';
-    ELSE
-        what := 'pass';
-    END IF;
-    RETURN ROW(what, run_id, w.step_no, element, state, value);
-END $$;
+-- _sas.entering(run_ids, step_nos, elements): those of these steps, or elements, that may begin, and what
+-- decides how. It is one statement: the elements of a map have most of what it reads in common.
+--   fans      it is a map, or repeats
+--   asks      it has a condition
+--   template  gives the array of a map, the input of a child run, the output of a step without a worker
+--   input     an operator has set this instead (_sas.override)
+--   root      of the paths in both; null where nothing is evaluated
+CREATE FUNCTION _sas.entering(run_ids bigint[], step_nos int[], elements int[])
+RETURNS TABLE (run_id bigint, step_no int, element int, state text, paused boolean, name text, kind text,
+               shape jsonb, lane int, fans boolean, asks boolean, template jsonb, input jsonb, root jsonb)
+LANGUAGE sql STABLE AS $$
+    SELECT g.run_id, g.step_no, u.element, g.state, r.state = 'paused', w.name, w.kind, w.shape, w.lane,
+           h.fans, h.asks, t.template,
+           CASE WHEN t.template IS NOT NULL AND g.state <> 'compensating'
+                THEN (SELECT d.input FROM _sas.override d WHERE d.run_id = g.run_id AND d.step_no = g.step_no
+                      AND d.element = u.element) END,
+           CASE WHEN h.asks OR t.template IS NOT NULL
+                THEN (SELECT k.root FROM _sas.root_of(
+                          r.run_id, r.version_id, r.trace, r.key, r.input, r.labels, r.created_at, r.deadline,
+                          r.schedule, r.scheduled_at, w.step, u.element) k) END
+    FROM (SELECT n.run_id, n.step_no, coalesce(s.state, 'none') AS state,
+                 array_agg(DISTINCT n.element) AS those
+          FROM unnest($1, $2, $3) AS n (run_id, step_no, element)
+          -- OFFSET 0, here and below: by the whole key
+          LEFT JOIN LATERAL (SELECT x.state, x.waiting_kind FROM _sas.step x WHERE x.run_id = n.run_id
+                             AND x.step_no = n.step_no AND x.element = n.element OFFSET 0) s ON true
+          WHERE coalesce(s.state, 'ready') = 'ready' OR s.state = 'compensating' AND s.waiting_kind IS NULL
+          GROUP BY 1, 2, 3) g
+    JOIN _sas.run r ON r.run_id = g.run_id
+    CROSS JOIN LATERAL (SELECT x AS step, x.name, x.kind, x.input, x.shape, x.lane FROM _sas.workflow_step x
+                        WHERE x.version_id = r.version_id AND x.step_no = g.step_no
+                            AND x.undo = (g.state = 'compensating') OFFSET 0) w
+    CROSS JOIN unnest(g.those) AS u (element)
+    CROSS JOIN LATERAL (
+        SELECT w.shape IS NOT NULL AND u.element = 0 AND w.shape ?| '{each,repeat}' AS fans,
+               w.shape IS NOT NULL AND u.element = 0 AND w.shape ? 'when' AS asks,
+               r.state <> 'paused' AND NOT coalesce(w.shape ? 'reverses', false) AS begins OFFSET 0) h
+    CROSS JOIN LATERAL (
+        SELECT CASE WHEN NOT h.begins THEN NULL
+                    -- "repeat" has no array, and a map that is tried again has its elements
+                    WHEN h.fans
+                    THEN CASE WHEN NOT EXISTS (SELECT FROM _sas.map_progress f WHERE f.run_id = g.run_id
+                                               AND f.step_no = g.step_no) THEN w.shape -> 'each' END
+                    WHEN w.kind = 'workflow' THEN coalesce(w.input, '"{{input}}"')
+                    WHEN w.kind = 'join' THEN coalesce(w.input, 'null') END AS template OFFSET 0) t
+    -- a resume begins the undo of a paused run again; a run goes on after the undo before a fallback
+    WHERE CASE WHEN g.state = 'compensating' THEN r.state IN ('pending', 'running', 'compensating')
+          ELSE r.abandon_as IS NULL AND r.state IN ('pending', 'running', 'paused') END
+    -- the root is built once, however many columns are made from it
+    OFFSET 0
+$$;
 
--- _sas.made_of(template, root, new_input, must): the result of a template, or new_input instead of it.
--- must: the JSON type that the result must have. problem: why there is no result. kind: the JSON type that
--- the result has, if it is not that one.
-CREATE FUNCTION _sas.made_of(template jsonb, root jsonb, new_input jsonb, must text) RETURNS _sas.made
-LANGUAGE plpgsql STABLE AS $$
-DECLARE
-    made _sas.made;
-    rendered record;
-BEGIN
-    made.result := new_input;
-    IF new_input IS NULL AND template IS NOT NULL AND root IS NOT NULL THEN
-        -- an assignment costs less than a query
-        rendered := _sas.render(template, root);
-        made.result := rendered.result;
-        IF rendered.problem IS NOT NULL THEN
-            made.problem := format('%s: %s', rendered.problem ->> 'path', rendered.problem ->> 'what');
-            RETURN made;
-        END IF;
-    END IF;
-    IF jsonb_typeof(made.result) <> must THEN
-        made.kind := jsonb_typeof(made.result);
-        made.problem := format('it must be of kind %s', must);
-    END IF;
-    RETURN made;
-END $$;
+-- _sas.weighed(run_ids, step_nos, elements): the same, with what was evaluated.
+--   met      its condition holds; null: it is neither true nor false, and reason may say why
+--   result   what its template gives, or what was set instead; problem: why there is none
+--   is_kind  the result is what it must be: the array of a map, the object of a child run
+-- No join stands between them: a join would keep each root, to find an equal one.
+CREATE FUNCTION _sas.weighed(run_ids bigint[], step_nos int[], elements int[])
+RETURNS TABLE (run_id bigint, step_no int, element int, state text, paused boolean, name text, kind text,
+               shape jsonb, lane int, fans boolean, met boolean, reason text, result jsonb, problem text,
+               is_kind boolean)
+LANGUAGE sql STABLE AS $$
+    SELECT m.run_id, m.step_no, m.element, m.state, m.paused, m.name, m.kind, m.shape, m.lane, m.fans, m.met,
+           (m.asked).reason, m.result, m.problem,
+           coalesce(m.problem IS NULL
+                    AND jsonb_typeof(m.result) = CASE WHEN m.fans THEN 'array' WHEN m.kind = 'workflow'
+                                                      THEN 'object' END, m.problem IS NULL)
+    FROM (SELECT j.*, CASE WHEN j.met THEN coalesce(j.input, (j.made).result) END AS result,
+                 CASE WHEN (j.made).problem IS NOT NULL
+                      THEN format('%s: %s', (j.made).problem ->> 'path', (j.made).problem ->> 'what') END
+                     AS problem
+          FROM (SELECT a.*, _sas.render(CASE WHEN a.met AND a.input IS NULL THEN a.template END, a.root)
+                           AS made
+                FROM (SELECT c.*, CASE WHEN c.asks THEN (c.asked).met ELSE true END AS met
+                      FROM (SELECT e.*, _sas.predicate(CASE WHEN e.asks AND NOT e.paused
+                                                            THEN e.shape ->> 'when' END, e.root) AS asked
+                            FROM _sas.entering($1, $2, $3) e OFFSET 0) c) a OFFSET 0) j) m
+$$;
+
+-- _sas.beginnings(run_ids, step_nos, elements): how those of these steps, or elements, begin that may.
+--   undo     its child runs are undone
+--   park     its run is paused, so the step is deferred
+--   pass     a worker can claim it
+--   fan      it has elements; value: the array, null for iterations and for a map that continues
+--   child    it is a child run; value: the input of that run
+--   wait     it waits for a signal or a time
+--   fall     its fallback takes over
+--   fail     it cannot begin; value: the error
+--   skip     its condition is false; cascade: what depends on it is skipped, too
+--   done     it needs no worker; value: its output
+CREATE FUNCTION _sas.beginnings(run_ids bigint[], step_nos int[], elements int[])
+RETURNS TABLE (what text, run_id bigint, step_no int, element int, state text, value jsonb)
+LANGUAGE sql STABLE AS $$
+    SELECT CASE WHEN e.shape ? 'reverses' THEN 'undo'
+                WHEN e.paused THEN 'park'
+                WHEN wrong.error IS NOT NULL THEN 'fail'
+                WHEN NOT e.met THEN CASE e.shape ->> 'else' WHEN 'skip_cascade' THEN 'cascade' ELSE 'skip' END
+                WHEN e.fans THEN 'fan'
+                WHEN e.kind = 'wait' THEN 'wait'
+                WHEN e.kind = 'workflow' THEN 'child'
+                WHEN e.kind = 'join' THEN 'done'
+                WHEN e.shape #> '{fallback,on}' ? 'breaker_open'
+                     AND e.lane IN (SELECT _sas.open_breakers()) THEN 'fall'
+                ELSE 'pass' END,
+           e.run_id, e.step_no, e.element, e.state, coalesce(wrong.error, e.result)
+    FROM _sas.weighed($1, $2, $3) e
+    CROSS JOIN LATERAL (
+        SELECT CASE WHEN e.met IS NULL
+                    THEN _sas.problem_object('when', _sas.neither('"when"', e.reason), e.shape ->> 'when',
+                                             NULL, e.run_id, e.name)
+                    WHEN NOT e.is_kind AND e.fans
+                    THEN _sas.problem_object('each', '"each" needs an array',
+                                             coalesce(e.problem,
+                                                      format('%s gives %s', e.shape ->> 'each',
+                                                             CASE jsonb_typeof(e.result)
+                                                             WHEN 'object' THEN 'an object'
+                                                             ELSE 'a ' || jsonb_typeof(e.result) END)),
+                                             NULL, e.run_id, e.name)
+                    WHEN NOT e.is_kind
+                    THEN _sas.problem_object('template', 'could not build the input of the step',
+                                             coalesce(e.problem, 'the input of a run must be an object, not '
+                                                                 || jsonb_typeof(e.result)),
+                                             NULL, e.run_id, e.name)
+                    WHEN e.fans AND jsonb_array_length(e.result) > _sas.most_elements()
+                    THEN _sas.problem_object('each', '"each" has more than ' || _sas.most_elements()
+                                             || ' elements', NULL, NULL, e.run_id, e.name) END AS error
+        OFFSET 0) wrong
+$$;
 
 -- _sas.needs_output(w, name): does this step refer to the output of that step in a way that fails when
 -- there is none?

@@ -307,33 +307,6 @@ CREATE TYPE _sas.flow_reference AS (
     fourth text
 );
 
--- How a step, or an element of a step, begins.
---   what   undo     its child runs are undone
---          park     its run is paused, so the step is deferred
---          pass     a worker can claim it
---          fan      it has elements; value: the array, null for iterations and for a map that continues
---          child    it is a child run; value: the input of that run
---          wait     it waits for a signal or a time
---          fall     its fallback takes over
---          fail     it cannot begin; value: the error
---          skip     its condition is false; cascade: what depends on it is skipped, too
---          done     it needs no worker; value: its output
-CREATE TYPE _sas.beginning AS (
-    what text,
-    run_id bigint,
-    step_no int,
-    element int,
-    state text,
-    value jsonb
-);
-
--- What a template has made, see _sas.made_of.
-CREATE TYPE _sas.made AS (
-    result jsonb,
-    problem text,
-    kind text
-);
-
 -- What the supervisor has to decide on: a failed step, or the deadline of a run.
 CREATE TYPE _sas.failed_case AS (
     kind text,
