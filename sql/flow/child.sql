@@ -185,7 +185,11 @@ DECLARE
     one _sas.parent := parents[1];
     child _sas.workflow := _sas.child_workflow(one.run_id, one.step_no, of_undo);
     why text := _sas.why_childless(parents, of_undo);
+    pinned int := _sas.included_version(one.run_id, one.step_no, of_undo);
+    queue_id int := _sas.queue_of_step(one.run_id, one.step_no);
+    above record;
     r _sas.run;
+    rank int;
     detail text;
 BEGIN
     IF why IS NOT NULL THEN
@@ -193,21 +197,29 @@ BEGIN
     END IF;
     SELECT * INTO r FROM _sas.run x WHERE x.run_id = one.run_id;
     -- priorities of the levels add up, and may exceed what one submit may ask for
-    PERFORM _sas.submit_runs(
-        caller => r.owner::oid, workflow => child.name, inputs => inputs, keys => NULL,
-        priority => least(greatest(r.priority, -1000), 1000), start_at => NULL, start_before => NULL,
-        deadline => NULL, after_runs => NULL, reply_to => NULL, labels => r.labels,
-        parents => ARRAY(SELECT ROW(p.run_id, p.step_no, CASE WHEN of_undo THEN _sas.undo_element(p.element)
-                                    ELSE p.element END)::_sas.parent
-                         FROM unnest(parents) WITH ORDINALITY AS p (run_id, step_no, element, n)
-                         ORDER BY p.n),
-        deadlines => CASE WHEN NOT of_undo
-            THEN ARRAY(SELECT greatest(x.deadline, sas.now() + interval '1 s')
-                       FROM unnest(parents) WITH ORDINALITY AS p (run_id, step_no, element, n)
-                       JOIN _sas.run x ON x.run_id = p.run_id ORDER BY p.n) END,
-        plans => plans, for_workflow => child.workflow_id,
-        included => _sas.included_version(one.run_id, one.step_no, of_undo),
-        child_queue => _sas.queue_of_step(one.run_id, one.step_no));
+    rank := least(greatest(r.priority, -1000), 1000);
+    SELECT array_agg(u.run_id) AS run_ids, array_agg(u.step_no) AS step_nos, array_agg(u.element) AS elements,
+           CASE WHEN NOT of_undo THEN array_agg(greatest(u.deadline, sas.now() + interval '1 s')) END
+               AS deadlines
+    INTO above
+    FROM (SELECT p.run_id, p.step_no, x.deadline,
+                 CASE WHEN of_undo THEN _sas.undo_element(p.element) ELSE p.element END AS element
+          FROM unnest(parents) WITH ORDINALITY AS p (run_id, step_no, element, n)
+          JOIN _sas.run x ON x.run_id = p.run_id ORDER BY p.n) u;
+    IF plans IS NOT NULL OR pinned IS NOT NULL OR queue_id IS NOT NULL OR _sas.is_testing()
+        OR NOT _sas.submit_plain_children(r.owner::oid, child.name, child.workflow_id, rank, r.labels, inputs,
+                                          above.run_ids, above.step_nos, above.elements,
+                                          above.deadlines) THEN
+        PERFORM _sas.submit_runs(
+            caller => r.owner::oid, workflow => child.name, inputs => inputs, keys => NULL, priority => rank,
+            start_at => NULL, start_before => NULL, deadline => NULL, after_runs => NULL, reply_to => NULL,
+            labels => r.labels,
+            parents => ARRAY(SELECT ROW(u.run_id, u.step_no, u.element)::_sas.parent
+                             FROM unnest(above.run_ids, above.step_nos, above.elements)
+                                 AS u (run_id, step_no, element)),
+            deadlines => above.deadlines, plans => plans, for_workflow => child.workflow_id,
+            included => pinned, child_queue => queue_id);
+    END IF;
     PERFORM _sas.move_steps(array_agg(_sas.make_step_change(
         run_id => p.run_id, step_no => p.step_no, element => p.element,
         from_state => coalesce(s.state, 'none'),

@@ -442,6 +442,15 @@ BEGIN
       AND NOT EXISTS (SELECT FROM _sas.middleware) AND NOT EXISTS (SELECT FROM _sas.subscription);
 END $$;
 
+-- _sas.submit_plain_children(...): submits child runs whose workflow is plain for this owner, one for each
+-- input, as _sas.submit_runs would (src/store/submit.c). False, and nothing has happened: it is not, or the
+-- limits of the owner have to be read. workflow_id: the workflow of that name must be this one. elements:
+-- see _sas.undo_element. deadlines: null, as for any run.
+CREATE FUNCTION _sas.submit_plain_children(owner oid, workflow text, workflow_id int, priority int,
+                                           labels jsonb, inputs jsonb[], parents bigint[], step_nos int[],
+                                           elements int[], deadlines timestamptz[]) RETURNS boolean
+LANGUAGE C VOLATILE AS 'MODULE_PATHNAME', 'sas_api_submit_plain_children';
+
 -- _sas.announce_workflows(): makes every session drop what it has cached of workflows: at commit, and in
 -- this session at the next command.
 CREATE FUNCTION _sas.announce_workflows() RETURNS trigger

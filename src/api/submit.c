@@ -20,6 +20,7 @@
 #include "utils/builtins.h"
 #include "utils/fmgrprotos.h"
 #include "utils/jsonb.h"
+#include "utils/lsyscache.h"
 #include "utils/memutils.h"
 
 #include "api/forward.h"
@@ -36,6 +37,7 @@
 
 PG_FUNCTION_INFO_V1(sas_api_submit);
 PG_FUNCTION_INFO_V1(sas_api_submit_batch);
+PG_FUNCTION_INFO_V1(sas_api_submit_plain_children);
 PG_FUNCTION_INFO_V1(sas_api_announce_workflows);
 
 /* SQL refuses more, see _sas.check_submit. */
@@ -132,20 +134,20 @@ api_submit_is_plain(FunctionCallInfo fcinfo)
  * and it is within them; false: SQL reads the limits, and refuses.
  */
 static bool
-api_submit_take_share(Oid owner, const Datum *inputs, int n, int sign)
+api_submit_take_share(const SasSubmission *submission, const Datum *inputs, int n, int sign)
 {
-	int64		more[SAS_SHARE_KINDS] = {[SAS_SHARE_OPEN_RUNS] = sign * n};
+	int64		more[SAS_SHARE_KINDS] = {[SAS_SHARE_OPEN_RUNS] = sign * n,[SAS_SHARE_CHILDREN] = submission->parents ? sign * n : 0};
 	SasShareKind over;
 	int64		used;
 
 	for (int i = 0; i < n; i++)
 		more[SAS_SHARE_BYTES] += sign * (int64) toast_raw_datum_size(inputs[i]);
-	return sas_limits_share_take(owner, more, NULL, sign > 0, &over, &used) == SAS_SHARE_TAKEN;
+	return sas_limits_share_take(submission->owner, more, NULL, sign > 0, &over, &used) == SAS_SHARE_TAKEN;
 }
 
-/* Submits runs that are plain; false, and nothing has happened, when they are not. */
+/* Submits runs that are plain; false, and nothing has happened, when they are not. workflow_id: the workflow of that name must be this one, if not 0. */
 static bool
-api_submit_runs(const text *name, const SasSubmission *submission, const Datum *inputs, int n, int64 *run_ids)
+api_submit_runs(const text *name, int workflow_id, const SasSubmission *submission, const Datum *inputs, int n, int64 *run_ids)
 {
 	const SasPlainWorkflow *workflow;
 	SasSubmitted submitted = {.run_ids = run_ids};
@@ -155,15 +157,15 @@ api_submit_runs(const text *name, const SasSubmission *submission, const Datum *
 	workflow = sas_store_plain_workflow(submission->owner, name);
 	/* as every verb does */
 	sas_worker_lifecycle_restored();
-	if (workflow == NULL)
+	if (workflow == NULL || (workflow_id != 0 && workflow->workflow_id != workflow_id))
 		return false;
-	if (!api_submit_take_share(submission->owner, inputs, n, 1))
+	if (!api_submit_take_share(submission, inputs, n, 1))
 		return false;
 	submitted.ranks = palloc(sizeof(TimestampTz) * workflow->n_roots);
 	if ((sas_limits_share_in_run && !sas_limits_share_submit(submission->owner, n, 0)) ||
 		!sas_store_submit_plain(workflow, submission, inputs, n, &submitted))
 	{
-		api_submit_take_share(submission->owner, inputs, n, -1);
+		api_submit_take_share(submission, inputs, n, -1);
 		return false;
 	}
 	sas_wake_low_water_note(SAS_LOW_WATER_UNTIMED, 0, InvalidOid, run_ids[0]);
@@ -237,7 +239,7 @@ sas_api_submit(PG_FUNCTION_ARGS)
 	submission = api_submit_read(fcinfo);
 	if (submission.key != NULL && api_submit_elsewhere(fcinfo, submission.owner, &result))
 		return result;
-	if (!api_submit_runs(PG_GETARG_TEXT_PP(WORKFLOW), &submission, &PG_GETARG_DATUM(INPUT), 1, &run_id))
+	if (!api_submit_runs(PG_GETARG_TEXT_PP(WORKFLOW), 0, &submission, &PG_GETARG_DATUM(INPUT), 1, &run_id))
 		return sas_api_verb(fcinfo);
 	values[0] = Int64GetDatum(run_id);
 	values[1] = BoolGetDatum(true);
@@ -275,13 +277,51 @@ sas_api_submit_batch(PG_FUNCTION_ARGS)
 	submission = api_submit_read(fcinfo);
 	n = api_submit_read_inputs(PG_GETARG_DATUM(INPUT), &inputs);
 	run_ids = palloc(sizeof(int64) * Max(n, 1));
-	if (n == 0 || !api_submit_runs(PG_GETARG_TEXT_PP(WORKFLOW), &submission, inputs, n, run_ids))
+	if (n == 0 || !api_submit_runs(PG_GETARG_TEXT_PP(WORKFLOW), 0, &submission, inputs, n, run_ids))
 		return sas_api_verb(fcinfo);
 	InitMaterializedSRF(fcinfo, 0);
 	for (int i = 0; i < n; i++)
 		tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc,
 							 (Datum[]) {Int64GetDatum(run_ids[i]), BoolGetDatum(true)}, (bool[]) {false, false});
 	return (Datum) 0;
+}
+
+/* The values of an array without nulls, one for each of n runs; NULL: there are not so many. */
+static const Datum *
+api_submit_read_array(Datum array, Oid type, int n)
+{
+	int16		typlen;
+	bool		typbyval;
+	char		typalign;
+	Datum	   *values;
+	bool	   *nulls;
+	int			found;
+
+	get_typlenbyvalalign(type, &typlen, &typbyval, &typalign);
+	deconstruct_array(DatumGetArrayTypeP(array), type, typlen, typbyval, typalign, &values, &nulls, &found);
+	for (int i = 0; i < found; i++)
+		if (nulls[i])
+			return NULL;
+	return found == n ? values : NULL;
+}
+
+/* _sas.submit_plain_children(owner, workflow, workflow_id, priority, labels, inputs, parents, step_nos, elements, deadlines): done? */
+Datum
+sas_api_submit_plain_children(PG_FUNCTION_ARGS)
+{
+	Datum	   *inputs;
+	int			n = api_submit_read_inputs(PG_GETARG_DATUM(5), &inputs);
+	SasParents	parents = {0};
+	SasSubmission submission = {.owner = PG_GETARG_OID(0),.priority = PG_GETARG_INT32(3),.labels = PG_GETARG_DATUM(4),.parents = &parents};
+
+	parents.run_ids = api_submit_read_array(PG_GETARG_DATUM(6), INT8OID, n);
+	parents.step_nos = api_submit_read_array(PG_GETARG_DATUM(7), INT4OID, n);
+	parents.elements = api_submit_read_array(PG_GETARG_DATUM(8), INT4OID, n);
+	if (n == 0 || parents.run_ids == NULL || parents.step_nos == NULL || parents.elements == NULL)
+		PG_RETURN_BOOL(false);
+	if (!PG_ARGISNULL(9) && (parents.deadlines = api_submit_read_array(PG_GETARG_DATUM(9), TIMESTAMPTZOID, n)) == NULL)
+		PG_RETURN_BOOL(false);
+	PG_RETURN_BOOL(api_submit_runs(PG_GETARG_TEXT_PP(1), PG_GETARG_INT32(2), &submission, inputs, n, palloc(sizeof(int64) * n)));
 }
 
 /* _sas.announce_workflows(), a trigger */

@@ -58,10 +58,14 @@ static bool store_submit_cache_stale = true;
 static Oid	store_submit_token = InvalidOid; /* sas.workflows: announces every change */
 static Oid	store_submit_sequence = InvalidOid;
 
-static SasTable store_submit_run = {"run", "front", 13, {
-	{"run_id", INT8OID}, {"version_id", INT4OID}, {"owner", REGROLEOID}, {"trace", UUIDOID}, {"key", TEXTOID}, {"state", TEXTOID},
-	{"open_steps", INT4OID}, {"priority", INT4OID}, {"input", JSONBOID}, {"labels", JSONBOID}, {"created_at", TIMESTAMPTZOID},
-	{"deadline", TIMESTAMPTZOID}, {"own_version", BOOLOID, true}}};
+#define RUN_COLUMNS \
+	{"run_id", INT8OID}, {"version_id", INT4OID}, {"owner", REGROLEOID}, {"trace", UUIDOID}, {"key", TEXTOID}, {"state", TEXTOID}, \
+	{"open_steps", INT4OID}, {"priority", INT4OID}, {"input", JSONBOID}, {"labels", JSONBOID}, {"created_at", TIMESTAMPTZOID}, \
+	{"deadline", TIMESTAMPTZOID}, {"own_version", BOOLOID, true}
+
+static SasTable store_submit_run = {"run", "front", 13, {RUN_COLUMNS}};
+static SasTable store_submit_child = {"run", "front", 16, {
+	RUN_COLUMNS, {"parent_run_id", INT8OID}, {"parent_step_no", INT4OID}, {"parent_element", INT4OID}}};
 static SasTable store_submit_ready = {"ready", "front", 9, {
 	{"run_id", INT8OID}, {"step_no", INT4OID}, {"element", INT4OID}, {"lane", INT4OID}, {"owner", REGROLEOID}, {"rank", TIMESTAMPTZOID},
 	{"ready_at", TIMESTAMPTZOID}, {"undo", BOOLOID}, {"alone", BOOLOID}}};
@@ -251,7 +255,7 @@ store_submit_as_owner(SasPlan *plan, Datum *args)
 	uint64		processed;
 
 	GetUserIdAndSecContext(&caller, &context);
-	SetUserIdAndSecContext(store_submit_run.relation->rd_rel->relowner, context | SECURITY_LOCAL_USERID_CHANGE);
+	SetUserIdAndSecContext(store_submit_ready.relation->rd_rel->relowner, context | SECURITY_LOCAL_USERID_CHANGE);
 	level = sas_store_pin_path();
 	SPI_connect();
 	sas_store_plan_run(plan, args, NULL);
@@ -288,24 +292,33 @@ store_submit_write_labels(Oid owner, Datum labels, const int64 *run_ids, int n)
 	store_submit_as_owner(&plan, (Datum[]) {ObjectIdGetDatum(owner), PointerGetDatum(construct_array(ids, n, INT8OID, sizeof(int64), FLOAT8PASSBYVAL, TYPALIGN_DOUBLE)), labels});
 }
 
-/* A row for each run, and one for each of its deadlines if they are near. */
+static bool
+store_submit_is_near(Datum end, TimestampTz now)
+{
+	return DatumGetTimestampTz(end) - now < SAS_UNTIMED_FROM_MS * INT64CONST(1000);
+}
+
+/* A row for each run, and one for each deadline that is near. */
 static void
-store_submit_write_runs(const SasPlainWorkflow *w, const SasSubmission *s, const Datum *inputs, int n, TimestampTz now, Datum ends, const SasSubmitted *made)
+store_submit_write_runs(const SasPlainWorkflow *w, const SasSubmission *s, const Datum *inputs, int n, TimestampTz now, const Datum *ends, const SasSubmitted *made)
 {
 	Datum		priority = Int32GetDatum(s->priority + w->priority);
 	Datum		pending = CStringGetTextDatum("pending");
 	Datum		kind = CStringGetTextDatum("deadline");
-	const bool	nulls[13] = {[4] = s->key == NULL};
+	const SasParents *p = s->parents;
+	const bool	nulls[16] = {[4] = s->key == NULL};
 
 	for (int i = 0; i < n; i++)
 	{
 		Datum		id = Int64GetDatum(made->run_ids[i]);
 
-		sas_store_table_insert(&store_submit_run, (Datum[]) {id, Int32GetDatum(w->version_id), ObjectIdGetDatum(s->owner), store_submit_new_uuid(),
+		sas_store_table_insert(p ? &store_submit_child : &store_submit_run,
+							   (Datum[]) {id, Int32GetDatum(w->version_id), ObjectIdGetDatum(s->owner), store_submit_new_uuid(),
 							   PointerGetDatum(s->key), pending, Int32GetDatum(w->n_roots), priority, inputs[i], s->labels,
-							   TimestampTzGetDatum(now), ends, BoolGetDatum(false)}, nulls);
-		if (made->timer != DT_NOEND)
-			sas_store_table_insert(&store_submit_timer, (Datum[]) {CharGetDatum('v'), ends, id, kind, ObjectIdGetDatum(s->owner)}, NULL);
+							   TimestampTzGetDatum(now), ends[i], BoolGetDatum(false),
+							   p ? p->run_ids[i] : 0, p ? p->step_nos[i] : 0, p ? p->elements[i] : 0}, nulls);
+		if (store_submit_is_near(ends[i], now))
+			sas_store_table_insert(&store_submit_timer, (Datum[]) {CharGetDatum('v'), ends[i], id, kind, ObjectIdGetDatum(s->owner)}, NULL);
 		sas_store_note_submitted(made->run_ids[i]);
 		CHECK_FOR_INTERRUPTS();
 	}
@@ -340,22 +353,42 @@ store_submit_write_roots(const SasPlainWorkflow *w, const SasSubmission *s, Time
 	}
 }
 
+/* The deadline of each run; notes the first one that is near. */
+static const Datum *
+store_submit_ends(const SasPlainWorkflow *w, const SasSubmission *s, int n, TimestampTz now, SasSubmitted *made)
+{
+	const Datum *ends = s->parents ? s->parents->deadlines : NULL;
+
+	if (ends == NULL)
+	{
+		Datum		span = s->deadline ? IntervalPGetDatum(s->deadline) :
+			w->deadline ? IntervalPGetDatum(w->deadline) : store_submit_seconds(sas_base_run_deadline);
+		Datum		end = DirectFunctionCall2(timestamptz_pl_interval, TimestampTzGetDatum(now), span);
+		Datum	   *all = palloc(sizeof(Datum) * n);
+
+		for (int i = 0; i < n; i++)
+			all[i] = end;
+		ends = all;
+	}
+	made->timer = DT_NOEND;
+	for (int i = 0; i < n; i++)
+		if (store_submit_is_near(ends[i], now))
+			made->timer = Min(made->timer, DatumGetTimestampTz(ends[i]));
+	made->check_by = Min(made->timer, now + SAS_UNTIMED_CHECK_MS * INT64CONST(1000));
+	return ends;
+}
+
 bool
 sas_store_submit_plain(const SasPlainWorkflow *w, const SasSubmission *s, const Datum *inputs, int n, SasSubmitted *made)
 {
 	TimestampTz now = sas_base_clock_now();
-	Datum		span = s->deadline ? IntervalPGetDatum(s->deadline) :
-		w->deadline ? IntervalPGetDatum(w->deadline) : store_submit_seconds(sas_base_run_deadline);
-	Datum		ends = DirectFunctionCall2(timestamptz_pl_interval, TimestampTzGetDatum(now), span);
-	bool		near = DatumGetTimestampTz(ends) - now < SAS_UNTIMED_FROM_MS * INT64CONST(1000);
-	SasTable   *const needed[] = {&store_submit_run, &store_submit_ready, &store_submit_timer};
-	int			n_needed = near ? 3 : 2;
+	const Datum *ends = store_submit_ends(w, s, n, now, made);
+	SasTable   *const needed[] = {s->parents ? &store_submit_child : &store_submit_run, &store_submit_ready, &store_submit_timer};
+	int			n_needed = made->timer != DT_NOEND ? 3 : 2;
 	bool		is_new;
 
 	if (!sas_store_tables_open(needed, n_needed))
 		return false;
-	made->timer = near ? DatumGetTimestampTz(ends) : DT_NOEND;
-	made->check_by = near ? made->timer : now + SAS_UNTIMED_CHECK_MS * INT64CONST(1000);
 	/* before the run gets its number: see _sas.set_timers() */
 	GetCurrentTransactionId();
 	for (int i = 0; i < n; i++)

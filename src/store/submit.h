@@ -34,6 +34,15 @@ extern const SasPlainWorkflow *sas_store_plain_workflow(Oid caller, const text *
 /* Empties the cache of workflows: of this session with its next command, of all others when this transaction has committed. */
 extern void sas_store_announce_workflows(void);
 
+/* Child runs: the step, or element, that waits for each, and the deadlines of the runs above them. */
+typedef struct SasParents
+{
+	const Datum *run_ids;
+	const Datum *step_nos;
+	const Datum *elements;
+	const Datum *deadlines;		/* NULL: as for any run */
+} SasParents;
+
 /* What is the same for all runs of a submit. */
 typedef struct SasSubmission
 {
@@ -43,6 +52,7 @@ typedef struct SasSubmission
 	Interval   *deadline;		/* NULL: the workflow's */
 	Datum		labels;
 	text	   *key;			/* of a single run; NULL: none */
+	const SasParents *parents;	/* NULL: they are no child runs */
 } SasSubmission;
 
 /*
@@ -58,7 +68,7 @@ typedef struct SasSubmitted
 {
 	int64	   *run_ids;		/* room for them, in ascending order */
 	TimestampTz *ranks;			/* room for the ranks of the first run's first steps, in workflow order */
-	TimestampTz timer;			/* of their deadline; DT_NOEND: they have none yet */
+	TimestampTz timer;			/* of the first deadline; DT_NOEND: they have none yet */
 	TimestampTz check_by;		/* by then the supervisor must check */
 } SasSubmitted;
 

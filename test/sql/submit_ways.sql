@@ -246,9 +246,40 @@ ROLLBACK TO s;
 SELECT (SELECT count(*) FROM _sas.run) AS runs, (SELECT count(*) FROM _sas.ready) AS ready, (SELECT count(*) FROM _sas.message) AS due;
 ROLLBACK;
 
+-- child runs ---------------------------------------------------------------------------
+-- t.by_statements(work): does it, and says how many submits were written by statements
+CREATE FUNCTION t.by_statements(work text) RETURNS bigint LANGUAGE plpgsql AS $$
+DECLARE
+    calls bigint := coalesce((SELECT sum(f.calls) FROM pg_stat_xact_user_functions f WHERE f.schemaname = '_sas' AND f.funcname = 'submit_runs'), 0);
+BEGIN
+    EXECUTE work;
+    RETURN coalesce((SELECT sum(f.calls) FROM pg_stat_xact_user_functions f WHERE f.schemaname = '_sas' AND f.funcname = 'submit_runs'), 0) - calls;
+END $$;
+SELECT t.workflow('way_parent', '{"all": {"workflow": "way_three", "input": {"n": "{{item}}"}, "each": "{{input.items}}"}, "one": {"workflow": "way_one"}}', '{"priority": 3}') \g /dev/null
+CREATE FUNCTION t.families() RETURNS void LANGUAGE sql AS $$
+    SELECT FROM sas.submit('way_parent', '{"items": [1, 2, 3]}', priority => 5, labels => '{"tenant": "a"}');
+    SELECT FROM sas.submit('way_parent', '{"items": [4, 5]}', deadline => '90 s');
+$$;
+SELECT t.clean() \g /dev/null
+TRUNCATE t.written;
+\echo child runs of a plain workflow are written without statements, and the rows are the same
+SELECT t.families() \g /dev/null
+SELECT t.by_statements('SELECT t.settle()');
+SELECT t.write_down('itself') \g /dev/null
+SELECT t.clean() \g /dev/null
+CREATE TRIGGER see_insert AFTER INSERT ON _sas.run FOR EACH ROW EXECUTE FUNCTION t.see();
+SELECT t.families() \g /dev/null
+SELECT t.by_statements('SELECT t.settle()') > 0 AS by_statements;
+SELECT t.write_down('statements') \g /dev/null
+DROP TRIGGER see_insert ON _sas.run;
+SELECT what, count(*) FROM t.written WHERE way = 'itself' GROUP BY 1 ORDER BY 1;
+SELECT a.*, b.* FROM (SELECT what, n, body FROM t.written WHERE way = 'itself') a FULL JOIN (SELECT what, n, body FROM t.written WHERE way = 'statements') b ON (a.what, a.n, a.body) = (b.what, b.n, b.body)
+WHERE a.n IS NULL OR b.n IS NULL;
+
 SELECT t.clean() \g /dev/null
 DROP OWNED BY sas_test_ways, sas_test_ways_owner, sas_test_ways_group;
 SELECT sas.drop_workflow('way_mine') \g /dev/null
+SELECT sas.drop_workflow('way_parent') \g /dev/null
 DROP TABLE t.submit, t.written, t.refused;
-DROP FUNCTION t.way, t.outcome, t.write_down, t.now, t.as_ways, t.mine, t.quiet;
+DROP FUNCTION t.way, t.outcome, t.write_down, t.now, t.as_ways, t.mine, t.quiet, t.by_statements, t.families;
 RESET track_functions;
