@@ -103,6 +103,13 @@ BEGIN
     RETURN back_now;
 END $$;
 
+-- _sas.are_queues_used(): does a step wait in a queue, or has one a slot? Each tick of a scheduler asks this.
+CREATE FUNCTION _sas.are_queues_used() RETURNS boolean
+LANGUAGE plpgsql STABLE AS $$
+BEGIN
+    RETURN EXISTS (SELECT FROM _sas.ready q WHERE q.lane < 0) OR EXISTS (SELECT FROM _sas.queue_slot);
+END $$;
+
 -- _sas.give_queue_slots(quantity): lets steps out of queues that have free slots, at most quantity of each
 -- queue; takes back steps of paused queues that no worker has claimed. Returns how many steps were moved;
 -- null: another scheduler holds the mutex.
@@ -119,10 +126,6 @@ DECLARE
     free _sas.ready[];
     done record;
 BEGIN
-    IF NOT EXISTS (SELECT FROM _sas.ready q WHERE q.lane < 0)
-        AND NOT EXISTS (SELECT FROM _sas.queue_slot) THEN
-        RETURN 0;
-    END IF;
     IF NOT _sas.take_turn('queues') THEN
         RETURN NULL;
     END IF;

@@ -76,7 +76,10 @@ BEGIN
             PERFORM _sas.defer_message(part.messages[f.n], f.why)
             FROM unnest(done.failed, done.errors) AS f (n, why);
         END LOOP;
-        given := _sas.part('give out slots of queues', format('_sas.give_queue_slots(%s)', quantity));
+        given := 0;
+        IF _sas.are_queues_used() THEN
+            given := _sas.part('give out slots of queues', format('_sas.give_queue_slots(%s)', quantity));
+        END IF;
         worked := worked + coalesce(given, 0);
         next_due := least(_sas.next_message('s'),
                           CASE WHEN given IS NULL THEN sas.now() + interval '100 ms' END);
