@@ -282,17 +282,23 @@ END $$;
 
 -- _sas.children_ended(run_ids, step_nos, elements): continues parents whose child runs have stopped.
 -- elements: parent_element of the children, see _sas.undo_element.
--- Caller: the scheduler; holds the lock of the parents. Next: _sas.succeed_steps, _sas.fail_steps.
+-- Caller: the scheduler; holds the lock of the parents. Next: _sas.follow_success, _sas.succeed_steps,
+-- _sas.fail_steps.
 CREATE FUNCTION _sas.children_ended(run_ids bigint[], step_nos int[], elements int[]) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
     well record;
 BEGIN
     FOR well IN
-        SELECT array_agg(x.run_id) FILTER (WHERE x.well) AS run_ids,
-               array_agg(x.step_no) FILTER (WHERE x.well) AS step_nos,
-               array_agg(x.element) FILTER (WHERE x.well) AS elements,
-               array_agg(coalesce(x.output, 'null')) FILTER (WHERE x.well) AS outputs,
+        SELECT array_agg(x.run_id) FILTER (WHERE x.well AND NOT x.plain) AS run_ids,
+               array_agg(x.step_no) FILTER (WHERE x.well AND NOT x.plain) AS step_nos,
+               array_agg(x.element) FILTER (WHERE x.well AND NOT x.plain) AS elements,
+               array_agg(coalesce(x.output, 'null')) FILTER (WHERE x.well AND NOT x.plain) AS outputs,
+               array_agg(_sas.make_step_change(
+                   run_id => x.run_id, step_no => x.step_no, element => x.element, from_state => x.state,
+                   to_state => 'succeeded', in_doubt => false, output => coalesce(x.output, 'null'),
+                   completion => nextval('_sas.completion_seq'), started_at => sas.now(),
+                   finished_at => sas.now())) FILTER (WHERE x.well AND x.plain) AS done,
                array_agg(x.run_id) FILTER (WHERE x.ill) AS ill_runs,
                array_agg(x.step_no) FILTER (WHERE x.ill) AS ill_nos,
                array_agg(x.element) FILTER (WHERE x.ill) AS ill_elements,
@@ -320,6 +326,10 @@ BEGIN
         -- the next one, if there are several
         PERFORM _sas.undo_children(well.undone_runs, well.undone_nos, well.undone_elements)
             WHERE well.undone_runs IS NOT NULL;
+        IF well.done IS NOT NULL THEN
+            PERFORM _sas.move_steps(well.done);
+            PERFORM _sas.follow_success(well.done, false);
+        END IF;
         PERFORM _sas.succeed_steps(well.run_ids, well.step_nos, well.elements, well.outputs)
             WHERE well.run_ids IS NOT NULL;
         PERFORM _sas.fail_steps(well.ill_runs, well.ill_nos, well.ill_elements, well.errors)
@@ -329,23 +339,25 @@ END $$;
 
 -- _sas.ended_children(run_ids, step_nos, elements): the outcome of those of these steps whose child runs
 -- have stopped. well: the step, or its undo, has succeeded; ill: it has failed. Neither: the child was
--- undone, or ended with its parent.
+-- undone, or ended with its parent. plain: the output of the child is that of the step, and nothing is asked.
 CREATE FUNCTION _sas.ended_children(run_ids bigint[], step_nos int[], elements int[])
 RETURNS TABLE (run_id bigint, step_no int, element int, state text, name text, child_id bigint, result text,
-               output jsonb, error jsonb, in_doubt boolean, well boolean, ill boolean)
+               output jsonb, error jsonb, in_doubt boolean, plain boolean, well boolean, ill boolean)
 LANGUAGE sql STABLE AS $$
     SELECT u.run_id, u.step_no, e.element, s.state, w.name, c.run_id, c.result, c.output, c.error, s.in_doubt,
-           d.does AND d.well, d.does AND NOT d.well AND (u.undoes OR r.abandon_as IS NULL)
+           w.plain, d.does AND d.well, d.does AND NOT d.well AND (u.undoes OR r.abandon_as IS NULL)
     -- the elements of a step have the run and the definition of the step in common
     FROM (SELECT o.run_id, o.step_no, o.element < 0 AS undoes, array_agg(DISTINCT o.element) AS elements
           FROM unnest($1, $2, $3) AS o (run_id, step_no, element) GROUP BY 1, 2, 3) u
     JOIN _sas.run r ON r.run_id = u.run_id
-    CROSS JOIN LATERAL (SELECT x.name FROM _sas.workflow_step x WHERE x.version_id = r.version_id
-                        AND x.step_no = u.step_no AND x.undo = u.undoes AND x.kind = 'workflow' OFFSET 0) w
+    CROSS JOIN LATERAL (SELECT x.name, NOT x.undo AND x.expect IS NULL AND x.output IS NULL
+                               AND coalesce(NOT x.shape ?| '{fallback,stands_in}', true) AS plain
+                        FROM _sas.workflow_step x WHERE x.version_id = r.version_id AND x.step_no = u.step_no
+                            AND x.undo = u.undoes AND x.kind = 'workflow' OFFSET 0) w
     CROSS JOIN LATERAL (SELECT n AS child_element,
                                CASE WHEN u.undoes THEN _sas.undo_element(n) ELSE n END AS element
                         FROM unnest(u.elements) n) e
-    CROSS JOIN LATERAL (SELECT * FROM _sas.step x WHERE x.run_id = u.run_id
+    CROSS JOIN LATERAL (SELECT x.state, x.in_doubt, x.waiting_kind FROM _sas.step x WHERE x.run_id = u.run_id
                         AND x.step_no = u.step_no AND x.element = e.element OFFSET 0) s
     CROSS JOIN LATERAL (SELECT x.run_id, x.state, x.result, x.output, x.error FROM _sas.run x
                         WHERE x.parent_run_id = u.run_id AND x.parent_step_no = u.step_no

@@ -234,9 +234,11 @@ END $$;
 -- time, and ends the steps that have no element left. Child runs that wait for their concurrency key do not
 -- count; one whose key was free while there was no room comes before elements that have not begun. elements:
 -- those that have just ended; null: unknown. At most map_width() elements of a map become ready at once; if
--- more may, a message to the scheduler continues. of_room: this is that message.
--- Writes: map_progress, message. Next: _sas.make_ready for the elements; _sas.count_elements when one of them
--- has ended.
+-- more may, a message to the scheduler continues; one after the other: those that end meanwhile send none.
+-- of_room: this is that message. The messages of elements that are child runs are written here:
+-- _sas.make_ready would look up their step for each of them.
+-- Writes: map_progress, message. Next: _sas.make_ready for the elements, _sas.begin_steps for those that are
+-- child runs; _sas.count_elements when one of them has ended.
 CREATE FUNCTION _sas.release_elements(run_ids bigint[], step_nos int[], elements int[] DEFAULT NULL,
                                       of_room boolean DEFAULT false) RETURNS void
 LANGUAGE plpgsql AS $$
@@ -254,7 +256,7 @@ BEGIN
         RETURN;
     END IF;
     WITH open AS (
-        SELECT f.run_id, f.step_no, f.fed, f.total, f.remaining, w.shape,
+        SELECT f.run_id, f.step_no, f.fed, f.total, f.remaining, w.shape, w.kind,
                s.waiting_until IS NULL AS asks, least(m.most, f.fed + _sas.map_width()) AS want,
                m.most > f.fed + _sas.map_width() AS goes_on, f.open
         FROM (SELECT DISTINCT * FROM unnest(run_ids, step_nos) AS u (run_id, step_no)) u
@@ -269,32 +271,33 @@ BEGIN
                                    + CASE WHEN w.kind = 'workflow' AND f.fed < f.total
                                        THEN _sas.waiting_children(u.run_id, u.step_no)
                                        ELSE 0 END)::int END AS most OFFSET 0) m),
-    -- one message after the other: those that end meanwhile send none
-    told AS (
-        INSERT INTO _sas.message (actor, due_at, run_id, kind, step_no, element)
-        SELECT 's', sas.now(), o.run_id, 'room', o.step_no, 0 FROM open o
-        WHERE o.goes_on AND elements IS NULL RETURNING 1),
     fed AS (
         UPDATE _sas.map_progress f SET fed = o.want FROM open o
         WHERE f.run_id = o.run_id AND f.step_no = o.step_no AND o.want > o.fed
-        RETURNING f.run_id, f.step_no, o.fed AS before, o.want),
+        RETURNING f.run_id, f.step_no, o.fed AS before, o.want, o.kind),
+    told AS (
+        INSERT INTO _sas.message (actor, due_at, run_id, kind, step_no, element)
+        SELECT 's'::"char", sas.now(), o.run_id, 'room', o.step_no, 0 FROM open o
+        WHERE o.goes_on AND elements IS NULL
+        UNION ALL
+        SELECT 's', sas.now(), d.run_id, 'enter', d.step_no, g FROM fed d
+        CROSS JOIN LATERAL generate_series(d.before + 1, d.want) g WHERE d.kind = 'workflow' RETURNING 1),
     next AS (
-        SELECT array_agg(e.run_id) AS run_ids, array_agg(e.step_no) AS step_nos,
-            array_agg(e.element) AS elements
+        SELECT array_agg(e.run_id) AS runs, array_agg(e.step_no) AS nos, array_agg(e.element) AS elements
         FROM (SELECT d.run_id, d.step_no, g AS element FROM fed d
-              CROSS JOIN LATERAL generate_series(d.before + 1, d.want) g ORDER BY 1, 2, 3) e)
+              CROSS JOIN LATERAL generate_series(d.before + 1, d.want) g
+              WHERE d.kind <> 'workflow' ORDER BY 1, 2, 3) e)
     SELECT array_agg(o.run_id) FILTER (WHERE o.shape ? 'each') AS over_runs,
            array_agg(o.step_no) FILTER (WHERE o.shape ? 'each') AS over_nos,
            -- a step whose next iteration has its time already is not asked again
            array_agg(o.run_id) FILTER (WHERE o.shape ? 'repeat' AND o.asks) AS turn_runs,
            array_agg(o.step_no) FILTER (WHERE o.shape ? 'repeat' AND o.asks) AS turn_nos,
-           (SELECT n.run_ids FROM next n) AS next_runs,
-           (SELECT n.step_nos FROM next n) AS next_nos,
+           (SELECT n.runs FROM next n) AS next_runs,
+           (SELECT n.nos FROM next n) AS next_nos,
            (SELECT n.elements FROM next n) AS next_elements,
            (SELECT bool_or(x.open IS NOT NULL) FROM open x) AS scans,
            EXISTS (SELECT FROM told) AS goes_on
-    INTO found
-    FROM open o WHERE o.remaining = 0;
+    INTO found FROM open o WHERE o.remaining = 0;
     PERFORM _sas.wake('{}', true, false, '{}') WHERE found.goes_on;
     PERFORM _sas.make_ready(found.next_runs, found.next_nos, found.next_elements);
     PERFORM _sas.scan_maps(run_ids, step_nos, elements) WHERE found.scans;

@@ -40,22 +40,46 @@ message_api_column(Relation table, const char *name)
 }
 
 static Datum
-message_api_value(Relation table, HeapTuple row, const char *name)
+message_api_value(Relation table, HeapTuple row, AttrNumber column)
 {
 	bool		isnull;
-	Datum		value = heap_getattr(row, message_api_column(table, name), RelationGetDescr(table), &isnull);
+	Datum		value = heap_getattr(row, column, RelationGetDescr(table), &isnull);
 
 	if (isnull)
-		elog(ERROR, "column \"%s\" is null", name);
+		elog(ERROR, "column %d is null", column);
 	return value;
 }
 
-/* The owner of the last run that this statement has written a message about. */
-typedef struct MessageApiOwner
+/* What one statement remembers: the columns of the table, and the owner of the last run that it has written a message about. */
+typedef struct MessageApiSite
 {
+	AttrNumber	owner_column;
+	AttrNumber	urgent_column;
+	AttrNumber	run_id_column;
+	AttrNumber	kind_column;
+	AttrNumber	actor_column;
+	AttrNumber	due_at_column;
 	int64		run_id;
 	Oid			owner;
-} MessageApiOwner;
+} MessageApiSite;
+
+static MessageApiSite *
+message_api_site(FmgrInfo *flinfo, Relation table)
+{
+	MessageApiSite *site = flinfo->fn_extra;
+
+	if (site != NULL)
+		return site;
+	site = MemoryContextAllocZero(flinfo->fn_mcxt, sizeof(MessageApiSite));
+	site->owner_column = message_api_column(table, "owner");
+	site->urgent_column = message_api_column(table, "urgent");
+	site->run_id_column = message_api_column(table, "run_id");
+	site->kind_column = message_api_column(table, "kind");
+	site->actor_column = message_api_column(table, "actor");
+	site->due_at_column = message_api_column(table, "due_at");
+	flinfo->fn_extra = site;
+	return site;
+}
 
 /* The owner of the run, or the bootstrap superuser if there is no such run. */
 static Oid
@@ -72,7 +96,7 @@ message_api_read_owner(Datum run_id)
 	scan = systable_beginscan(runs, get_relname_relid("run_pkey", schema), true, SnapshotAny, 1, &by_id);
 	row = systable_getnext(scan);
 	if (HeapTupleIsValid(row))
-		owner = DatumGetObjectId(message_api_value(runs, row, "owner"));
+		owner = DatumGetObjectId(message_api_value(runs, row, message_api_column(runs, "owner")));
 	systable_endscan(scan);
 	table_close(runs, AccessShareLock);
 	return owner;
@@ -80,12 +104,8 @@ message_api_read_owner(Datum run_id)
 
 /* There may be many messages about one run, about the elements of a map. */
 static Oid
-message_api_run_owner(FmgrInfo *site, int64 run_id)
+message_api_run_owner(MessageApiSite *last, int64 run_id)
 {
-	MessageApiOwner *last = site->fn_extra;
-
-	if (last == NULL)
-		site->fn_extra = last = MemoryContextAllocZero(site->fn_mcxt, sizeof(MessageApiOwner));
 	if (last->owner == InvalidOid || last->run_id != run_id)
 	{
 		last->owner = InvalidOid;	/* until it is known */
@@ -116,6 +136,7 @@ Datum
 sas_api_note_message(PG_FUNCTION_ARGS)
 {
 	TriggerData *trigger = (TriggerData *) fcinfo->context;
+	MessageApiSite *site;
 	TupleDesc	desc;
 	HeapTuple	row;
 	int			columns[2];
@@ -129,24 +150,25 @@ sas_api_note_message(PG_FUNCTION_ARGS)
 		elog(ERROR, "_sas.note_message() is a trigger before the insert or update of a row");
 	desc = RelationGetDescr(trigger->tg_relation);
 	row = TRIGGER_FIRED_BY_UPDATE(trigger->tg_event) ? trigger->tg_newtuple : trigger->tg_trigtuple;
-	columns[0] = message_api_column(trigger->tg_relation, "owner");
-	columns[1] = message_api_column(trigger->tg_relation, "urgent");
+	site = message_api_site(fcinfo->flinfo, trigger->tg_relation);
+	columns[0] = site->owner_column;
+	columns[1] = site->urgent_column;
 	for (int i = 0; i < lengthof(columns); i++)
 		values[i] = heap_getattr(row, columns[i], desc, &isnull[i]);
 	if (isnull[0] || isnull[1])
 	{
 		if (isnull[0])
-			values[0] = ObjectIdGetDatum(message_api_run_owner(fcinfo->flinfo, DatumGetInt64(message_api_value(trigger->tg_relation, row, "run_id"))));
+			values[0] = ObjectIdGetDatum(message_api_run_owner(site, DatumGetInt64(message_api_value(trigger->tg_relation, row, site->run_id_column))));
 		isnull[0] = false;
-		if (isnull[1] && message_api_is_urgent(message_api_value(trigger->tg_relation, row, "kind")))
+		if (isnull[1] && message_api_is_urgent(message_api_value(trigger->tg_relation, row, site->kind_column)))
 		{
 			values[1] = BoolGetDatum(true);
 			isnull[1] = false;
 		}
 		row = heap_modify_tuple_by_cols(row, desc, lengthof(columns), columns, values, isnull);
 	}
-	actor = DatumGetChar(message_api_value(trigger->tg_relation, row, "actor"));
-	due_at = DatumGetTimestampTz(message_api_value(trigger->tg_relation, row, "due_at"));
+	actor = DatumGetChar(message_api_value(trigger->tg_relation, row, site->actor_column));
+	due_at = DatumGetTimestampTz(message_api_value(trigger->tg_relation, row, site->due_at_column));
 	sas_wake_low_water_note(SAS_LOW_WATER_DUE, actor, DatumGetObjectId(values[0]), due_at);
 	/* under the capital letter, too */
 	if (!isnull[1] && DatumGetBool(values[1]))
