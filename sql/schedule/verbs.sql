@@ -82,13 +82,21 @@ BEGIN
     END IF;
 END $$;
 
--- _sas.raise_instant(instant): raises an error that says why the instant could not be submitted.
+-- _sas.raise_instant(instant): raises an error that says why the instant could not be submitted. later: other
+-- sessions are in its way, and not the workflow.
 CREATE FUNCTION _sas.raise_instant(i _sas.schedule_instant) RETURNS void
 LANGUAGE plpgsql AS $$
+DECLARE
+    later boolean := i.outcome = 'later';
 BEGIN
     RAISE EXCEPTION 'the run of % could not be submitted: %', i.scheduled_at, i.error ->> 'title'
-        USING ERRCODE = 'object_not_in_prerequisite_state', DETAIL = coalesce(i.error ->> 'detail', ''),
-            HINT = 'Submit the workflow as the owner of the schedule to see the whole cause.';
+        USING ERRCODE = CASE WHEN NOT later THEN 'object_not_in_prerequisite_state'
+                             WHEN current_setting('transaction_isolation')
+                                 IN ('repeatable read', 'serializable') THEN 'serialization_failure'
+                             ELSE 'lock_not_available' END,
+              DETAIL = coalesce(i.error ->> 'detail', 'At /name.'),
+              HINT = CASE WHEN later THEN 'Another session holds what it needs, or was first. Try again.'
+                     ELSE 'Submit the workflow as the owner of the schedule to see the whole cause.' END;
 END $$;
 
 CREATE FUNCTION _sas.trigger_schedule_as(caller oid, name text, OUT run_id bigint, OUT created boolean)
