@@ -49,7 +49,7 @@ sub plans
 	my @lines = split /\n(?=\d{4}-)/, substr(PostgreSQL::Test::Utils::slurp_file($node->logfile), $from);
 	foreach my $i (0 .. $#lines - 1)
 	{
-		next unless $lines[ $i + 1 ] =~ /CONTEXT: / && $lines[$i] !~ /plan:\n\tQuery Text: \n\tFunction Scan on \w+_runs/;
+		next unless $lines[ $i + 1 ] =~ /CONTEXT: / && $lines[$i] !~ /plan:\n\tQuery Text: \n(?:\tQuery Parameters: .*\n)?\tFunction Scan on \w+_runs/;
 		$plans{ $1 =~ s/ +\(cost=.*?\)//gr =~ s/\b\d{4,}\b/N/gr } = 1 if $lines[$i] =~ /duration: \S+ ms  plan:\n\tQuery Text: (.*)/s;
 	}
 	return \%plans;
