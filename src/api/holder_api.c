@@ -54,16 +54,34 @@ holder_api_of_row(HeapTuple row)
 	return holder;
 }
 
+/* A table whose rows are found by their run. */
+typedef struct HolderTable
+{
+	Relation	relation;
+	Oid			key;
+	AttrNumber	column;
+} HolderTable;
+
+static HolderTable
+holder_api_open(const char *table, const char *key)
+{
+	Oid			schema = get_namespace_oid("_sas", false);
+	HolderTable opened = {table_open(get_relname_relid(table, schema), AccessShareLock), get_relname_relid(key, schema)};
+
+	opened.column = get_attnum(RelationGetRelid(opened.relation), "run_id");
+	return opened;
+}
+
 static TransactionId
-holder_api_of_run(Relation runs, Oid key, AttrNumber column, int64 run_id)
+holder_api_of_run(const HolderTable *runs, int64 run_id)
 {
 	ScanKeyData by_id;
 	SysScanDesc scan;
 	HeapTuple	row;
 	TransactionId holder = InvalidTransactionId;
 
-	ScanKeyInit(&by_id, column, BTEqualStrategyNumber, F_INT8EQ, Int64GetDatum(run_id));
-	scan = systable_beginscan(runs, key, true, GetActiveSnapshot(), 1, &by_id);
+	ScanKeyInit(&by_id, runs->column, BTEqualStrategyNumber, F_INT8EQ, Int64GetDatum(run_id));
+	scan = systable_beginscan(runs->relation, runs->key, true, GetActiveSnapshot(), 1, &by_id);
 	row = systable_getnext(scan);
 	if (HeapTupleIsValid(row))
 		holder = holder_api_of_row(row);
@@ -75,10 +93,7 @@ holder_api_of_run(Relation runs, Oid key, AttrNumber column, int64 run_id)
 Datum
 sas_api_await_holders(PG_FUNCTION_ARGS)
 {
-	Oid			schema = get_namespace_oid("_sas", false);
-	Relation	runs = table_open(get_relname_relid("run", schema), AccessShareLock);
-	Oid			key = get_relname_relid("run_pkey", schema);
-	AttrNumber	column = get_attnum(RelationGetRelid(runs), "run_id");
+	HolderTable runs = holder_api_open("run", "run_pkey");
 	Datum	   *run_ids;
 	bool	   *nulls;
 	int			n;
@@ -88,19 +103,19 @@ sas_api_await_holders(PG_FUNCTION_ARGS)
 	for (int i = 0; i < n; i++)
 	{
 		SasWakeHeld held = {PG_GETARG_CHAR(0), DatumGetInt64(run_ids[i]), PG_GETARG_TIMESTAMPTZ(2)};
-		TransactionId holder = holder_api_of_run(runs, key, column, held.run_id);
+		TransactionId holder = holder_api_of_run(&runs, held.run_id);
 
 		/* checked again: a holder that ended before it was noted has not woken this worker */
 		if (TransactionIdIsValid(holder) && sas_wake_holders_await(&held, holder) && TransactionIdIsInProgress(holder))
 			run_ids[awaited++] = run_ids[i];
 	}
-	table_close(runs, AccessShareLock);
+	table_close(runs.relation, AccessShareLock);
 	PG_RETURN_ARRAYTYPE_P(construct_array(run_ids, awaited, INT8OID, sizeof(int64), FLOAT8PASSBYVAL, TYPALIGN_DOUBLE));
 }
 
 /* Another transaction that has stored a signal for this run and has not ended. */
 static TransactionId
-holder_api_of_signal(Relation signals, Oid key, AttrNumber column, int64 run_id)
+holder_api_of_signal(const HolderTable *signals, int64 run_id)
 {
 	ScanKeyData by_run;
 	SysScanDesc scan;
@@ -108,8 +123,8 @@ holder_api_of_signal(Relation signals, Oid key, AttrNumber column, int64 run_id)
 	TransactionId sender = InvalidTransactionId;
 
 	InitDirtySnapshot(dirty);
-	ScanKeyInit(&by_run, column, BTEqualStrategyNumber, F_INT8EQ, Int64GetDatum(run_id));
-	scan = systable_beginscan(signals, key, true, &dirty, 1, &by_run);
+	ScanKeyInit(&by_run, signals->column, BTEqualStrategyNumber, F_INT8EQ, Int64GetDatum(run_id));
+	scan = systable_beginscan(signals->relation, signals->key, true, &dirty, 1, &by_run);
 	while (!TransactionIdIsValid(sender) && HeapTupleIsValid(systable_getnext(scan)))
 		sender = dirty.xmin;
 	systable_endscan(scan);
@@ -123,10 +138,7 @@ holder_api_of_signal(Relation signals, Oid key, AttrNumber column, int64 run_id)
 Datum
 sas_api_await_senders(PG_FUNCTION_ARGS)
 {
-	Oid			schema = get_namespace_oid("_sas", false);
-	Relation	signals = table_open(get_relname_relid("signal", schema), AccessShareLock);
-	Oid			key = get_relname_relid("signal_pkey", schema);
-	AttrNumber	column = get_attnum(RelationGetRelid(signals), "run_id");
+	HolderTable signals = holder_api_open("signal", "signal_pkey");
 	Datum	   *run_ids;
 	bool	   *nulls;
 	int			n;
@@ -138,7 +150,7 @@ sas_api_await_senders(PG_FUNCTION_ARGS)
 		SasWakeHeld held = {PG_GETARG_CHAR(0), DatumGetInt64(run_ids[i]), PG_GETARG_TIMESTAMPTZ(2)};
 		TransactionId sender;
 
-		while (TransactionIdIsValid(sender = holder_api_of_signal(signals, key, column, held.run_id)))
+		while (TransactionIdIsValid(sender = holder_api_of_signal(&signals, held.run_id)))
 		{
 			/* without room to note it, the message is due by itself; a sender that has ended is read again */
 			if (sas_wake_holders_await(&held, sender) && !TransactionIdIsInProgress(sender))
@@ -147,7 +159,7 @@ sas_api_await_senders(PG_FUNCTION_ARGS)
 			break;
 		}
 	}
-	table_close(signals, AccessShareLock);
+	table_close(signals.relation, AccessShareLock);
 	PG_RETURN_ARRAYTYPE_P(construct_array(run_ids, awaited, INT8OID, sizeof(int64), FLOAT8PASSBYVAL, TYPALIGN_DOUBLE));
 }
 
@@ -155,12 +167,10 @@ sas_api_await_senders(PG_FUNCTION_ARGS)
 static TransactionId
 holder_api_other(int64 run_id)
 {
-	Oid			schema = get_namespace_oid("_sas", false);
-	Relation	runs = table_open(get_relname_relid("run", schema), AccessShareLock);
-	TransactionId holder = holder_api_of_run(runs, get_relname_relid("run_pkey", schema),
-											 get_attnum(RelationGetRelid(runs), "run_id"), run_id);
+	HolderTable runs = holder_api_open("run", "run_pkey");
+	TransactionId holder = holder_api_of_run(&runs, run_id);
 
-	table_close(runs, AccessShareLock);
+	table_close(runs.relation, AccessShareLock);
 	return TransactionIdIsValid(holder) && !TransactionIdIsCurrentTransactionId(holder) ? holder : InvalidTransactionId;
 }
 
