@@ -156,24 +156,6 @@ BEGIN
     ORDER BY s.name FOR KEY SHARE;
 END $$;
 
--- _sas.hold_named(definition): no other session drops the agents and queues that a definition names, until
--- this transaction ends. Comes before the check of that definition, which finds out if one has been dropped.
--- Locks: agents and queues, against being dropped only.
-CREATE FUNCTION _sas.hold_named(definition jsonb) RETURNS void
-LANGUAGE plpgsql AS $$
-BEGIN
-    PERFORM FROM _sas.agent a
-    WHERE a.dropped_at IS NULL
-      AND a.name = ANY (ARRAY(SELECT x #>> '{}' FROM jsonb_path_query(definition, '$.**.agent') x
-                              WHERE jsonb_typeof(x) = 'string'))
-    ORDER BY a.agent_id FOR KEY SHARE;
-    PERFORM FROM _sas.queue q
-    WHERE q.dropped_at IS NULL
-      AND q.name = ANY (ARRAY(SELECT x #>> '{}' FROM jsonb_path_query(definition, '$.**.queue') x
-                              WHERE jsonb_typeof(x) = 'string'))
-    ORDER BY q.queue_id FOR KEY SHARE;
-END $$;
-
 -- _sas.publish_agent(agent_id): makes workers reload the agents, and wakes those that can work for this
 -- one.
 CREATE FUNCTION _sas.publish_agent(agent_id int) RETURNS void
@@ -413,64 +395,6 @@ CREATE FUNCTION _sas.resume_agent_as(caller oid, name text) RETURNS boolean
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     RETURN _sas.switch_agent(caller, name, true);
-END $$;
-
--- _sas.user_of_agent(id): what uses the agent, as a sentence; null: nothing.
-CREATE FUNCTION _sas.user_of_agent(id int) RETURNS text
-LANGUAGE plpgsql STABLE AS $$
-BEGIN
-    RETURN coalesce(
-        (SELECT 'Workflow "' || f.name || '", or an open run of it, uses it.'
-         FROM _sas.workflow f
-         JOIN _sas.workflow_version v USING (workflow_id)
-         JOIN _sas.workflow_step w USING (version_id)
-         WHERE w.lane = id
-           AND (f.dropped_at IS NULL AND coalesce(v.of_version, v.version) = f.version
-                AND NOT EXISTS (SELECT FROM _sas.composition c
-                                WHERE c.version_id = v.version_id AND NOT c.current)
-                OR EXISTS (SELECT FROM _sas.run r
-                           WHERE r.version_id = v.version_id AND r.state <> 'stopped'))
-         ORDER BY f.name COLLATE "C" LIMIT 1),
-        (SELECT 'Watcher "' || d.name || '" uses it.' FROM _sas.watcher d WHERE d.lane = id
-         ORDER BY d.name COLLATE "C" LIMIT 1));
-END $$;
-
--- _sas.user_of(kind, id): what uses this agent or queue, as a sentence; null: nothing.
-CREATE FUNCTION _sas.user_of(kind text, id bigint) RETURNS text
-LANGUAGE sql STABLE AS $$
-    SELECT CASE kind WHEN 'agent' THEN _sas.user_of_agent(id::int) ELSE _sas.user_of_queue(id::int) END
-$$;
-
--- _sas.check_latest_use(kind, id): raises an error (40001) if something uses it, as is committed now, that
--- the older snapshot of this transaction does not show.
-CREATE FUNCTION _sas.check_latest_use(kind text, id bigint) RETURNS void
-LANGUAGE C AS 'MODULE_PATHNAME', 'sas_api_check_latest_use';
-
-CREATE FUNCTION _sas.drop_agent_as(caller oid, name text) RETURNS void
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
-#variable_conflict use_variable
-DECLARE
-    a _sas.agent := _sas.live_agent(name);
-    used text;
-BEGIN
-    -- waits for who is naming it in a definition: see _sas.hold_named
-    PERFORM FROM _sas.agent x WHERE x.agent_id = a.agent_id FOR UPDATE;
-    used := _sas.user_of_agent(a.agent_id);
-    IF used IS NOT NULL THEN
-        RAISE EXCEPTION 'agent "%" is in use', name
-            USING ERRCODE = 'dependent_objects_still_exist', DETAIL = used,
-                HINT = CASE WHEN used LIKE 'Watcher%' THEN 'Drop the watcher first.'
-                       ELSE 'Change or drop the workflow first, and let its runs end.' END;
-    END IF;
-    PERFORM _sas.check_latest_use('agent', a.agent_id);
-    UPDATE _sas.agent SET dropped_at = sas.now(), enabled = false WHERE agent.agent_id = a.agent_id;
-    DELETE FROM _sas.external_slot p WHERE p.agent_id = a.agent_id;
-    DELETE FROM _sas.worker_grant g WHERE g.agent_id = a.agent_id;
-    DELETE FROM _sas.parked_step k WHERE k.queue_id = -a.agent_id;
-    DELETE FROM _sas.agent_grant g WHERE g.agent_id = a.agent_id;
-    PERFORM _sas.forget_limits(a.agent_id);
-    PERFORM _sas.publish_agent(a.agent_id);
-    PERFORM _sas.record_agent(caller, 'drop_agent', a, NULL);
 END $$;
 
 CREATE FUNCTION _sas.reset_agent_as(caller oid, name text) RETURNS void

@@ -1,6 +1,6 @@
 -- SPDX-License-Identifier: PostgreSQL
 --
--- Queues: operators and admins create, change, pause and drop them; and the key "queue" of a definition.
+-- Queues: operators and admins create, change and pause them; and the key "queue" of a definition.
 
 -- _sas.live_queue(queue_name): the queue, locked; raises an error if it does not exist.
 CREATE FUNCTION _sas.live_queue(queue_name text) RETURNS _sas.queue
@@ -172,47 +172,3 @@ BEGIN
     RETURN u.paused_at IS NOT NULL;
 END $$;
 
--- _sas.user_of_queue(id): what uses the queue, as a sentence; null: nothing. A child run has the queue of its
--- step.
-CREATE FUNCTION _sas.user_of_queue(id int) RETURNS text
-LANGUAGE plpgsql STABLE AS $$
-BEGIN
-    RETURN 'Workflow "' || coalesce(
-        (SELECT f.name
-         FROM _sas.workflow f
-         JOIN _sas.workflow_version v USING (workflow_id)
-         WHERE (v.queue_id = id OR EXISTS (SELECT FROM _sas.workflow_step w
-                                           WHERE w.version_id = v.version_id AND w.queue_id = id))
-           AND (f.dropped_at IS NULL AND coalesce(v.of_version, v.version) = f.version
-                AND NOT EXISTS (SELECT FROM _sas.composition c
-                                WHERE c.version_id = v.version_id AND NOT c.current)
-                OR EXISTS (SELECT FROM _sas.run r
-                           WHERE r.version_id = v.version_id AND r.state <> 'stopped'))
-         ORDER BY f.name COLLATE "C" LIMIT 1),
-        (SELECT f.name
-         FROM _sas.run r
-         JOIN _sas.workflow_version v USING (version_id)
-         JOIN _sas.workflow f USING (workflow_id)
-         WHERE r.queue_id = id AND r.state <> 'stopped' LIMIT 1)) || '", or an open run of it, uses it.';
-END $$;
-
-CREATE FUNCTION _sas.drop_queue_as(caller oid, name text) RETURNS void
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
-#variable_conflict use_column
-DECLARE
-    u _sas.queue := _sas.live_queue(name);
-    used text;
-BEGIN
-    -- waits for who is naming it in a definition: see _sas.hold_named
-    PERFORM FROM _sas.queue x WHERE x.queue_id = u.queue_id FOR UPDATE;
-    used := _sas.user_of_queue(u.queue_id);
-    IF used IS NOT NULL THEN
-        RAISE EXCEPTION 'queue "%" is in use', $2
-            USING ERRCODE = 'dependent_objects_still_exist', DETAIL = used,
-                HINT = 'Change or drop the workflow first, and let its runs end.';
-    END IF;
-    PERFORM _sas.check_latest_use('queue', u.queue_id);
-    UPDATE _sas.queue q SET dropped_at = sas.now() WHERE q.queue_id = u.queue_id;
-    DELETE FROM _sas.parked_step k WHERE k.queue_id = u.queue_id;
-    PERFORM _sas.record_queue(caller, 'drop_queue', u, NULL);
-END $$;

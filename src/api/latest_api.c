@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: PostgreSQL */
 /*
  * latest_api.c: the SQL-callable side of store/latest.h.  Internal: see
- * sql/definition/agent.sql, sql/flow/signal.sql, sql/agent/external_reply.sql
+ * sql/definition/drop.sql, sql/flow/signal.sql, sql/agent/external_reply.sql
  * and sql/watch/node.sql.
  */
 #include "postgres.h"

@@ -1,0 +1,123 @@
+-- SPDX-License-Identifier: PostgreSQL
+--
+-- Drops of agents and queues: not while something uses them, and nothing may begin to use them meanwhile.
+
+-- _sas.hold_named(definition): no other session drops the agents and queues that a definition names, until
+-- this transaction ends. Comes before the check of that definition, which finds out if one has been dropped.
+-- Locks: agents and queues, against being dropped only.
+CREATE FUNCTION _sas.hold_named(definition jsonb) RETURNS void
+LANGUAGE plpgsql AS $$
+BEGIN
+    PERFORM FROM _sas.agent a
+    WHERE a.dropped_at IS NULL
+      AND a.name = ANY (ARRAY(SELECT x #>> '{}' FROM jsonb_path_query(definition, '$.**.agent') x
+                              WHERE jsonb_typeof(x) = 'string'))
+    ORDER BY a.agent_id FOR KEY SHARE;
+    PERFORM FROM _sas.queue q
+    WHERE q.dropped_at IS NULL
+      AND q.name = ANY (ARRAY(SELECT x #>> '{}' FROM jsonb_path_query(definition, '$.**.queue') x
+                              WHERE jsonb_typeof(x) = 'string'))
+    ORDER BY q.queue_id FOR KEY SHARE;
+END $$;
+
+-- _sas.is_used(f, v): can a run of this version of the workflow begin, or is one open?
+CREATE FUNCTION _sas.is_used(f _sas.workflow, v _sas.workflow_version) RETURNS boolean
+LANGUAGE sql STABLE AS $$
+    SELECT f.dropped_at IS NULL AND coalesce(v.of_version, v.version) = f.version
+           AND NOT EXISTS (SELECT FROM _sas.composition c WHERE c.version_id = v.version_id AND NOT c.current)
+        OR EXISTS (SELECT FROM _sas.run r WHERE r.version_id = v.version_id AND r.state <> 'stopped')
+$$;
+
+-- _sas.user_of_agent(id): what uses the agent, as a sentence; null: nothing.
+CREATE FUNCTION _sas.user_of_agent(id int) RETURNS text
+LANGUAGE plpgsql STABLE AS $$
+BEGIN
+    RETURN coalesce(
+        (SELECT 'Workflow "' || f.name || '", or an open run of it, uses it.'
+         FROM _sas.workflow f
+         JOIN _sas.workflow_version v USING (workflow_id)
+         JOIN _sas.workflow_step w USING (version_id)
+         WHERE w.lane = id AND _sas.is_used(f, v)
+         ORDER BY f.name COLLATE "C" LIMIT 1),
+        (SELECT 'Watcher "' || d.name || '" uses it.' FROM _sas.watcher d WHERE d.lane = id
+         ORDER BY d.name COLLATE "C" LIMIT 1));
+END $$;
+
+-- _sas.user_of_queue(id): what uses the queue, as a sentence; null: nothing. A child run has the queue of its
+-- step.
+CREATE FUNCTION _sas.user_of_queue(id int) RETURNS text
+LANGUAGE plpgsql STABLE AS $$
+BEGIN
+    RETURN 'Workflow "' || coalesce(
+        (SELECT f.name
+         FROM _sas.workflow f
+         JOIN _sas.workflow_version v USING (workflow_id)
+         WHERE (v.queue_id = id OR EXISTS (SELECT FROM _sas.workflow_step w
+                                           WHERE w.version_id = v.version_id AND w.queue_id = id))
+           AND _sas.is_used(f, v)
+         ORDER BY f.name COLLATE "C" LIMIT 1),
+        (SELECT f.name
+         FROM _sas.run r
+         JOIN _sas.workflow_version v USING (version_id)
+         JOIN _sas.workflow f USING (workflow_id)
+         WHERE r.queue_id = id AND r.state <> 'stopped' LIMIT 1)) || '", or an open run of it, uses it.';
+END $$;
+
+-- _sas.user_of(kind, id): what uses this agent or queue, as a sentence; null: nothing.
+CREATE FUNCTION _sas.user_of(kind text, id bigint) RETURNS text
+LANGUAGE sql STABLE AS $$
+    SELECT CASE kind WHEN 'agent' THEN _sas.user_of_agent(id::int) ELSE _sas.user_of_queue(id::int) END
+$$;
+
+-- _sas.check_latest_use(kind, id): raises an error (40001) if something uses it, as is committed now, that
+-- the older snapshot of this transaction does not show.
+CREATE FUNCTION _sas.check_latest_use(kind text, id bigint) RETURNS void
+LANGUAGE C AS 'MODULE_PATHNAME', 'sas_api_check_latest_use';
+
+CREATE FUNCTION _sas.drop_queue_as(caller oid, name text) RETURNS void
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+#variable_conflict use_column
+DECLARE
+    u _sas.queue := _sas.live_queue(name);
+    used text;
+BEGIN
+    -- waits for who is naming it in a definition: see _sas.hold_named
+    PERFORM FROM _sas.queue x WHERE x.queue_id = u.queue_id FOR UPDATE;
+    used := _sas.user_of_queue(u.queue_id);
+    IF used IS NOT NULL THEN
+        RAISE EXCEPTION 'queue "%" is in use', $2
+            USING ERRCODE = 'dependent_objects_still_exist', DETAIL = used,
+                HINT = 'Change or drop the workflow first, and let its runs end.';
+    END IF;
+    PERFORM _sas.check_latest_use('queue', u.queue_id);
+    UPDATE _sas.queue q SET dropped_at = sas.now() WHERE q.queue_id = u.queue_id;
+    DELETE FROM _sas.parked_step k WHERE k.queue_id = u.queue_id;
+    PERFORM _sas.record_queue(caller, 'drop_queue', u, NULL);
+END $$;
+
+CREATE FUNCTION _sas.drop_agent_as(caller oid, name text) RETURNS void
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+#variable_conflict use_variable
+DECLARE
+    a _sas.agent := _sas.live_agent(name);
+    used text;
+BEGIN
+    -- waits for who is naming it in a definition: see _sas.hold_named
+    PERFORM FROM _sas.agent x WHERE x.agent_id = a.agent_id FOR UPDATE;
+    used := _sas.user_of_agent(a.agent_id);
+    IF used IS NOT NULL THEN
+        RAISE EXCEPTION 'agent "%" is in use', name
+            USING ERRCODE = 'dependent_objects_still_exist', DETAIL = used,
+                HINT = CASE WHEN used LIKE 'Watcher%' THEN 'Drop the watcher first.'
+                       ELSE 'Change or drop the workflow first, and let its runs end.' END;
+    END IF;
+    PERFORM _sas.check_latest_use('agent', a.agent_id);
+    UPDATE _sas.agent SET dropped_at = sas.now(), enabled = false WHERE agent.agent_id = a.agent_id;
+    DELETE FROM _sas.external_slot p WHERE p.agent_id = a.agent_id;
+    DELETE FROM _sas.worker_grant g WHERE g.agent_id = a.agent_id;
+    DELETE FROM _sas.parked_step k WHERE k.queue_id = -a.agent_id;
+    DELETE FROM _sas.agent_grant g WHERE g.agent_id = a.agent_id;
+    PERFORM _sas.forget_limits(a.agent_id);
+    PERFORM _sas.publish_agent(a.agent_id);
+    PERFORM _sas.record_agent(caller, 'drop_agent', a, NULL);
+END $$;
