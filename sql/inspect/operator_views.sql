@@ -363,7 +363,10 @@ BEGIN
         SELECT count(*), count(*) FILTER (WHERE o.state = 'paused') INTO runs_open, runs_paused
         FROM _sas.open_runs() o;
         SELECT count(*), min(q.ready_at) INTO steps_ready, oldest_ready_at FROM _sas.ready q;
-        SELECT count(*) INTO breakers_open FROM sas.agents a WHERE a.breaker <> 'closed';
+        -- as sas.agents has them, which may compare all agents with all breakers
+        SELECT count(*) INTO breakers_open FROM _sas.breakers() b
+        CROSS JOIN LATERAL (SELECT FROM _sas.agent a WHERE a.agent_id = b.agent_id AND a.dropped_at IS NULL
+                            AND a.kind <> 'external' OFFSET 0) a;
         SELECT count(*), count(*) FILTER (WHERE a.kind <> ALL (
                    '{worker-slots,shared-memory,crash-loop,stalled,late,breaker-open,quarantine}'))
             INTO alerts_open, alerts_left
