@@ -82,11 +82,12 @@ BEGIN
     -- runs of one submit have the same deadline: each deadline is looked up once, not once for each run
     timer AS (
         DELETE FROM _sas.message d WHERE d.ctid = ANY (ARRAY(
-            SELECT m.ctid FROM (SELECT DISTINCT e.deadline FROM e) due
-            -- OFFSET: without a due_at the index would be read for all runs
+            SELECT m.ctid FROM (SELECT DISTINCT e.deadline, e.owner FROM e) due
+            -- OFFSET: without a due_at the index would be read for all runs; without the owner, PostgreSQL 18
+            -- may look into one index once for each owner
             CROSS JOIN LATERAL (SELECT t.ctid FROM _sas.message t
                                 WHERE t.actor = 'v' AND t.due_at = due.deadline AND t.run_id = ANY ($1)
-                                  AND t.kind = 'deadline' OFFSET 0) m)))
+                                  AND t.owner = due.owner AND t.kind = 'deadline' OFFSET 0) m)))
     SELECT array_agg(e.workflow_id) FILTER (WHERE e.told) AS flows,
            array_agg(e.result) FILTER (WHERE e.told) AS results,
            array_agg(e.wait) FILTER (WHERE e.told) AS waits,

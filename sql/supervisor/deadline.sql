@@ -31,9 +31,9 @@ BEGIN
         array_agg(r.run_id) FILTER (WHERE r.deadline <= now) INTO lacking, late
     FROM _sas.run r
     WHERE r.run_id = ANY (run_ids) AND r.state <> 'stopped' AND r.overdue IS NULL
-      AND (SELECT true FROM _sas.message d WHERE d.actor = 'v' AND d.due_at = r.deadline
-           AND d.run_id = r.run_id
-           AND d.kind = 'deadline' LIMIT 1) IS NULL;
+      -- with its owner: see _sas.note_ends
+      AND (SELECT true FROM _sas.message d WHERE d.actor = 'v' AND d.owner = r.owner
+           AND d.due_at = r.deadline AND d.run_id = r.run_id AND d.kind = 'deadline' LIMIT 1) IS NULL;
     IF late IS NOT NULL THEN
         late := ARRAY(SELECT d.run_id FROM _sas.message d WHERE d.actor = 'v'
                       AND d.due_at BETWEEN now - interval '1 min' AND now + interval '1 min'
