@@ -13,15 +13,16 @@ use Test::More;
 
 my $node = new_node('main', 'sas.agents' => 1);
 my $service = SasService->new;
-$service->script(large => [ { json => [ map { { id => $_, name => "customer number $_" } } 1 .. 40000 ] } ]);
+$service->script(large => [ { gate => 1, json => [ map { { id => $_, name => "customer number $_" } } 1 .. 40000 ] } ]);
 make_agent($node, 'remote', $service, request_timeout => '5 min');
-define($node, 'large', { steps => { it => { agent => 'remote', complete_in => '15 s', call => { path => '/large' } } } });
+define($node, 'large', { steps => { it => { agent => 'remote', complete_in => '20 s', call => { path => '/large' } } } });
 
 my $session = SasSession->new($node);
 $node->safe_psql('postgres', q{SELECT count(s.run_id) FROM generate_series(1, 10) g, sas.submit('large', jsonb_build_object('n', g)) s});
-ok(wait_for($node, q{SELECT count(*) FROM sas.steps WHERE state = 'running'}, '10'), 'ten large answers are on their way');
+ok(wait_until(sub { $service->requests('large') == 10 }), 'ten large answers are on their way');
 $session->query('BEGIN');
 $session->query('LOCK TABLE _sas.step IN EXCLUSIVE MODE');
+$service->release;
 ok(wait_for($node, q{SELECT count(*) FROM sas.steps WHERE state = 'running' AND complete_by < clock_timestamp() - interval '100 ms'}, '10'),
 	'a session keeps them from being written until complete-by has passed');
 $session->query('COMMIT');
