@@ -89,17 +89,31 @@ holder_api_of_run(const HolderTable *runs, int64 run_id)
 	return holder;
 }
 
+static Datum *
+holder_api_run_ids(Datum array, int *n)
+{
+	Datum	   *run_ids;
+	bool	   *nulls;
+
+	deconstruct_array(DatumGetArrayTypeP(array), INT8OID, sizeof(int64), FLOAT8PASSBYVAL, TYPALIGN_DOUBLE, &run_ids, &nulls, n);
+	return run_ids;
+}
+
+static Datum
+holder_api_array(Datum *run_ids, int n)
+{
+	return PointerGetDatum(construct_array(run_ids, n, INT8OID, sizeof(int64), FLOAT8PASSBYVAL, TYPALIGN_DOUBLE));
+}
+
 /* _sas.await_holders(actor, run_ids, due_at): those whose holder wakes this worker */
 Datum
 sas_api_await_holders(PG_FUNCTION_ARGS)
 {
 	HolderTable runs = holder_api_open("run", "run_pkey");
-	Datum	   *run_ids;
-	bool	   *nulls;
 	int			n;
 	int			awaited = 0;
+	Datum	   *run_ids = holder_api_run_ids(PG_GETARG_DATUM(1), &n);
 
-	deconstruct_array(PG_GETARG_ARRAYTYPE_P(1), INT8OID, sizeof(int64), FLOAT8PASSBYVAL, TYPALIGN_DOUBLE, &run_ids, &nulls, &n);
 	for (int i = 0; i < n; i++)
 	{
 		SasWakeHeld held = {PG_GETARG_CHAR(0), DatumGetInt64(run_ids[i]), PG_GETARG_TIMESTAMPTZ(2)};
@@ -110,7 +124,7 @@ sas_api_await_holders(PG_FUNCTION_ARGS)
 			run_ids[awaited++] = run_ids[i];
 	}
 	table_close(runs.relation, AccessShareLock);
-	PG_RETURN_ARRAYTYPE_P(construct_array(run_ids, awaited, INT8OID, sizeof(int64), FLOAT8PASSBYVAL, TYPALIGN_DOUBLE));
+	return holder_api_array(run_ids, awaited);
 }
 
 /* Another transaction that has stored a signal for this run and has not ended. */
@@ -139,12 +153,10 @@ Datum
 sas_api_await_senders(PG_FUNCTION_ARGS)
 {
 	HolderTable signals = holder_api_open("signal", "signal_pkey");
-	Datum	   *run_ids;
-	bool	   *nulls;
 	int			n;
 	int			awaited = 0;
+	Datum	   *run_ids = holder_api_run_ids(PG_GETARG_DATUM(1), &n);
 
-	deconstruct_array(PG_GETARG_ARRAYTYPE_P(1), INT8OID, sizeof(int64), FLOAT8PASSBYVAL, TYPALIGN_DOUBLE, &run_ids, &nulls, &n);
 	for (int i = 0; i < n; i++)
 	{
 		SasWakeHeld held = {PG_GETARG_CHAR(0), DatumGetInt64(run_ids[i]), PG_GETARG_TIMESTAMPTZ(2)};
@@ -160,7 +172,7 @@ sas_api_await_senders(PG_FUNCTION_ARGS)
 		}
 	}
 	table_close(signals.relation, AccessShareLock);
-	PG_RETURN_ARRAYTYPE_P(construct_array(run_ids, awaited, INT8OID, sizeof(int64), FLOAT8PASSBYVAL, TYPALIGN_DOUBLE));
+	return holder_api_array(run_ids, awaited);
 }
 
 /* Another transaction that has locked this run and has not ended. */
