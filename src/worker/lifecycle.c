@@ -26,9 +26,8 @@
  * So the COPY of a superuser checks no foreign key: the dump was taken in one
  * snapshot, where they hold.
  *
- * DROP and ALTER EXTENSION lock the tables one by one, in an order that no session
- * inside sas keeps: each would wait for the other. So they are locked before,
- * in a way that waits for one table only while it holds no other.
+ * DROP and ALTER EXTENSION lock the tables one by one. They are locked before
+ * (src/worker/relations.c).
  *
  * No worker is stopped for a statement that is going to be refused: the
  * checks below repeat those of the server, and in doubt they stop none.
@@ -37,23 +36,17 @@
  */
 #include "postgres.h"
 
-#include "access/genam.h"
 #include "access/htup_details.h"
-#include "access/table.h"
 #include "access/xact.h"
 #include "access/xlog.h"
-#include "catalog/namespace.h"
 #include "catalog/pg_authid.h"
-#include "catalog/pg_class.h"
 #include "catalog/pg_database.h"
 #include "commands/dbcommands.h"
 #include "commands/defrem.h"
 #include "commands/extension.h"
 #include "miscadmin.h"
 #include "nodes/parsenodes.h"
-#include "storage/lmgr.h"
 #include "tcop/utility.h"
-#include "utils/fmgroids.h"
 #include "utils/guc.h"
 #include "utils/syscache.h"
 
@@ -63,6 +56,7 @@
 #include "wake/wakeup.h"
 #include "worker/exclusion.h"
 #include "worker/lifecycle.h"
+#include "worker/relations.h"
 #include "worker/request.h"
 #include "worker/shmem.h"
 #include "worker/update.h"
@@ -347,64 +341,6 @@ lifecycle_next(PlannedStmt *pstmt, const char *query, bool read_only,
 		standard_ProcessUtility(pstmt, query, read_only, context, params, environment, dest, qc);
 }
 
-/* The tables, views and sequences of sas. */
-static List *
-lifecycle_relations(void)
-{
-	Oid			namespace = get_namespace_oid("_sas", true);
-	Relation	classes = table_open(RelationRelationId, AccessShareLock);
-	ScanKeyData key;
-	SysScanDesc scan;
-	HeapTuple	tuple;
-	List	   *oids = NIL;
-
-	ScanKeyInit(&key, Anum_pg_class_relnamespace, BTEqualStrategyNumber, F_OIDEQ, ObjectIdGetDatum(namespace));
-	scan = systable_beginscan(classes, InvalidOid, false, NULL, 1, &key);
-	while (HeapTupleIsValid(tuple = systable_getnext(scan)))
-	{
-		Form_pg_class form = (Form_pg_class) GETSTRUCT(tuple);
-
-		if (form->relkind == RELKIND_RELATION || form->relkind == RELKIND_VIEW || form->relkind == RELKIND_SEQUENCE)
-			oids = lappend_oid(oids, form->oid);
-	}
-	systable_endscan(scan);
-	table_close(classes, AccessShareLock);
-	return oids;
-}
-
-/* Locks all of them.  One that a session has is waited for while no other is held; then the others are tried again. */
-static void
-lifecycle_lock_relations(void)
-{
-	List	   *oids = lifecycle_relations();
-	Oid			waited = InvalidOid;
-
-	for (;;)
-	{
-		Oid			taken = InvalidOid;
-		int			n = 0;
-		ListCell   *cell;
-
-		foreach(cell, oids)
-		{
-			if (!ConditionalLockRelationOid(lfirst_oid(cell), AccessExclusiveLock))
-			{
-				taken = lfirst_oid(cell);
-				break;
-			}
-			n++;
-		}
-		if (!OidIsValid(taken))
-			return;
-		for (int i = 0; i < n; i++)
-			UnlockRelationOid(list_nth_oid(oids, i), AccessExclusiveLock);
-		if (OidIsValid(waited))
-			UnlockRelationOid(waited, AccessExclusiveLock);
-		LockRelationOid(taken, AccessExclusiveLock);
-		waited = taken;
-	}
-}
-
 /* For this statement. The triggers of sas itself fire all the same (ENABLE ALWAYS). */
 static void
 lifecycle_load_in_any_order(void)
@@ -428,7 +364,7 @@ lifecycle_follow(const SasIntent *intent, PlannedStmt *pstmt, const char *query,
 		if (OidIsValid(intent->exclude))
 			sas_worker_exclusion_begin(intent->exclude);
 		if (intent->locks && OidIsValid(intent->exclude))
-			lifecycle_lock_relations();
+			sas_worker_lock_relations();
 		if (intent->restores)
 			lifecycle_restores();
 		if (intent->loads && superuser())
