@@ -45,6 +45,16 @@ sas_base_clock_now(void)
 }
 
 int64
+sas_base_clock_ms_until(TimestampTz at)
+{
+	TimestampTz now = sas_base_clock_now();
+
+	if (TIMESTAMP_IS_NOEND(at))
+		return -1;
+	return at <= now ? 0 : (at - now) / 1000 + 1;
+}
+
+int64
 sas_base_clock_monotonic_us(void)
 {
 	struct timespec now;

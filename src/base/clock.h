@@ -18,6 +18,9 @@
  */
 extern TimestampTz sas_base_clock_now(void);
 
+/* Milliseconds from now until that instant, rounded up; 0: it has passed; -1: it is infinity. */
+extern int64 sas_base_clock_ms_until(TimestampTz at);
+
 /* Microseconds on CLOCK_MONOTONIC. */
 extern int64 sas_base_clock_monotonic_us(void);
 

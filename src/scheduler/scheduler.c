@@ -70,7 +70,7 @@ scheduler_end(SasBatch *batch, int n)
  * owner's messages are carried out apart, so that it is known whose cost much.
  */
 static int
-scheduler_messages_tick(SasTick *next)
+scheduler_messages_tick(SasTick *next, TimestampTz *next_due)
 {
 	static int64 dear_us = 0;	/* when a message cost much; 0: never */
 	SasBatch   *batch = sas_work_turns_open() ? &scheduler_others : &scheduler_messages;
@@ -82,10 +82,10 @@ scheduler_messages_tick(SasTick *next)
 
 	if (!sas_store_begin())
 		return 0;
-	worked = sas_store_scheduler_tick(size, by_owner, &next->wake_in_ms);
+	worked = sas_store_scheduler_tick(size, by_owner, next_due);
 	sas_store_commit();
 	spent_us = sas_template_turn_processor_us();
-	next->again |= scheduler_end(batch, worked) || (worked > 0 && next->wake_in_ms == 0);
+	next->again |= scheduler_end(batch, worked) || (worked > 0 && sas_base_clock_ms_until(*next_due) == 0);
 	if (batch == &scheduler_others)
 		sas_work_turns_charge(InvalidOid, spent_us, false);
 	else if (sas_work_turns_owed())
@@ -99,36 +99,45 @@ scheduler_count(int n)
 	return sas_wake_count();
 }
 
-/* Schedules that are due submit their runs, in a transaction of their own. */
-static void
+/*
+ * How long to sleep at most until that instant; -1: no limit.  Due rows that
+ * could not be taken are locked by a session: try again after a while.
+ */
+static int64
+scheduler_sleep_ms(TimestampTz next_due, int worked)
+{
+	int64		ms = sas_base_clock_ms_until(next_due);
+
+	return worked == 0 && ms >= 0 ? Max(ms, SAS_SHORTEST_SLEEP_MS) : ms;
+}
+
+/* Schedules that are due submit their runs, in a transaction of their own.  Returns how long to sleep at most; -1: no limit. */
+static int64
 scheduler_fire(SasTick *next)
 {
 	int64		live[SAS_MAX_PEERS];
 	int64		newest;
 	/* the living first, the claims afterwards: see base/peers.h */
 	int			n_live = Min(sas_base_peers_live(live, SAS_MAX_PEERS, &newest), SAS_MAX_PEERS);
-	int64		wake_in_ms;
-	int64		offer_in_ms;
+	TimestampTz next_due;
+	TimestampTz next_offer;
+	int64		sleep_ms;
 	int			worked;
 	bool		full;
 
 	if (!sas_store_begin())
-		return;
-	worked = sas_store_fire_schedules(sas_work_batch_begin(&scheduler_schedules), SAS_BATCH_MS * INT64CONST(1000), &wake_in_ms);
+		return -1;
+	worked = sas_store_fire_schedules(sas_work_batch_begin(&scheduler_schedules), SAS_BATCH_MS * INT64CONST(1000), &next_due);
 	sas_store_commit();
 	full = sas_work_batch_end(&scheduler_schedules, worked);
 	/* an error in what follows is not theirs */
 	if (!sas_store_begin())
-		return;
-	sas_store_offer_plans(live, n_live, newest, &offer_in_ms);
+		return -1;
+	sas_store_offer_plans(live, n_live, newest, &next_offer);
 	sas_store_commit();
-	if (offer_in_ms >= 0)
-		wake_in_ms = wake_in_ms < 0 ? offer_in_ms : Min(wake_in_ms, offer_in_ms);
-	next->again |= worked > 0 && (full || wake_in_ms == 0);
-	if (worked == 0 && wake_in_ms >= 0 && wake_in_ms < SAS_SHORTEST_SLEEP_MS)
-		wake_in_ms = SAS_SHORTEST_SLEEP_MS;
-	if (wake_in_ms >= 0 && (next->wake_in_ms < 0 || wake_in_ms < next->wake_in_ms))
-		next->wake_in_ms = wake_in_ms;
+	sleep_ms = scheduler_sleep_ms(Min(next_due, next_offer), worked);
+	next->again |= worked > 0 && (full || sleep_ms == 0);
+	return sleep_ms;
 }
 
 static SasTick
@@ -140,38 +149,39 @@ scheduler_tick(void)
 
 	SasTick		next = {false, -1};
 	uint32		wake_count = sas_wake_count();
+	TimestampTz answers_due;
+	TimestampTz messages_due = DT_NOEND;
+	int64		sleeps[3];
 	int			worked;
 	int			applied;
-	int64		answers_ms;
 
 	if (seen == wake_count)
 		sas_work_late_look(SAS_LATE_MESSAGE, 0, scheduler_count, wake_count, known_from);
 	if (!sas_store_begin())
 		return next;
-	applied = sas_store_answer_tick(scheduler_begin(&scheduler_answers), &answers_ms);
+	applied = sas_store_answer_tick(scheduler_begin(&scheduler_answers), &answers_due);
 	sas_store_commit();
 	next.again = scheduler_end(&scheduler_answers, applied);
 	worked = 0;
 	if (sas_work_turns_begin())
 	{
-		worked = scheduler_messages_tick(&next);
+		worked = scheduler_messages_tick(&next, &messages_due);
 		sas_work_turns_end(worked > 0);
 		next.again |= worked > 0;
 	}
 	if (worked == 0)
-		worked = scheduler_messages_tick(&next);
+		worked = scheduler_messages_tick(&next, &messages_due);
 	seen = wake_count;
-	known_from = Min(sas_work_late_known_from(next.wake_in_ms), sas_work_late_known_from(answers_ms));
-	/* due rows that could not be taken are locked by a session: try again after a while, answers likewise */
-	if (worked == 0 && next.wake_in_ms >= 0 && next.wake_in_ms < SAS_SHORTEST_SLEEP_MS)
-		next.wake_in_ms = SAS_SHORTEST_SLEEP_MS;
-	if (applied == 0 && answers_ms == 0)
-		answers_ms = SAS_SHORTEST_SLEEP_MS;
-	if (answers_ms >= 0 && (next.wake_in_ms < 0 || answers_ms < next.wake_in_ms))
-		next.wake_in_ms = answers_ms;
-	scheduler_fire(&next);
-	if (next.wake_in_ms > SAS_LONGEST_SLEEP_MS)
-		next.wake_in_ms = SAS_LONGEST_SLEEP_MS;
+	known_from = sas_work_late_known_from(Min(messages_due, answers_due));
+	sleeps[0] = scheduler_fire(&next);
+	sleeps[1] = scheduler_sleep_ms(messages_due, worked);
+	sleeps[2] = sas_base_clock_ms_until(answers_due);
+	if (applied == 0 && sleeps[2] == 0)
+		sleeps[2] = SAS_SHORTEST_SLEEP_MS;
+	next.wake_in_ms = SAS_LONGEST_SLEEP_MS;
+	for (int i = 0; i < lengthof(sleeps); i++)
+		if (sleeps[i] >= 0)
+			next.wake_in_ms = Min(next.wake_in_ms, sleeps[i]);
 	return next;
 }
 

@@ -8,14 +8,14 @@
 #include "utils/jsonb.h"
 #include "utils/uuid.h"
 
-/* worked, and the span until the next due time in *next_ms (-1: none) */
-extern int	sas_store_fire_schedules(int quantity, int64 most_us, int64 *next_ms);
+/* worked, and the next due time in *next_due (DT_NOEND: none) */
+extern int	sas_store_fire_schedules(int quantity, int64 most_us, TimestampTz *next_due);
 
 /*
  * Offers instants again that a function worker is to submit and that no live
- * worker is submitting; *next_ms as above.
+ * worker is submitting; *next_due as above.
  */
-extern void sas_store_offer_plans(const int64 *live, int n_live, int64 newest, int64 *next_ms);
+extern void sas_store_offer_plans(const int64 *live, int n_live, int64 newest, TimestampTz *next_due);
 
 /* An instant of a schedule whose run a function worker submits. */
 typedef struct SasClaimedPlan

@@ -340,24 +340,24 @@ sas_store_raise_stuck(const char *what, int64 run_id, const char *message)
 }
 
 int
-sas_store_scheduler_tick(int quantity, bool by_owner, int64 *next_ms)
+sas_store_scheduler_tick(int quantity, bool by_owner, TimestampTz *next_due)
 {
 	static SasPlan plan = {"SELECT worked, next_due FROM _sas.scheduler_tick($1, $2)", 2, {INT4OID, BOOLOID}};
 	Datum		args[2] = {Int32GetDatum(quantity), BoolGetDatum(by_owner)};
 
 	sas_store_plan_run(&plan, args, NULL);
-	*next_ms = sas_store_ms_until(sas_store_cell_time(0, 2));
+	*next_due = sas_store_cell_time(0, 2);
 	return sas_store_cell_int(0, 1);
 }
 
 int
-sas_store_answer_tick(int quantity, int64 *next_ms)
+sas_store_answer_tick(int quantity, TimestampTz *next_due)
 {
 	static SasPlan plan = {"SELECT worked, next_due FROM _sas.answer_tick($1)", 1, {INT4OID}};
 	Datum		args[1] = {Int32GetDatum(quantity)};
 
 	sas_store_plan_run(&plan, args, NULL);
-	*next_ms = sas_store_ms_until(sas_store_cell_time(0, 2));
+	*next_due = sas_store_cell_time(0, 2);
 	return sas_store_cell_int(0, 1);
 }
 
@@ -371,42 +371,42 @@ sas_store_check_conditions(void)
 }
 
 int
-sas_store_purge(int quantity, int64 *next_ms)
+sas_store_purge(int quantity, TimestampTz *next_due)
 {
 	static SasPlan plan = {"SELECT worked, next_due FROM _sas.purge_tick($1)", 1, {INT4OID}};
 	Datum		args[1] = {Int32GetDatum(quantity)};
 
 	sas_store_plan_run(&plan, args, NULL);
-	*next_ms = sas_store_ms_until(sas_store_cell_time(0, 2));
+	*next_due = sas_store_cell_time(0, 2);
 	return sas_store_cell_int(0, 1);
 }
 
 int
-sas_store_supervisor_tick(const int64 *live, int n_live, int64 newest, int quantity, int64 *next_ms)
+sas_store_supervisor_tick(const int64 *live, int n_live, int64 newest, int quantity, TimestampTz *next_due)
 {
 	static SasPlan plan = {"SELECT worked, next_due FROM _sas.supervisor_tick($1, $2, $3, $4)",
 	4, {INT8OID, INT8ARRAYOID, INT8OID, INT4OID}};
 	Datum		args[4] = {Int64GetDatum(sas_base_self.boot), steps_int8_array(live, n_live), Int64GetDatum(newest), Int32GetDatum(quantity)};
 
 	sas_store_plan_run(&plan, args, NULL);
-	*next_ms = sas_store_ms_until(sas_store_cell_time(0, 2));
+	*next_due = sas_store_cell_time(0, 2);
 	return sas_store_cell_int(0, 1);
 }
 
 int
-sas_store_supervise_watches(const int64 *live, int n_live, int64 newest, int64 *next_ms)
+sas_store_supervise_watches(const int64 *live, int n_live, int64 newest, TimestampTz *next_due)
 {
 	static SasPlan plan = {"SELECT worked, next_due FROM _sas.supervise_watches($1, $2, $3)",
 	3, {INT8OID, INT8ARRAYOID, INT8OID}};
 	Datum		args[3] = {Int64GetDatum(sas_base_self.boot), steps_int8_array(live, n_live), Int64GetDatum(newest)};
 
 	sas_store_plan_run(&plan, args, NULL);
-	*next_ms = sas_store_ms_until(sas_store_cell_time(0, 2));
+	*next_due = sas_store_cell_time(0, 2);
 	return sas_store_cell_int(0, 1);
 }
 
 bool
-sas_store_set_timers(SasTimerSweep *sweep, int64 *next_ms)
+sas_store_set_timers(SasTimerSweep *sweep, TimestampTz *next_due)
 {
 	static SasPlan plan = {"SELECT coalesce(at, -1), coalesce(again, -1), coalesce(settles, -1), more, next_look"
 		" FROM _sas.set_timers(nullif($1, -1), nullif($2, -1), nullif($3, -1))",
@@ -415,6 +415,6 @@ sas_store_set_timers(SasTimerSweep *sweep, int64 *next_ms)
 
 	sas_store_plan_run(&plan, args, NULL);
 	*sweep = (SasTimerSweep) {sas_store_cell_int(0, 1), sas_store_cell_int(0, 2), sas_store_cell_int(0, 3)};
-	*next_ms = sas_store_ms_until(sas_store_cell_time(0, 5));
+	*next_due = sas_store_cell_time(0, 5);
 	return sas_store_cell_bool(0, 4);
 }

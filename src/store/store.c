@@ -62,16 +62,6 @@ sas_store_rollback(void)
 	MemoryContextSwitchTo(sas_store_results);
 }
 
-int64
-sas_store_ms_until(TimestampTz at)
-{
-	TimestampTz now = sas_base_clock_now();
-
-	if (TIMESTAMP_IS_NOEND(at))
-		return -1;
-	return at <= now ? 0 : (at - now) / 1000 + 1;
-}
-
 /* A cell of type text[], as a list of char *. */
 static List *
 store_read_texts(int row, int column)

@@ -215,18 +215,18 @@ typedef struct SasTimerSweep
 	int64		settles;
 } SasTimerSweep;
 
-/* One step of the sweep; it is done when the transaction has committed. False: the sweep is at its end. *next_ms as below. */
-extern bool sas_store_set_timers(SasTimerSweep *sweep, int64 *next_ms);
+/* One step of the sweep; it is done when the transaction has committed. False: the sweep is at its end. *next_due as below. */
+extern bool sas_store_set_timers(SasTimerSweep *sweep, TimestampTz *next_due);
 
-/* worked, and the span until the next due time in *next_ms (-1: none) */
-extern int	sas_store_scheduler_tick(int quantity, bool by_owner, int64 *next_ms);
+/* worked, and the next due time in *next_due (DT_NOEND: none) */
+extern int	sas_store_scheduler_tick(int quantity, bool by_owner, TimestampTz *next_due);
 
 /* The same for replies to runs that were held when they arrived. */
-extern int	sas_store_answer_tick(int quantity, int64 *next_ms);
+extern int	sas_store_answer_tick(int quantity, TimestampTz *next_due);
 
 /* is anything open that may need another check soon? */
 extern bool sas_store_check_conditions(void);
-extern int	sas_store_purge(int quantity, int64 *next_ms);
+extern int	sas_store_purge(int quantity, TimestampTz *next_due);
 
 /* Functions of infinite tasks that do not return: their tasks go to other workers. */
 extern void sas_store_give_up_invocations(const SasPeerInvocation *invocations, int n);
@@ -238,8 +238,8 @@ extern bool sas_store_relieve(const SasPeerCall *calls, int n);
  * The two ticks of the supervisor: of runs, and of infinite tasks.  live, newest:
  * the workers that live, as sas_base_peers_live() returns them.
  */
-extern int	sas_store_supervisor_tick(const int64 *live, int n_live, int64 newest, int quantity, int64 *next_ms);
-extern int	sas_store_supervise_watches(const int64 *live, int n_live, int64 newest, int64 *next_ms);
+extern int	sas_store_supervisor_tick(const int64 *live, int n_live, int64 newest, int quantity, TimestampTz *next_due);
+extern int	sas_store_supervise_watches(const int64 *live, int n_live, int64 newest, TimestampTz *next_due);
 
 /*
  * The run as its caller may see it, for sas.wait; in the caller's
@@ -250,8 +250,5 @@ extern bool sas_store_run_state(int64 run_id, Datum values[4], bool nulls[4]);
 
 /* SET CONSTRAINTS ALL IMMEDIATE, as the current user: what was deferred happens now. */
 extern void sas_store_constraints_immediate(void);
-
-/* How long until an instant, by the one clock, rounded up; 0 when it has passed. */
-extern int64 sas_store_ms_until(TimestampTz at);
 
 #endif							/* SAS_STORE_STORE_H */

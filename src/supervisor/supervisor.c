@@ -154,6 +154,7 @@ static int64
 supervisor_check_and_purge(void)
 {
 	int64		now = sas_base_clock_monotonic_us();
+	TimestampTz next_due;
 	int64		next_ms;
 	int			purged;
 
@@ -164,8 +165,9 @@ supervisor_check_and_purge(void)
 	if (!sas_store_begin())
 		return -1;
 	supervisor_quiet = !sas_store_check_conditions();
-	purged = sas_store_purge(SAS_PURGE_BATCH, &next_ms);
+	purged = sas_store_purge(SAS_PURGE_BATCH, &next_due);
 	sas_store_commit();
+	next_ms = sas_base_clock_ms_until(next_due);
 
 	/* a setting may have changed by then, and the watch is due */
 	if (next_ms < 0 || next_ms > supervisor_longest_sleep_ms())
@@ -188,7 +190,8 @@ supervisor_set_timers(void)
 	static int64 whole_us = 0;
 	static bool more = false;
 	int64		now = sas_base_clock_monotonic_us();
-	int64		next_ms = -1;
+	TimestampTz next_due = DT_NOEND;
+	int64		next_ms;
 
 	if (now < due_us)
 		return (due_us - now) / 1000 + 1;
@@ -206,7 +209,7 @@ supervisor_set_timers(void)
 
 		if (!sas_store_begin())
 			return -1;
-		more = sas_store_set_timers(&next, &next_ms);
+		more = sas_store_set_timers(&next, &next_due);
 		sas_store_commit();
 		sweep = next;
 	}
@@ -216,21 +219,22 @@ supervisor_set_timers(void)
 		return 0;
 	}
 	due_us = sas_base_clock_monotonic_us() + SAS_TIMERS_MS * 1000;
+	next_ms = sas_base_clock_ms_until(next_due);
 	return next_ms < 0 ? -1 : Max(next_ms, SAS_TIMERS_MS);
 }
 
 /* Runs: what is overdue or has failed.  Returns how much was found, and whether there may be more; -1: there is no store. */
 static int
-supervisor_tick_runs(const int64 *live, int n_live, int64 newest, int64 *next_ms, bool *more)
+supervisor_tick_runs(const int64 *live, int n_live, int64 newest, TimestampTz *next_due, bool *more)
 {
 	static SasBatch batch = {SAS_SUPERVISOR_BATCH};
 	int			worked;
 
 	if (!sas_store_begin())
 		return -1;
-	worked = sas_store_supervisor_tick(live, n_live, newest, sas_work_batch_begin(&batch), next_ms);
+	worked = sas_store_supervisor_tick(live, n_live, newest, sas_work_batch_begin(&batch), next_due);
 	sas_store_commit();
-	*more = sas_work_batch_end(&batch, worked) || (worked > 0 && *next_ms == 0);
+	*more = sas_work_batch_end(&batch, worked) || (worked > 0 && sas_base_clock_ms_until(*next_due) == 0);
 	return worked;
 }
 
@@ -238,10 +242,10 @@ supervisor_tick_runs(const int64 *live, int n_live, int64 newest, int64 *next_ms
  * Infinite tasks, and functions of both that have not returned in time: the
  * task of such a function, and all others of its worker, go to other
  * workers; a step has been taken back, or revoked.  The workers are ended
- * after the commit.
+ * after the commit.  Returns how much was found; -1: there is no store.
  */
 static int
-supervisor_tick_watches(const int64 *live, int n_live, int64 newest, int64 *next_ms)
+supervisor_tick_watches(const int64 *live, int n_live, int64 newest, TimestampTz *next_due, int64 *overdue_ms)
 {
 	SasPeerInvocation overdue[SAS_MAX_PEERS];
 	int64		overdue_us;
@@ -252,14 +256,14 @@ supervisor_tick_watches(const int64 *live, int n_live, int64 newest, int64 *next
 		return -1;
 	if (n_overdue > 0)
 		sas_store_give_up_invocations(overdue, n_overdue);
-	worked = sas_store_supervise_watches(live, n_live, newest, next_ms);
+	worked = sas_store_supervise_watches(live, n_live, newest, next_due);
 	/* last: what follows must not undo it */
 	sas_store_check_watch_rights();
 	sas_store_commit();
 	for (int i = 0; i < n_overdue; i++)
 		sas_base_peers_terminate(overdue[i].worker_id);
-	if (overdue_us != 0)
-		*next_ms = supervisor_sooner_ms(*next_ms, Max(SAS_SHORTEST_SLEEP_MS, (overdue_us - sas_base_clock_monotonic_us()) / 1000 + 1));
+	*overdue_ms = overdue_us == 0 ? -1 :
+		Max(SAS_SHORTEST_SLEEP_MS, (overdue_us - sas_base_clock_monotonic_us()) / 1000 + 1);
 	return worked;
 }
 
@@ -294,8 +298,11 @@ supervisor_tick(void)
 	int			n_live;
 	int64		departing;
 	int64		timers_ms;
-	int64		runs_ms;
-	int64		watches_ms;
+	TimestampTz runs_due;
+	TimestampTz watches_due;
+	TimestampTz next_due;
+	int64		overdue_ms;
+	int64		due_ms;
 	int			runs;
 	int			watches;
 
@@ -315,22 +322,24 @@ supervisor_tick(void)
 	n_live = sas_base_peers_live(live, SAS_MAX_PEERS, &newest);
 	if (n_live > SAS_MAX_PEERS)
 		ereport(ERROR, (errcode(ERRCODE_INTERNAL_ERROR), errmsg("too many workers to watch: %d", n_live)));
-	runs = supervisor_tick_runs(live, n_live, newest, &runs_ms, &next.again);
-	watches = runs < 0 ? -1 : supervisor_tick_watches(live, n_live, newest, &watches_ms);
+	runs = supervisor_tick_runs(live, n_live, newest, &runs_due, &next.again);
+	watches = runs < 0 ? -1 : supervisor_tick_watches(live, n_live, newest, &watches_due, &overdue_ms);
 	if (watches < 0)
 		return next;
 
 	next.again |= watches >= SAS_SUPERVISOR_BATCH || timers_ms == 0;
-	next.wake_in_ms = supervisor_sooner_ms(runs_ms, watches_ms);
-	known_from = sas_work_late_known_from(next.wake_in_ms);
+	next_due = Min(runs_due, watches_due);
+	known_from = sas_work_late_known_from(next_due);
+	next.wake_in_ms = supervisor_sooner_ms(supervisor_check_and_purge(), supervisor_relieve());
+	due_ms = sas_base_clock_ms_until(next_due);
 	/* due rows that could not be taken are locked by a session: try again after a while */
-	if (runs + watches == 0 && next.wake_in_ms >= 0)
-		next.wake_in_ms = Max(next.wake_in_ms, SAS_SHORTEST_SLEEP_MS);
-	next.wake_in_ms = supervisor_sooner_ms(next.wake_in_ms, supervisor_check_and_purge());
+	if (runs + watches == 0 && due_ms >= 0)
+		due_ms = Max(due_ms, SAS_SHORTEST_SLEEP_MS);
+	next.wake_in_ms = supervisor_sooner_ms(next.wake_in_ms, due_ms);
+	next.wake_in_ms = supervisor_sooner_ms(next.wake_in_ms, overdue_ms);
 	next.wake_in_ms = supervisor_sooner_ms(next.wake_in_ms, supervisor_longest_sleep_ms());
 	next.wake_in_ms = supervisor_sooner_ms(next.wake_in_ms, timers_ms);
 	next.wake_in_ms = supervisor_sooner_ms(next.wake_in_ms, departing);
-	next.wake_in_ms = supervisor_sooner_ms(next.wake_in_ms, supervisor_relieve());
 	sas_wake_supervisor_sleeps_until(sas_base_clock_now() + next.wake_in_ms * 1000);
 	return next;
 }

@@ -56,11 +56,11 @@ sas_work_late_look(SasLateKind kind, int n, uint32 (*count) (int n), uint32 seen
 }
 
 TimestampTz
-sas_work_late_known_from(int64 due_in_ms)
+sas_work_late_known_from(TimestampTz next_due)
 {
-	if (due_in_ms == 0)
-		return DT_NOBEGIN;
-	return due_in_ms < 0 ? DT_NOEND : sas_base_clock_now() + due_in_ms * 1000 - SAS_LATE_US;
+	if (TIMESTAMP_IS_NOEND(next_due))
+		return DT_NOEND;
+	return next_due <= sas_base_clock_now() ? DT_NOBEGIN : next_due - SAS_LATE_US;
 }
 
 void

@@ -40,11 +40,11 @@ typedef enum SasLateKind
 extern void sas_work_late_look(SasLateKind kind, int n, uint32 (*count) (int n), uint32 seen, TimestampTz known_from);
 
 /*
- * known_from after a look whose next row is due in that many ms; -1: it saw
- * none; 0: it left rows behind, whenever they were due. A moment is added for
- * rounding.
+ * known_from after a look whose next row is due at that instant; infinity: it
+ * saw none. If it has passed, rows were left behind, whenever they were due. A
+ * second is taken off, because sleeps are rounded.
  */
-extern TimestampTz sas_work_late_known_from(int64 due_in_ms);
+extern TimestampTz sas_work_late_known_from(TimestampTz next_due);
 
 /*
  * A look has found work of that kind. since: a time no later than when it

@@ -140,11 +140,12 @@ registry_exit(int code, Datum arg)
 	if (sas_worker_my_slot->exit == SAS_EXIT_FAILED && sas_base_stopping)
 		sas_worker_my_slot->exit = SAS_EXIT_ORDERLY;
 	sas_worker_my_slot->state = SAS_SLOT_EXITED;
+	/* with the lock: who sees that it is gone has been told of it */
+	if (!probe)
+		sas_wake_actor(dboid, SAS_SUPERVISOR);
 	LWLockRelease(&sas_worker_shmem->lock);
 	sas_worker_my_slot = NULL;
 
-	if (!probe)
-		sas_wake_actor(dboid, SAS_SUPERVISOR);
 	if (leader && actor != SAS_SUPERVISOR)
 		sas_wake_actor(dboid, actor);
 	sas_worker_request_wake();
