@@ -254,4 +254,10 @@ LANGUAGE sql STABLE AS $$
            OR EXISTS (SELECT FROM unnest(paths) p
                       WHERE p IS NULL OR p !~ E'^/[^{}?#\\\\ \\x01-\\x1f\\x7f]*$' OR p LIKE '//%'
                           OR _sas.path_has_dot_segment(p)))
+    UNION ALL
+    -- a grant of "/orders/*", where * stands for nothing, would allow no call
+    SELECT '/paths', format('path "%s" has a wildcard', p),
+        'A path stands for itself and all below it: write "/orders", not "/orders/*".', '22023'
+    FROM unnest(paths) p
+    WHERE p ~ '/[*]+(/|$)'
 $$;

@@ -61,6 +61,7 @@ FROM (VALUES ($$'none', 'ag_ann'$$, '42704'), ($$'pay', '4711'$$, '42704'), ($$'
              ($$'pay', 'ag_ann', '{}'$$, '22023'), ($$'pay', 'ag_ann', '{post}'$$, '22023'), ($$'pay', 'ag_ann', '{NULL}'$$, '22023'),
              ($$'pay', 'ag_ann', paths => '{}'$$, '22023'), ($$'pay', 'ag_ann', paths => '{NULL}'$$, '22023'), ($$'pay', 'ag_ann', paths => '{charges}'$$, '22023'),
              ($$'pay', 'ag_ann', paths => '{/a/../b}'$$, '22023'), ($$'pay', 'ag_ann', paths => '{//x}'$$, '22023'), ($$'pay', 'ag_ann', paths => ARRAY['/{{input.x}}']$$, '22023'), ($$'pay', 'ag_ann', paths => '{/a?b}'$$, '22023'),
+             ($$'pay', 'ag_ann', paths => '{/orders/*}'$$, '22023'), ($$'pay', 'ag_ann', paths => '{/**/x}'$$, '22023'),
              ($$'packer', 'ag_ann', methods => '{GET}'$$, '22023'), ($$'packer', 'ag_ann', paths => '{/}'$$, '22023')) AS x (args, code);
 SELECT is((SELECT array_agg((role, kind, name, granted_by, methods, paths)::text ORDER BY role) FROM sas.grants WHERE kind = 'agent'), '{"(ag_ann,agent,pay,ag_adm,,)","(ag_team,agent,packer,ag_adm,,)"}', 'sas.grants shows them');
 SELECT is((SELECT array_agg((role, act, detail)::text ORDER BY at) FROM sas.history WHERE act ~ 'grant_agent'),
