@@ -310,10 +310,17 @@ Datum
 sas_api_submit_plain_children(PG_FUNCTION_ARGS)
 {
 	Datum	   *inputs;
-	int			n = api_submit_read_inputs(PG_GETARG_DATUM(5), &inputs);
+	int			n;
 	SasParents	parents = {0};
-	SasSubmission submission = {.owner = PG_GETARG_OID(0),.priority = PG_GETARG_INT32(3),.labels = PG_GETARG_DATUM(4),.parents = &parents};
+	SasSubmission submission = {.parents = &parents};
 
+	for (int i = 0; i < 9; i++)
+		if (PG_ARGISNULL(i))
+			PG_RETURN_BOOL(false);
+	submission.owner = PG_GETARG_OID(0);
+	submission.priority = PG_GETARG_INT32(3);
+	submission.labels = PG_GETARG_DATUM(4);
+	n = api_submit_read_inputs(PG_GETARG_DATUM(5), &inputs);
 	parents.run_ids = api_submit_read_array(PG_GETARG_DATUM(6), INT8OID, n);
 	parents.step_nos = api_submit_read_array(PG_GETARG_DATUM(7), INT4OID, n);
 	parents.elements = api_submit_read_array(PG_GETARG_DATUM(8), INT4OID, n);

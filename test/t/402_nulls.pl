@@ -23,7 +23,7 @@ use Test::More;
 # good and odd values by type; the good ones name what setup() has made
 my %good = (
 	bool => 'false', bigint => '1', integer => '1', '"char"' => q{'r'}, 'double precision' => '1', interval => q{'1 s'}, jsonb => q{'{}'},
-	oid => '10', regrole => '10', regprocedure => q{'public.f(jsonb)'}, text => q{'a'}, 'timestamp with time zone' => q{'2030-01-01'},
+	oid => '10', regrole => '10', regclass => q{'public.strange'}, regprocedure => q{'public.f(jsonb)'}, text => q{'a'}, 'timestamp with time zone' => q{'2030-01-01'},
 	uuid => q{'00000000-0000-0000-0000-000000000001'}, boolean => 'false');
 # by the name of the argument, where another value would not get far
 my %named = (problem => 'NULL', metric => q{'step_wait'}, request => q{'{"path": "/a"}'}, answer => q{'{"headers": {"a": "b"}, "body": {}}'});
@@ -37,6 +37,7 @@ my %odd = (
 		q{(repeat('[', 3000) || repeat(']', 3000))::jsonb}, q{jsonb_build_object('path', repeat('/{{input.a}}', 87381), 'headers', jsonb_build_object('a', repeat('x', 1048576)))} ],
 	oid => [ '0', '4294967295' ],
 	regrole => ['0'],
+	regclass => ['0'],
 	regprocedure => ['0'],
 	text => [ q{''}, map { "repeat('$_', " . int(1048576 / length $_) . ')' } ('x', '{{a', '[', '/%2e', '* ') ],
 	'timestamp with time zone' => [ q{'infinity'}, q{'-infinity'} ],
