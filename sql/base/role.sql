@@ -17,8 +17,7 @@ END $$;
 CREATE FUNCTION _sas.may_work(role oid, for_agent int) RETURNS boolean
 LANGUAGE sql STABLE AS $$
     SELECT _sas.has_level(role, 'worker') OR _sas.has_level(role, 'admin')
-        OR EXISTS (SELECT FROM _sas.worker_grant g WHERE g.agent_id = for_agent
-                   AND pg_has_role($1, g.role, 'MEMBER'))
+        OR EXISTS (SELECT FROM _sas.worker_grants(for_agent) g WHERE pg_has_role($1, g.role, 'MEMBER'))
 $$;
 
 -- _sas.is_superuser(role): false if there is no such role.

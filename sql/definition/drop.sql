@@ -1,10 +1,12 @@
 -- SPDX-License-Identifier: PostgreSQL
 --
--- Drops of agents and queues: not while something uses them, and nothing may begin to use them meanwhile.
+-- Drops of agents and queues: not while something uses them, and nothing may begin to use them meanwhile. A
+-- definition holds what it names, and a run holds its workflow (_sas.hold_workflow); the one who drops waits
+-- for both, and looks then.
 
--- _sas.hold_named(definition): no other session drops the agents and queues that a definition names, until
--- this transaction ends. Comes before the check of that definition, which finds out if one has been dropped.
--- Locks: agents and queues, against being dropped only.
+-- _sas.hold_named(definition): no other session drops the agents, queues and workflows that a definition
+-- names, until this transaction ends. Comes before the check of that definition, which finds out if one has
+-- been dropped. Locks: agents, queues and workflows, against being dropped only.
 CREATE FUNCTION _sas.hold_named(definition jsonb) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
@@ -18,6 +20,22 @@ BEGIN
       AND q.name = ANY (ARRAY(SELECT x #>> '{}' FROM jsonb_path_query(definition, '$.**.queue') x
                               WHERE jsonb_typeof(x) = 'string'))
     ORDER BY q.queue_id FOR KEY SHARE;
+    PERFORM FROM _sas.workflow f
+    WHERE f.dropped_at IS NULL
+      AND f.name = ANY (ARRAY(SELECT x #>> '{}' FROM jsonb_path_query(definition, '$.**.workflow') x
+                              WHERE jsonb_typeof(x) = 'string'
+                              UNION SELECT x #>> '{}' FROM jsonb_path_query(definition, '$.**.include') x
+                              WHERE jsonb_typeof(x) = 'string'))
+    ORDER BY f.workflow_id FOR KEY SHARE;
+END $$;
+
+-- _sas.dropped_agent(uses): an agent among these that was dropped; null: there is none. A version that is not
+-- the current one does not keep its agents from being dropped.
+CREATE FUNCTION _sas.dropped_agent(uses _sas.agent_use[]) RETURNS text
+LANGUAGE plpgsql STABLE AS $$
+BEGIN
+    RETURN (SELECT a.name FROM unnest(uses) u JOIN _sas.agent a ON a.agent_id = u.agent_id
+            WHERE a.dropped_at IS NOT NULL LIMIT 1);
 END $$;
 
 -- _sas.is_used(f, v): can a run of this version of the workflow begin, or is one open?
@@ -63,15 +81,36 @@ BEGIN
          WHERE r.queue_id = id AND r.state <> 'stopped' LIMIT 1)) || '", or an open run of it, uses it.';
 END $$;
 
--- _sas.user_of(kind, id): what uses this agent or queue, as a sentence; null: nothing.
-CREATE FUNCTION _sas.user_of(kind text, id bigint) RETURNS text
-LANGUAGE sql STABLE AS $$
-    SELECT CASE kind WHEN 'agent' THEN _sas.user_of_agent(id::int) ELSE _sas.user_of_queue(id::int) END
-$$;
+-- _sas.user_of_workflow(id): an open run of the workflow, or a current definition that names it, as a
+-- sentence; null: there is none. See _sas.refuse_referred for the whole list.
+CREATE FUNCTION _sas.user_of_workflow(id int) RETURNS text
+LANGUAGE plpgsql STABLE AS $$
+BEGIN
+    RETURN coalesce(
+        (SELECT 'It has open runs.' FROM _sas.run r JOIN _sas.workflow_version v USING (version_id)
+         WHERE v.workflow_id = id AND r.state <> 'stopped' AND r.hook_of IS NULL LIMIT 1),
+        (SELECT r || ' refers to it.' FROM unnest(_sas.referring(id)) r LIMIT 1));
+END $$;
 
--- _sas.check_latest_use(kind, id): raises an error (40001) if something uses it, as is committed now, that
+-- _sas.user_of(kind, name): what uses this agent, queue, watcher or workflow (by its id) or secret, as a
+-- sentence; null: nothing.
+CREATE FUNCTION _sas.user_of(kind text, name text) RETURNS text
+LANGUAGE plpgsql STABLE AS $$
+BEGIN
+    RETURN CASE kind
+        WHEN 'agent' THEN _sas.user_of_agent(name::int)
+        WHEN 'queue' THEN _sas.user_of_queue(name::int)
+        WHEN 'workflow' THEN _sas.user_of_workflow(name::int)
+        WHEN 'watcher' THEN (SELECT format('Task "%s" is not deleted.', w.key) FROM _sas.watch w
+                             WHERE w.watcher_id = name::bigint AND w.state <> 'deleted' LIMIT 1)
+        WHEN 'secret' THEN (SELECT format('Agent "%s" refers to it.', a.name) FROM _sas.agent a
+                            WHERE a.dropped_at IS NULL AND user_of.name = ANY (a.secrets)
+                            ORDER BY a.name COLLATE "C" LIMIT 1) END;
+END $$;
+
+-- _sas.check_latest_use(kind, name): raises an error (40001) if something uses it, as is committed now, that
 -- the older snapshot of this transaction does not show.
-CREATE FUNCTION _sas.check_latest_use(kind text, id bigint) RETURNS void
+CREATE FUNCTION _sas.check_latest_use(kind text, name text) RETURNS void
 LANGUAGE C AS 'MODULE_PATHNAME', 'sas_api_check_latest_use';
 
 CREATE FUNCTION _sas.drop_queue_as(caller oid, name text) RETURNS void
@@ -83,13 +122,18 @@ DECLARE
 BEGIN
     -- waits for who is naming it in a definition: see _sas.hold_named
     PERFORM FROM _sas.queue x WHERE x.queue_id = u.queue_id FOR UPDATE;
+    PERFORM _sas.await_submits(ARRAY(
+        SELECT DISTINCT v.workflow_id FROM _sas.workflow_version v
+        WHERE v.queue_id = u.queue_id
+           OR EXISTS (SELECT FROM _sas.workflow_step w
+                      WHERE w.version_id = v.version_id AND w.queue_id = u.queue_id) ORDER BY 1));
     used := _sas.user_of_queue(u.queue_id);
     IF used IS NOT NULL THEN
         RAISE EXCEPTION 'queue "%" is in use', $2
             USING ERRCODE = 'dependent_objects_still_exist', DETAIL = used,
                 HINT = 'Change or drop the workflow first, and let its runs end.';
     END IF;
-    PERFORM _sas.check_latest_use('queue', u.queue_id);
+    PERFORM _sas.check_latest_use('queue', u.queue_id::text);
     UPDATE _sas.queue q SET dropped_at = sas.now() WHERE q.queue_id = u.queue_id;
     DELETE FROM _sas.parked_step k WHERE k.queue_id = u.queue_id;
     PERFORM _sas.record_queue(caller, 'drop_queue', u, NULL);
@@ -104,6 +148,10 @@ DECLARE
 BEGIN
     -- waits for who is naming it in a definition: see _sas.hold_named
     PERFORM FROM _sas.agent x WHERE x.agent_id = a.agent_id FOR UPDATE;
+    PERFORM _sas.await_submits(ARRAY(
+        SELECT DISTINCT v.workflow_id
+        FROM _sas.workflow_version v JOIN _sas.workflow_step w USING (version_id)
+        WHERE w.lane = a.agent_id ORDER BY 1));
     used := _sas.user_of_agent(a.agent_id);
     IF used IS NOT NULL THEN
         RAISE EXCEPTION 'agent "%" is in use', name
@@ -111,7 +159,7 @@ BEGIN
                 HINT = CASE WHEN used LIKE 'Watcher%' THEN 'Drop the watcher first.'
                        ELSE 'Change or drop the workflow first, and let its runs end.' END;
     END IF;
-    PERFORM _sas.check_latest_use('agent', a.agent_id);
+    PERFORM _sas.check_latest_use('agent', a.agent_id::text);
     UPDATE _sas.agent SET dropped_at = sas.now(), enabled = false WHERE agent.agent_id = a.agent_id;
     DELETE FROM _sas.external_slot p WHERE p.agent_id = a.agent_id;
     DELETE FROM _sas.worker_grant g WHERE g.agent_id = a.agent_id;

@@ -110,6 +110,22 @@ BEGIN
     END IF;
 END $$;
 
+-- _sas.middleware_workflow(workflow): its id. It is not dropped until this transaction ends.
+CREATE FUNCTION _sas.middleware_workflow(workflow text) RETURNS int
+LANGUAGE plpgsql AS $$
+DECLARE
+    id int;
+BEGIN
+    SELECT w.workflow_id INTO id FROM _sas.workflow w WHERE w.name = workflow AND w.dropped_at IS NULL
+    FOR KEY SHARE;
+    IF NOT FOUND THEN
+        RAISE EXCEPTION 'workflow "%" does not exist', workflow
+            USING ERRCODE = 'undefined_object', DETAIL = 'At /workflow.',
+                HINT = 'Leave it out for all workflows.';
+    END IF;
+    RETURN id;
+END $$;
+
 CREATE FUNCTION _sas.create_middleware_as(caller oid, name text, phase text, before regprocedure,
                                           after regprocedure, workflow text, goes_before text[],
                                           goes_after text[], replaces text)
@@ -132,12 +148,7 @@ BEGIN
             HINT = 'Only a middleware that replaces another may do nothing. It removes the other one.';
     END IF;
     IF $6 IS NOT NULL THEN
-        SELECT w.workflow_id INTO f FROM _sas.workflow w WHERE w.name = $6 AND w.dropped_at IS NULL;
-        IF NOT FOUND THEN
-            RAISE EXCEPTION 'workflow "%" does not exist', $6
-                USING ERRCODE = 'undefined_object', DETAIL = 'At /workflow.',
-                HINT = 'Leave it out for all workflows.';
-        END IF;
+        f := _sas.middleware_workflow($6);
     END IF;
     LOCK TABLE _sas.middleware IN SHARE ROW EXCLUSIVE MODE;
     old := _sas.middleware_facts($2, $3);

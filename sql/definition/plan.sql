@@ -266,6 +266,7 @@ BEGIN
         END LOOP;
         RETURN v;
     END IF;
+    PERFORM _sas.hold_named(plan.whole), _sas.hold_named(plan.included);
     FOR p IN SELECT * FROM _sas.check_plans(plan.included, caller)
              UNION ALL
              SELECT CASE WHEN v.definition ? 'plan' THEN '/plan' ELSE '' END || c.path, c.problem, c.hint,

@@ -87,6 +87,7 @@ DECLARE
 BEGIN
     -- one after another, so that no two of them use the same file
     LOCK TABLE _sas.secret IN SHARE ROW EXCLUSIVE MODE;
+    PERFORM _sas.check_latest_secrets() WHERE file IS NOT NULL;
     before := _sas.own_secret(caller, name);
     INSERT INTO _sas.secret AS s (name, value, file, changed_at, by_superuser)
     VALUES (name, value, file, sas.now(), _sas.is_superuser(caller))
@@ -158,6 +159,7 @@ BEGIN
             DETAIL = format('Agent "%s" refers to it.', used),
             HINT = 'Change the agent first, or set the secret to another value.';
     END IF;
+    PERFORM _sas.check_latest_use('secret', name);
     DELETE FROM _sas.secret s WHERE s.name = $2;
     IF NOT FOUND THEN
         RAISE EXCEPTION 'secret "%" does not exist', name

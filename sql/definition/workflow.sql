@@ -115,6 +115,13 @@ LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     f _sas.workflow := _sas.own_workflow(caller, $2, '/name');
 BEGIN
+    -- waits for who is naming it in a definition, and for runs of it, or of what refers to it, that are
+    -- being submitted
+    PERFORM FROM _sas.workflow x WHERE x.workflow_id = f.workflow_id FOR UPDATE;
+    PERFORM _sas.await_submits(ARRAY(
+        SELECT f.workflow_id
+        UNION SELECT v.workflow_id FROM _sas.workflow_version v JOIN _sas.workflow_step w USING (version_id)
+        WHERE w.bound_id = f.workflow_id ORDER BY 1));
     IF EXISTS (SELECT FROM _sas.run r JOIN _sas.workflow_version v USING (version_id)
                WHERE v.workflow_id = f.workflow_id AND r.state <> 'stopped' AND r.hook_of IS NULL) THEN
         RAISE EXCEPTION 'workflow "%" has open runs', $2
@@ -122,36 +129,47 @@ BEGIN
             HINT = 'Let them end, or cancel them with sas.cancel, first.';
     END IF;
     PERFORM _sas.refuse_referred(f);
+    PERFORM _sas.check_latest_use('workflow', f.workflow_id::text);
     PERFORM _sas.end_subscriptions(f);
     UPDATE _sas.workflow w SET dropped_at = sas.now() WHERE w.workflow_id = f.workflow_id;
     PERFORM _sas.record_change(caller, 'drop_workflow', jsonb_build_object('workflow', f.name),
                                jsonb_build_object('version', f.version));
 END $$;
 
--- _sas.refuse_referred(f): raises an error if the workflow is used: by a version of another workflow that
--- new runs get or that an open run has, or by a watcher.
+-- _sas.referring(id): what uses the workflow: versions of other workflows that new runs get, or that an open
+-- run has, and watchers.
+CREATE FUNCTION _sas.referring(id int) RETURNS text[]
+LANGUAGE plpgsql STABLE AS $$
+BEGIN
+    RETURN ARRAY(
+        SELECT o.other
+        FROM (SELECT DISTINCT format('workflow "%s"', w.name) AS other
+              FROM (SELECT DISTINCT s.version_id FROM _sas.workflow_step s
+                    WHERE s.bound_id = id OFFSET 0) named
+              JOIN _sas.workflow_version v ON v.version_id = named.version_id
+              JOIN _sas.workflow w ON w.workflow_id = v.workflow_id
+              WHERE w.workflow_id <> id
+                AND (w.dropped_at IS NULL AND v.of_version IS NULL
+                         AND (v.version = w.version
+                              OR EXISTS (SELECT FROM _sas.workflow_grant g
+                                         WHERE g.workflow_id = w.workflow_id
+                                           AND (g.version = v.version OR g.future AND g.version < v.version)))
+                     OR EXISTS (SELECT FROM _sas.run r WHERE r.version_id = v.version_id
+                                AND r.state <> 'stopped'))
+              UNION ALL
+              SELECT format('watcher "%s"', d.name) FROM _sas.watcher d
+              WHERE d.target_kind = 'workflow'
+                AND d.target = (SELECT f.name FROM _sas.workflow f WHERE f.workflow_id = id)) o
+        ORDER BY o.other);
+END $$;
+
+-- _sas.refuse_referred(f): raises an error if something refers to the workflow.
 CREATE FUNCTION _sas.refuse_referred(f _sas.workflow) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
-    others text[];
+    others text[] := _sas.referring(f.workflow_id);
 BEGIN
-    SELECT array_agg(o.other ORDER BY o.other) INTO others
-    FROM (SELECT DISTINCT format('workflow "%s"', w.name) AS other
-          FROM (SELECT DISTINCT s.version_id FROM _sas.workflow_step s
-                WHERE s.bound_id = f.workflow_id OFFSET 0) named
-          JOIN _sas.workflow_version v ON v.version_id = named.version_id
-          JOIN _sas.workflow w ON w.workflow_id = v.workflow_id
-          WHERE w.workflow_id <> f.workflow_id
-            AND (w.dropped_at IS NULL AND v.of_version IS NULL
-                     AND (v.version = w.version
-                          OR EXISTS (SELECT FROM _sas.workflow_grant g WHERE g.workflow_id = w.workflow_id
-                                     AND (g.version = v.version OR g.future AND g.version < v.version)))
-                 OR EXISTS (SELECT FROM _sas.run r WHERE r.version_id = v.version_id
-                            AND r.state <> 'stopped'))
-          UNION ALL
-          SELECT format('watcher "%s"', d.name) FROM _sas.watcher d
-          WHERE d.target_kind = 'workflow' AND d.target = f.name) o;
-    IF others IS NOT NULL THEN
+    IF others <> '{}' THEN
         RAISE EXCEPTION 'cannot drop workflow "%" because others refer to it', f.name
             USING ERRCODE = 'dependent_objects_still_exist',
                 DETAIL = format('They are: %s.', array_to_string(others[:10], ', ')
@@ -264,9 +282,9 @@ BEGIN
             AND v.version = coalesce(wanted, CASE WHEN may.any_version THEN f.version END, v.version)
         WHERE _sas.trusts(caller, f.owner) AND _sas.trusts(caller, v.created_by)
           AND (may.any_version
-               OR EXISTS (SELECT FROM _sas.workflow_grant g WHERE g.workflow_id = f.workflow_id
-                          AND (g.version = v.version OR g.future AND g.version < v.version)
-                          AND pg_has_role(caller, g.role, 'MEMBER'))));
+               OR EXISTS (SELECT FROM _sas.workflow_grants(f.workflow_id) g
+                          WHERE (g.version = v.version OR g.future AND g.version < v.version)
+                            AND pg_has_role(caller, g.role, 'MEMBER'))));
 END $$;
 
 -- _sas.refuse_workflow(caller, f, wanted): raises an error that says why the caller may not submit it.
@@ -295,7 +313,13 @@ CREATE FUNCTION _sas.check_needs(caller oid, v _sas.workflow_version) RETURNS vo
 LANGUAGE plpgsql STABLE AS $$
 DECLARE
     p _sas.problem;
+    gone text := _sas.dropped_agent(v.uses);
 BEGIN
+    IF gone IS NOT NULL THEN
+        RAISE EXCEPTION 'agent "%" has been dropped', gone
+            USING ERRCODE = 'undefined_object', DETAIL = 'At /workflow.',
+                HINT = 'Submit a version that does not use it. One that has its name now is another.';
+    END IF;
     IF cardinality(v.functions) > 0 THEN
         FOR p IN SELECT c.* FROM unnest(v.functions) fn
             CROSS JOIN LATERAL _sas.check_function(to_jsonb(fn), '/workflow', caller, true) c LOOP
@@ -332,6 +356,7 @@ BEGIN
                 HINT = _sas.meant(workflow_name, _sas.submittable_names(caller))
                     || 'Create it with sas.create_workflow.';
     END IF;
+    PERFORM _sas.check_latest_workflow(f.workflow_id) WHERE _sas.keeps_snapshot();
     found_version := _sas.runnable_version(caller, f, wanted);
     IF found_version IS NULL THEN
         PERFORM _sas.refuse_workflow(caller, f, wanted);

@@ -115,6 +115,15 @@ BEGIN
             USING ERRCODE = 'undefined_object', DETAIL = 'At /workflow.',
                 HINT = 'The one that has its name now is another.';
     END IF;
+    -- it may have been dropped before this transaction held it
+    IF _sas.hold_workflow(v.workflow_id) THEN
+        v := _sas.submittable(caller, workflow, wanted);
+        IF _sas.hold_workflow(v.workflow_id) THEN
+            RAISE EXCEPTION 'could not serialize access due to concurrent update'
+                USING ERRCODE = 'serialization_failure', HINT = 'Try the transaction again.',
+                    DETAIL = format('Workflow "%s" was dropped and created meanwhile.', workflow);
+        END IF;
+    END IF;
     IF wanted IS NOT NULL AND v.of_version IS NULL THEN
         PERFORM _sas.compose_version(v.workflow_id, wanted);
         v := _sas.submittable(caller, workflow, wanted);
@@ -438,8 +447,10 @@ BEGIN
         AND x.version = _sas.runnable_version(caller, f)
     WHERE f.name = $2 AND f.dropped_at IS NULL AND f.paused_at IS NULL AND x.root_nos IS NOT NULL
       AND _sas.may_call(caller, x.functions)
+      AND _sas.dropped_agent(x.uses) IS NULL
       AND NOT EXISTS (SELECT FROM _sas.check_uses(caller, x.uses))
       AND NOT EXISTS (SELECT FROM _sas.middleware) AND NOT EXISTS (SELECT FROM _sas.subscription);
+    PERFORM _sas.check_latest_workflow(workflow_id) WHERE _sas.keeps_snapshot();
 END $$;
 
 -- _sas.submit_plain_children(...): submits child runs whose workflow is plain for this owner, one for each
@@ -463,6 +474,9 @@ CREATE TRIGGER announce AFTER INSERT OR UPDATE OR DELETE
     OR TRUNCATE ON _sas.workflow_grant FOR EACH STATEMENT EXECUTE FUNCTION _sas.announce_workflows();
 CREATE TRIGGER announce AFTER INSERT OR UPDATE OR DELETE
     OR TRUNCATE ON _sas.agent_grant FOR EACH STATEMENT EXECUTE FUNCTION _sas.announce_workflows();
+-- an agent is dropped together with its grants, if it has any
+CREATE TRIGGER announce AFTER UPDATE OF dropped_at ON _sas.agent
+    FOR EACH STATEMENT EXECUTE FUNCTION _sas.announce_workflows();
 CREATE TRIGGER announce AFTER INSERT OR UPDATE OR DELETE
     OR TRUNCATE ON _sas.middleware FOR EACH STATEMENT EXECUTE FUNCTION _sas.announce_workflows();
 CREATE TRIGGER announce AFTER INSERT OR UPDATE OR DELETE
@@ -476,6 +490,7 @@ CREATE TRIGGER announce_change AFTER UPDATE OR DELETE ON _sas.workflow_version F
 ALTER TABLE _sas.workflow ENABLE ALWAYS TRIGGER announce;
 ALTER TABLE _sas.workflow_grant ENABLE ALWAYS TRIGGER announce;
 ALTER TABLE _sas.agent_grant ENABLE ALWAYS TRIGGER announce;
+ALTER TABLE _sas.agent ENABLE ALWAYS TRIGGER announce;
 ALTER TABLE _sas.middleware ENABLE ALWAYS TRIGGER announce;
 ALTER TABLE _sas.subscription ENABLE ALWAYS TRIGGER announce;
 ALTER TABLE _sas.workflow_version ENABLE ALWAYS TRIGGER announce;

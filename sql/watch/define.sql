@@ -395,15 +395,19 @@ LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_column
 DECLARE
     d _sas.watcher := _sas.own_watcher(caller, name);
-    open text := (SELECT w.key FROM _sas.watch w WHERE w.watcher_id = d.watcher_id AND w.state <> 'deleted'
-                  LIMIT 1);
+    open text;
 BEGIN
+    -- waits for who is starting a task of it
+    PERFORM FROM _sas.watcher x WHERE x.watcher_id = d.watcher_id FOR UPDATE;
+    SELECT w.key INTO open FROM _sas.watch w WHERE w.watcher_id = d.watcher_id AND w.state <> 'deleted'
+    LIMIT 1;
     IF open IS NOT NULL THEN
         RAISE EXCEPTION 'watcher "%" has tasks', $2
             USING ERRCODE = 'dependent_objects_still_exist',
                 DETAIL = format('Task "%s" is not deleted.', open),
                 HINT = 'Stop them with sas.unwatch first, and wait until they have ended.';
     END IF;
+    PERFORM _sas.check_latest_use('watcher', d.watcher_id::text);
     PERFORM _sas.forget_watches(ARRAY(SELECT w.watch_id FROM _sas.watch w WHERE w.watcher_id = d.watcher_id));
     DELETE FROM _sas.watcher x WHERE x.watcher_id = d.watcher_id;
     PERFORM _sas.record_watcher(caller, 'drop_watcher', $2, d.definition, NULL);

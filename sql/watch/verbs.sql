@@ -87,7 +87,8 @@ DECLARE
     w _sas.watch;
     start jsonb;
 BEGIN
-    SELECT * INTO d FROM _sas.watcher x WHERE x.name = $2;
+    -- not dropped until this is committed
+    SELECT * INTO d FROM _sas.watcher x WHERE x.name = $2 FOR KEY SHARE;
     IF NOT FOUND THEN
         RAISE EXCEPTION 'watcher "%" does not exist', $2
             USING ERRCODE = 'undefined_object', DETAIL = 'At /watcher.',

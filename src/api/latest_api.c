@@ -1,15 +1,18 @@
 /* SPDX-License-Identifier: PostgreSQL */
 /*
- * latest_api.c: the SQL-callable side of store/latest.h.  Internal: see
- * sql/definition/drop.sql, sql/flow/signal.sql, sql/agent/external_reply.sql
- * and sql/watch/node.sql.
+ * latest_api.c: the SQL-callable side of store/latest.h and store/hold.h.
+ * Internal: see sql/base/latest.sql, sql/definition/drop.sql,
+ * sql/flow/signal.sql, sql/agent/external_reply.sql and sql/watch/node.sql.
  */
 #include "postgres.h"
 
+#include "catalog/pg_type.h"
 #include "fmgr.h"
+#include "utils/array.h"
 #include "utils/builtins.h"
 #include "utils/timestamp.h"
 
+#include "store/hold.h"
 #include "store/latest.h"
 
 PG_FUNCTION_INFO_V1(sas_api_keeps_snapshot);
@@ -18,6 +21,11 @@ PG_FUNCTION_INFO_V1(sas_api_check_latest_claim);
 PG_FUNCTION_INFO_V1(sas_api_check_latest_host);
 PG_FUNCTION_INFO_V1(sas_api_check_latest_node);
 PG_FUNCTION_INFO_V1(sas_api_check_latest_use);
+PG_FUNCTION_INFO_V1(sas_api_latest_grants);
+PG_FUNCTION_INFO_V1(sas_api_check_latest_workflow);
+PG_FUNCTION_INFO_V1(sas_api_check_latest_secrets);
+PG_FUNCTION_INFO_V1(sas_api_hold_workflow);
+PG_FUNCTION_INFO_V1(sas_api_await_submits);
 
 /* _sas.keeps_snapshot() */
 Datum
@@ -91,12 +99,59 @@ sas_api_check_latest_node(PG_FUNCTION_ARGS)
 	PG_RETURN_VOID();
 }
 
-/* _sas.check_latest_use(kind, id): this transaction sees nothing that uses the object */
+/* _sas.check_latest_use(kind, name): this transaction sees nothing that uses the object */
 Datum
 sas_api_check_latest_use(PG_FUNCTION_ARGS)
 {
 	if (!PG_ARGISNULL(0) && !PG_ARGISNULL(1) && sas_store_keeps_snapshot() &&
-		sas_store_latest_use(PG_GETARG_TEXT_PP(0), PG_GETARG_INT64(1)))
+		sas_store_latest_use(PG_GETARG_TEXT_PP(0), PG_GETARG_TEXT_PP(1)))
 		latest_api_fail("What uses it was defined after this transaction began.");
+	PG_RETURN_VOID();
+}
+
+/* _sas.latest_grants(kind, id) */
+Datum
+sas_api_latest_grants(PG_FUNCTION_ARGS)
+{
+	PG_RETURN_DATUM(sas_store_latest_grants(PG_GETARG_TEXT_PP(0), PG_GETARG_INT32(1)));
+}
+
+/* _sas.check_latest_workflow(id) */
+Datum
+sas_api_check_latest_workflow(PG_FUNCTION_ARGS)
+{
+	if (sas_store_keeps_snapshot() && sas_store_workflow_changed(PG_GETARG_INT32(0)))
+		latest_api_fail("The workflow was dropped, paused, resumed or given to another role, or an agent was dropped, after this transaction began.");
+	PG_RETURN_VOID();
+}
+
+/* _sas.check_latest_secrets() */
+Datum
+sas_api_check_latest_secrets(PG_FUNCTION_ARGS)
+{
+	if (sas_store_keeps_snapshot() && sas_store_secrets_changed())
+		latest_api_fail("A secret was set or dropped after this transaction began.");
+	PG_RETURN_VOID();
+}
+
+/* _sas.hold_workflow(id): was it not held before? */
+Datum
+sas_api_hold_workflow(PG_FUNCTION_ARGS)
+{
+	PG_RETURN_BOOL(sas_store_hold_workflow(PG_GETARG_INT32(0)));
+}
+
+/* _sas.await_submits(ids) */
+Datum
+sas_api_await_submits(PG_FUNCTION_ARGS)
+{
+	Datum	   *ids;
+	bool	   *nulls;
+	int			n;
+
+	deconstruct_array(PG_GETARG_ARRAYTYPE_P(0), INT4OID, sizeof(int32), true, TYPALIGN_INT, &ids, &nulls, &n);
+	for (int i = 0; i < n; i++)
+		if (!nulls[i])
+			sas_store_await_submits(DatumGetInt32(ids[i]));
 	PG_RETURN_VOID();
 }

@@ -29,6 +29,7 @@
 #include "base/settings.h"
 #include "limits/shares.h"
 #include "metrics/metrics.h"
+#include "store/hold.h"
 #include "store/node.h"
 #include "store/submit.h"
 #include "wake/low_water.h"
@@ -155,6 +156,15 @@ api_submit_runs(const text *name, int workflow_id, const SasSubmission *submissi
 	if (XactReadOnly || IsInParallelMode())
 		return false;
 	workflow = sas_store_plain_workflow(submission->owner, name);
+	/* it may have been dropped before this transaction held it */
+	if (workflow != NULL && sas_store_hold_workflow(workflow->workflow_id))
+	{
+		int			held = workflow->workflow_id;
+
+		workflow = sas_store_plain_workflow(submission->owner, name);
+		if (workflow != NULL && workflow->workflow_id != held)
+			return false;
+	}
 	/* as every verb does */
 	sas_worker_lifecycle_restored();
 	if (workflow == NULL || (workflow_id != 0 && workflow->workflow_id != workflow_id))

@@ -39,7 +39,10 @@ static LatestPlan latest_refusal = {
 
 static LatestPlan latest_host = {"SELECT _sas.hosted_by($1)", 1, {INT8OID}};
 static LatestPlan latest_node = {"SELECT true FROM _sas.node n WHERE n.node_id = $1", 1, {INT8OID}};
-static LatestPlan latest_use = {"SELECT _sas.user_of($1, $2)", 2, {TEXTOID, INT8OID}};
+static LatestPlan latest_use = {"SELECT _sas.user_of($1, $2)", 2, {TEXTOID, TEXTOID}};
+static LatestPlan latest_grants = {"SELECT _sas.grants_of($1, $2)", 2, {TEXTOID, INT4OID}};
+static LatestPlan latest_workflow = {"SELECT _sas.workflow_mark($1)", 1, {INT4OID}};
+static LatestPlan latest_secrets = {"SELECT _sas.secrets_mark()", 0};
 static LatestPlan latest_claim = {"SELECT _sas.claimed_until($1)", 1, {UUIDOID}};
 
 bool
@@ -48,9 +51,9 @@ sas_store_keeps_snapshot(void)
 	return IsolationUsesXactSnapshot();
 }
 
-/* The value, in the memory of the caller. */
+/* The value by that snapshot, in the memory of the caller. */
 static Datum
-latest_read(LatestPlan *plan, Datum *args, const char *nulls, bool *isnull)
+latest_read_by(Snapshot snapshot, LatestPlan *plan, Datum *args, const char *nulls, bool *isnull)
 {
 	Datum		value = (Datum) 0;
 	int			rc;
@@ -65,7 +68,7 @@ latest_read(LatestPlan *plan, Datum *args, const char *nulls, bool *isnull)
 			elog(ERROR, "could not prepare \"%s\": %s", plan->text, SPI_result_code_string(SPI_result));
 		plan->plan = made;
 	}
-	rc = SPI_execute_snapshot(plan->plan, args, nulls, GetLatestSnapshot(), InvalidSnapshot, true, false, 1);
+	rc = SPI_execute_snapshot(plan->plan, args, nulls, snapshot, InvalidSnapshot, true, false, 1);
 	if (rc != SPI_OK_SELECT)
 		elog(ERROR, "could not run \"%s\": %s", plan->text, SPI_result_code_string(rc));
 	if (SPI_processed == 1)
@@ -78,6 +81,24 @@ latest_read(LatestPlan *plan, Datum *args, const char *nulls, bool *isnull)
 	}
 	SPI_finish();
 	return value;
+}
+
+static Datum
+latest_read(LatestPlan *plan, Datum *args, const char *nulls, bool *isnull)
+{
+	return latest_read_by(GetLatestSnapshot(), plan, args, nulls, isnull);
+}
+
+/* Does this text differ from what the snapshot of the transaction shows? */
+static bool
+latest_differs(LatestPlan *plan, Datum *args)
+{
+	bool		no_seen;
+	bool		no_now;
+	Datum		seen = latest_read_by(GetTransactionSnapshot(), plan, args, NULL, &no_seen);
+	Datum		now = latest_read(plan, args, NULL, &no_now);
+
+	return no_seen != no_now || (!no_seen && strcmp(TextDatumGetCString(seen), TextDatumGetCString(now)) != 0);
 }
 
 text *
@@ -124,11 +145,34 @@ sas_store_latest_node(int64 node_id)
 }
 
 bool
-sas_store_latest_use(text *kind, int64 id)
+sas_store_latest_use(text *kind, text *name)
 {
-	Datum		args[2] = {PointerGetDatum(kind), Int64GetDatum(id)};
+	Datum		args[2] = {PointerGetDatum(kind), PointerGetDatum(name)};
 	bool		isnull;
 
 	(void) latest_read(&latest_use, args, NULL, &isnull);
 	return !isnull;
+}
+
+Datum
+sas_store_latest_grants(text *kind, int id)
+{
+	Datum		args[2] = {PointerGetDatum(kind), Int32GetDatum(id)};
+	bool		isnull;
+
+	return latest_read(&latest_grants, args, NULL, &isnull);
+}
+
+bool
+sas_store_workflow_changed(int workflow_id)
+{
+	Datum		args[1] = {Int32GetDatum(workflow_id)};
+
+	return latest_differs(&latest_workflow, args);
+}
+
+bool
+sas_store_secrets_changed(void)
+{
+	return latest_differs(&latest_secrets, NULL);
 }

@@ -24,6 +24,15 @@ extern text *sas_store_latest_host(int64 watch_id);
 extern bool sas_store_latest_node(int64 node_id);
 
 /* Does anything use this object, as is committed now?  See _sas.user_of(). */
-extern bool sas_store_latest_use(text *kind, int64 id);
+extern bool sas_store_latest_use(text *kind, text *name);
+
+/* _sas.grants_of() as is committed now: jsonb. */
+extern Datum sas_store_latest_grants(text *kind, int id);
+
+/* Has the workflow been dropped, paused or given away, or have agents been dropped, since this transaction took its snapshot? */
+extern bool sas_store_workflow_changed(int workflow_id);
+
+/* Has a secret changed since then? */
+extern bool sas_store_secrets_changed(void);
 
 #endif							/* SAS_STORE_LATEST_H */

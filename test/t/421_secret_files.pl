@@ -9,6 +9,7 @@ use FindBin;
 use lib "$FindBin::RealBin/../lib";
 use SasTest;
 use SasService;
+use SasSession;
 use MIME::Base64;
 use POSIX ();
 use Test::More;
@@ -168,6 +169,15 @@ foreach my $file (qw(root alias one/hard))
 }
 is(refused(q{SET ROLE boss; SELECT sas.set_secret_file('theirs', 'two/key')}), '', 'another one it does');
 like(refused(q{SELECT sas.set_secret_file('mine', 'key')}), qr/^42501 file "key" has the value of secret "theirs"/, 'a superuser is told that an admin uses a file');
+
+# nor with a snapshot from before the superuser set it
+spit('mount/late', 'late-hunter2');
+my $old = SasSession->new($node, 'postgres', user => 'boss');
+$old->query('BEGIN ISOLATION LEVEL REPEATABLE READ');
+$old->query('SELECT 1');
+$node->safe_psql('postgres', q{SELECT sas.set_secret_file('late', 'late')});
+like($old->query(q{SELECT sas.set_secret_file('early', 'late')}), qr/could not serialize access/, 'an older snapshot does not hide the superuser\'s secret');
+$old->quit;
 
 # other files of agents: an admin names what is below the directory, too
 my $as_admin = sub { refused(qq{SET ROLE files_admin; SELECT sas.create_agent('files', 'https://127.0.0.1:1', options => '{"ca_file": "$_[0]"}')}) };
