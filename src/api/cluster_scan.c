@@ -201,6 +201,17 @@ cluster_scan_begin(ForeignScanState *state, int flags)
 	scan->nodes = lcons(NULL, sas_store_other_nodes());
 }
 
+/* A query that needs no more rows ends with the cursor open. */
+static void
+cluster_scan_close(ClusterScan *scan)
+{
+	if (scan->open && linitial(scan->nodes) == NULL)
+		sas_store_close_here(scan->cursor);
+	else if (scan->open)
+		(void) cluster_scan_run(scan, psprintf("CLOSE %s", scan->cursor));
+	scan->open = false;
+}
+
 /* The next rows of the node, or of the one after it; false: there are none. */
 static bool
 cluster_scan_fetch(ClusterScan *scan)
@@ -220,8 +231,7 @@ cluster_scan_fetch(ClusterScan *scan)
 		scan->rows = cluster_scan_run(scan, psprintf("FETCH %d FROM %s", CLUSTER_ROWS_AT_ONCE, scan->cursor));
 		if (scan->rows->n_rows > 0)
 			return true;
-		(void) cluster_scan_run(scan, psprintf("CLOSE %s", scan->cursor));
-		scan->open = false;
+		cluster_scan_close(scan);
 		scan->nodes = list_delete_first(scan->nodes);
 	}
 	scan->rows = NULL;
@@ -257,10 +267,8 @@ cluster_scan_end(ForeignScanState *state)
 {
 	ClusterScan *scan = state->fdw_state;
 
-	if (scan != NULL && scan->open)
-		(void) cluster_scan_run(scan, psprintf("CLOSE %s", scan->cursor));
 	if (scan != NULL)
-		scan->open = false;
+		cluster_scan_close(scan);
 }
 
 static void

@@ -262,6 +262,17 @@ sas_store_run_here(const char *statement)
 	return rows;
 }
 
+void
+sas_store_close_here(const char *cursor)
+{
+	int			level = sas_store_enter();
+	Portal		portal = SPI_cursor_find(cursor);
+
+	if (portal != NULL)
+		SPI_cursor_close(portal);
+	sas_store_leave(level);
+}
+
 SasNodeRows *
 sas_store_ask_all_nodes(const char *query)
 {

@@ -54,6 +54,9 @@ extern int	sas_store_pin_ddl(void);
 /* Runs a statement here, as the current user. */
 extern SasNodeRows *sas_store_run_here(const char *statement);
 
+/* Closes a cursor here. Unlike a CLOSE, it needs no statement around it: the one that has read it may have ended. */
+extern void sas_store_close_here(const char *cursor);
+
 /*
  * A query for one value on every other node, each in a transaction of its own,
  * as the current user. No node's fault is an error: three columns, the node,

@@ -134,7 +134,7 @@ foreach my $condition ("key IN ('k1', 'k2', 'k40')", "state = 'running' AND key 
 	my $all_rows = "WITH a AS MATERIALIZED (SELECT * FROM sas.cluster_runs) SELECT count(*) FROM a WHERE $condition";
 	is(what($w[0], "SELECT count(*) FROM sas.cluster_runs WHERE $condition"), what($w[0], $all_rows), "a condition picks the same on the nodes and here: $condition");
 }
-is(what($c, 'SELECT count(*) FROM (SELECT FROM sas.cluster_runs LIMIT 3) x'), '3', 'who reads some rows gets some');
+is(what($_, 'SELECT count(*) FROM (SELECT FROM sas.cluster_runs LIMIT 3) x'), '3', 'who reads some rows gets some, of ' . $_->name) foreach @all;
 is(what($c, q{SET enable_material = off; SELECT count(*) FROM generate_series(1, 2) g CROSS JOIN LATERAL (SELECT FROM sas.cluster_runs r WHERE length(r.key) > g) x}), '71', 'and may read them again');
 
 my $list = join ',', map { $_->[1] } map { @{ $run_of{$_} } } @ids;
