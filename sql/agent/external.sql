@@ -106,7 +106,7 @@ BEGIN
         RAISE EXCEPTION 'permission denied for agent "%"', $2
             USING ERRCODE = 'insufficient_privilege', DETAIL = 'At /agent.',
             HINT = format('An admin can grant it: SELECT sas.grant_usage(%L, ''worker'', %L).',
-                          pg_get_userbyid(caller), $2);
+                          caller::regrole, $2);
     END IF;
     IF a.kind <> 'external' THEN
         RAISE EXCEPTION 'agent "%" is not external', $2

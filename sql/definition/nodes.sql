@@ -22,7 +22,7 @@ LANGUAGE sql STABLE AS $$
         WHEN NOT _sas.may_submit(caller, f)
         THEN ROW(NULL, format('permission denied for workflow "%s"', workflow),
                  format('Its owner can grant it: SELECT sas.grant_workflow(%L, %L).', workflow,
-                        pg_get_userbyid(caller)), '42501')::_sas.problem
+                        caller::regrole), '42501')::_sas.problem
     END
 $$;
 

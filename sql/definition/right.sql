@@ -152,7 +152,7 @@ BEGIN
         IF granted.n = 0 THEN
             RETURN NEXT ROW(u.place, format('permission denied for agent "%s"', u.agent),
                             format('An admin can grant it: SELECT sas.grant_agent(%L, %L).', u.agent,
-                                   pg_get_userbyid(caller)), '42501')::_sas.problem;
+                                   caller::regrole), '42501')::_sas.problem;
         ELSE
             RETURN NEXT _sas.uncovered_use(u, granted.method, granted.whole);
         END IF;

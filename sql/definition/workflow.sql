@@ -304,7 +304,7 @@ BEGIN
             f.name
         USING ERRCODE = 'insufficient_privilege', DETAIL = 'At /workflow.',
             HINT = format('Its owner can grant it: SELECT sas.grant_workflow(%L, %L).', f.name,
-                          pg_get_userbyid(caller));
+                          caller::regrole);
 END $$;
 
 -- _sas.check_needs(caller, v): raises an error unless the caller may execute the functions of this version,

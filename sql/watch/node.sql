@@ -61,7 +61,7 @@ BEGIN
         RAISE EXCEPTION 'permission denied for agent "%"', wrong
             USING ERRCODE = 'insufficient_privilege', DETAIL = _sas.at(place),
             HINT = format('An admin can grant it: SELECT sas.grant_usage(%L, ''worker'', %L).',
-                          pg_get_userbyid(caller), wrong);
+                          caller::regrole, wrong);
     END IF;
 END $$;
 

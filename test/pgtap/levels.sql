@@ -351,6 +351,43 @@ SELECT is(pg_temp.as_role('bob', format('SELECT sas.continue_inline(%s)', (SELEC
 SELECT is(pg_temp.as_role('op', 'SELECT sas.set_clock(now())'), '42501', 'an operator moves no clock');
 SELECT sas.drop_workflow('charged') \g /dev/null
 
+-- what is said to be granted -------------------------------------------------------------------------
+
+-- the statement that a refusal names is carried out as it stands, until there is no refusal; what is said then
+CREATE FUNCTION pg_temp.grants_told(who text, statement text) RETURNS text LANGUAGE plpgsql AS $$
+DECLARE
+    said text;
+BEGIN
+    FOR i IN 1 .. 3 LOOP
+        EXECUTE format('SET LOCAL SESSION AUTHORIZATION %I', who);
+        BEGIN
+            EXECUTE statement;
+            RESET SESSION AUTHORIZATION;
+            RETURN 'ok after ' || i - 1;
+        EXCEPTION WHEN insufficient_privilege THEN
+            GET STACKED DIAGNOSTICS said = PG_EXCEPTION_HINT;
+        END;
+        RESET SESSION AUTHORIZATION;
+        EXECUTE rtrim(regexp_replace(said, '^.* can grant it: ', ''), '.');
+    END LOOP;
+    RETURN said;
+EXCEPTION WHEN OTHERS THEN
+    RETURN SQLERRM;
+END $$;
+SET SESSION AUTHORIZATION ann;
+SELECT sas.create_workflow('odd_inner', '{"steps": {}}'), sas.create_workflow('odd_calls', '{"steps": {"a": {"agent": "payments", "call": {"path": "/c"}}}}') \g /dev/null
+RESET SESSION AUTHORIZATION;
+SELECT is(pg_temp.grants_told('Odd "Role', x.statement), x.wanted, 'a refusal names a statement that helps: ' || x.statement)
+FROM (VALUES ('SELECT FROM sas.submit(''odd_calls'')', 'ok after 2'),
+             ('SELECT sas.create_workflow(''odd_outer'', ''{"steps": {"i": {"include": "odd_inner"}}}'')', 'ok after 1')) AS x (statement, wanted);
+CREATE ROLE "Odd ""Worker";
+SELECT sas.grant_usage('"Odd ""Worker"', 'worker', agent => 'printer') \g /dev/null
+SELECT is(pg_temp.grants_told('Odd "Worker', x.statement), 'ok after 1', 'a worker, too: ' || x.statement)
+FROM (VALUES ('SELECT FROM sas.claim(''packer'', ''w'')')) AS x (statement);
+SELECT sas.revoke_usage('"Odd ""Worker"', 'worker'), sas.grant_usage('"Odd ""Worker"', 'worker', agent => 'printer') \g /dev/null
+SELECT is(pg_temp.grants_told('Odd "Worker', 'SELECT sas.register_node(''odd'', 1, ''{packer}'')'), 'ok after 1', 'and a node');
+SELECT sas.drop_workflow('odd_outer'), sas.drop_workflow('odd_inner') \g /dev/null
+
 -- what is in use stays -----------------------------------------------------------------------------
 
 SELECT is(pg_temp.as_role('adm', $$SELECT sas.drop_agent('payments')$$), '2BP01', 'an agent in use cannot be dropped');
