@@ -205,6 +205,13 @@ BEGIN
     END IF;
 END $$;
 
+-- _sas.is_qualified(name): it is a schema and a name in it, as SQL writes them. A quote inside a quoted
+-- name is doubled.
+CREATE FUNCTION _sas.is_qualified(name text) RETURNS boolean
+LANGUAGE sql IMMUTABLE AS $$
+    SELECT name ~ E'^("([^"]|"")+"|[[:alpha:]_][\\w$]*)\\.("([^"]|"")+"|[[:alpha:]_][\\w$]*)$'
+$$;
+
 -- _sas.check_function(value, path, caller, void_too): the value must name a function(jsonb) that the caller
 -- may call. It must return jsonb, or, with void_too, void: nobody needs its result.
 CREATE FUNCTION _sas.check_function(value jsonb, path text, caller oid, void_too boolean DEFAULT false)
@@ -213,8 +220,7 @@ LANGUAGE plpgsql STABLE AS $$
 DECLARE
     found oid;
 BEGIN
-    IF jsonb_typeof(value) <> 'string'
-       OR (value #>> '{}') !~ E'^("[^"]+"|[[:alpha:]_][\\w$]*)\\.("[^"]+"|[[:alpha:]_][\\w$]*)$' THEN
+    IF jsonb_typeof(value) <> 'string' OR NOT _sas.is_qualified(value #>> '{}') THEN
         RETURN NEXT ROW(path, format('%s is not the name of a function', left(value::text, 80)),
                         'Write it with its schema and without arguments, such as "shop.book_order".',
                         '42602')::_sas.problem;

@@ -115,8 +115,7 @@ LANGUAGE plpgsql STABLE AS $$
 DECLARE
     found oid;
 BEGIN
-    IF jsonb_typeof(value) <> 'string'
-       OR (value #>> '{}') !~ E'^("[^"]+"|[[:alpha:]_][\\w$]*)\\.("[^"]+"|[[:alpha:]_][\\w$]*)$' THEN
+    IF jsonb_typeof(value) <> 'string' OR NOT _sas.is_qualified(value #>> '{}') THEN
         RETURN NEXT ROW('/items/table', format('%s is not the name of a table', left(value::text, 80)),
                         'Write it with its schema, such as "shop.price".', '42602')::_sas.problem;
         RETURN;

@@ -159,4 +159,26 @@ SELECT throws_ok($$SELECT sas.create_workflow('too_many', '{"steps": {"a": {"inc
 
 ALTER SYSTEM RESET sas.max_definition_size;
 SELECT pg_reload_conf() \g /dev/null
+-- names that need quotes ---------------------------------------------------------------------------
+
+CREATE SCHEMA "an ""odd"" Shop";
+CREATE FUNCTION "an ""odd"" Shop"."it's a ""f."(input jsonb) RETURNS jsonb LANGUAGE sql AS $$ SELECT '"odd"'::jsonb $$;
+CREATE TABLE "an ""odd"" Shop"."an ""item""" (item jsonb);
+CREATE FUNCTION pg_temp.odd() RETURNS jsonb LANGUAGE plpgsql AS $$
+DECLARE
+    said jsonb;
+BEGIN
+    PERFORM sas.create_workflow('odd', sas.workflow(jsonb_build_object('a', sas.function('"an ""odd"" Shop"."it''s a ""f."')), output => '"{{steps.a.output}}"'));
+    SELECT r.output INTO said FROM sas.run_inline('odd') r;
+    RAISE EXCEPTION '%', said USING ERRCODE = 'ZZ001';
+EXCEPTION WHEN SQLSTATE 'ZZ001' THEN
+    RETURN SQLERRM;
+END $$;
+SELECT is(pg_temp.odd(), '"odd"', 'a function with quotes in its name is called');
+SELECT sas.create_agent('odd', 'http://127.0.0.1:1') \g /dev/null
+SELECT lives_ok($$SELECT sas.create_watcher('odd', '{"agent": "odd", "poll": {"call": {}, "every": "1 min"}, "items": {"table": "\"an \"\"odd\"\" Shop\".\"an \"\"item\"\"\""}}')$$, 'a table with quotes in its name takes items');
+SELECT lives_ok($$SELECT sas.create_middleware('odd', 'function', before => '"an ""odd"" Shop"."it''s a ""f."(jsonb)')$$, 'and such a function is middleware');
+SELECT is(ARRAY(SELECT p.problem FROM unnest('{"\"a\"b\".f","a.f\"","a.\"f\"\"","\"\".f"}'::text[]) n, sas.validate_workflow(sas.workflow(jsonb_build_object('a', jsonb_build_object('function', n)))) p),
+          ARRAY(SELECT to_jsonb(n)::text || ' is not the name of a function' FROM unnest('{"\"a\"b\".f","a.f\"","a.\"f\"\"","\"\".f"}'::text[]) n), 'quotes that do not match are refused');
+
 SELECT * FROM finish();
