@@ -21,6 +21,45 @@ LANGUAGE sql STABLE AS $$
     WHERE r.state <> 'stopped' AND r.hook_of IS NULL
 $$;
 
+-- _sas.many_are_open(): are so many runs open that a scan of all runs takes less time than a look-up of each
+-- open one by its key? After a start the shares are not counted yet; then timers are counted.
+CREATE FUNCTION _sas.many_are_open() RETURNS boolean
+LANGUAGE plpgsql AS $$
+DECLARE
+    kept float8 := (SELECT greatest(c.reltuples, 0) FROM pg_class c WHERE c.oid = '_sas.run'::regclass);
+    least_open float8 := greatest(20000, kept / 10);
+BEGIN
+    RETURN (SELECT coalesce(sum(s.open_runs), 0) FROM _sas.shares() s) > least_open
+        OR kept > 0 AND _sas.shares_counted_ago() IS NULL AND least_open < (
+            SELECT count(*) FROM (SELECT FROM _sas.message d
+                                  WHERE d.actor = 'v' AND d.kind IN ('deadline', 'young')
+                                  LIMIT least_open + 1) m);
+END $$;
+
+-- _sas.count_open_runs(): how many runs each role has open, how many of these are paused and how many are
+-- child runs, and the bytes of their inputs.
+CREATE FUNCTION _sas.count_open_runs(OUT owner oid, OUT runs bigint, OUT paused bigint, OUT children bigint,
+                                     OUT bytes bigint) RETURNS SETOF record
+LANGUAGE plpgsql AS $$
+#variable_conflict use_column
+BEGIN
+    IF _sas.many_are_open() THEN
+        RETURN QUERY
+        SELECT r.owner::oid, count(*), count(*) FILTER (WHERE r.state = 'paused'), count(r.parent_run_id),
+            sum(_sas.share_size(r.input))::bigint
+        FROM _sas.run r WHERE r.state <> 'stopped' AND r.hook_of IS NULL GROUP BY 1;
+    ELSE
+        RETURN QUERY
+        SELECT r.owner::oid, count(*), count(*) FILTER (WHERE o.state = 'paused'), count(r.parent_run_id),
+            sum(_sas.share_size(r.input))::bigint
+        FROM _sas.open_runs() o
+        -- OFFSET 0: by the key. A join may walk all runs that are kept, once for each open one
+        CROSS JOIN LATERAL (SELECT x.owner, x.parent_run_id, x.input FROM _sas.run x
+                            WHERE x.run_id = o.run_id OFFSET 0) r
+        GROUP BY 1;
+    END IF;
+END $$;
+
 -- _sas.recount_shares(): counts what each role has open. It runs after a start, because shared memory
 -- begins empty, and from time to time, because neither the end of a prepared transaction nor a restored
 -- dump changes the counts.
@@ -35,13 +74,7 @@ BEGIN
     FROM (SELECT coalesce(a.owner, b.owner) AS owner, coalesce(a.runs, 0) AS runs,
               coalesce(a.children, 0) AS children, coalesce(a.bytes, 0) AS bytes,
               coalesce(b.watches, 0) AS watches
-          FROM (SELECT r.owner::oid AS owner, count(*) AS runs, count(r.parent_run_id) AS children,
-                    sum(_sas.share_size(r.input))::bigint AS bytes
-                FROM _sas.open_runs() o
-                -- OFFSET 0: by the key. A join may walk all runs that are kept, once for each open one
-                CROSS JOIN LATERAL (SELECT x.owner, x.parent_run_id, x.input FROM _sas.run x
-                                    WHERE x.run_id = o.run_id OFFSET 0) r
-                GROUP BY 1) a
+          FROM _sas.count_open_runs() a
           FULL JOIN (SELECT w.owner::oid AS owner, count(*) AS watches FROM _sas.watch w
                      WHERE w.state <> 'deleted' GROUP BY 1) b ON b.owner = a.owner OFFSET 0) c;
     PERFORM _sas.end_recount();

@@ -360,8 +360,8 @@ BEGIN
     FROM sas.workers w;
     held_by := _sas.held_by();
     BEGIN
-        SELECT count(*), count(*) FILTER (WHERE o.state = 'paused') INTO runs_open, runs_paused
-        FROM _sas.open_runs() o;
+        SELECT coalesce(sum(o.runs), 0), coalesce(sum(o.paused), 0) INTO runs_open, runs_paused
+        FROM _sas.count_open_runs() o;
         SELECT count(*), min(q.ready_at) INTO steps_ready, oldest_ready_at FROM _sas.ready q;
         -- as sas.agents has them, which may compare all agents with all breakers
         SELECT count(*) INTO breakers_open FROM _sas.breakers() b
