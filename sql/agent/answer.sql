@@ -120,7 +120,8 @@ BEGIN
             done := _sas.apart('NULL::bigint[] FROM _sas.apply_answers($1, 1048576)',
                                ARRAY(SELECT d.run_id FROM unnest(taken) WITH ORDINALITY AS d
                                      ORDER BY d.ordinality));
-            PERFORM _sas.defer_message(taken[f.n], f.why) FROM unnest(done.failed, done.errors) AS f (n, why);
+            PERFORM _sas.defer_message(taken[f.n], f.why, f.pause)
+            FROM unnest(done.failed, done.errors, done.pauses) AS f (n, why, pause);
         END IF;
         next_due := _sas.next_message('a');
     EXCEPTION WHEN SQLSTATE 'SAS01' THEN

@@ -7,11 +7,12 @@
 -- _sas.apart(work, items): carries out what a tick has taken.
 --   work     an expression with the items as $1 that returns a bigint[] or null
 --   results  everything that it returned
---   failed   the positions of the items that failed by themselves, with their errors beside them
+--   failed   the positions of the items that failed by themselves; beside them are their errors, and how
+--            long to defer each (_sas.pause_after)
 -- A cancel raises an error, and so does a table that is locked: the tick ends, and the next one tries
 -- again. So do items whose templates together cost too much (SAS01): the next tick takes fewer.
 CREATE FUNCTION _sas.apart(work text, items anyarray, OUT results bigint[], OUT failed int[],
-                           OUT errors text[])
+                           OUT errors text[], OUT pauses interval[])
 LANGUAGE plpgsql AS $$
 DECLARE
     locked int := 0;
@@ -38,6 +39,7 @@ BEGIN
             END IF;
             failed := failed || n;
             errors := errors || SQLERRM;
+            pauses := pauses || _sas.pause_after(SQLSTATE);
         END;
     END LOOP;
 END $$;
@@ -63,6 +65,13 @@ LANGUAGE sql IMMUTABLE AS $$ SELECT state NOT IN ('55P03', 'SAS01') AND state NO
 CREATE FUNCTION _sas.may_pass(state text) RETURNS boolean
 LANGUAGE sql IMMUTABLE AS $$ SELECT state ~ '^(53[123]|57|58)' $$;
 
+-- _sas.pause_after(state): how long an item that raised an error with this SQLSTATE is deferred. What the
+-- server lacks now is not the fault of the item: any role can take all locks of the server for a moment.
+CREATE FUNCTION _sas.pause_after(state text) RETURNS interval
+LANGUAGE sql IMMUTABLE AS $$
+    SELECT CASE WHEN _sas.may_pass(state) THEN interval '1 s' ELSE interval '1 min' END
+$$;
+
 -- _sas.template_fault(state, message): the problem of a step whose templates could not be filled in, because
 -- that raised this error.
 CREATE FUNCTION _sas.template_fault(state text, message text) RETURNS jsonb
@@ -70,15 +79,16 @@ LANGUAGE sql IMMUTABLE AS $$
     SELECT jsonb_build_object('path', 'template', 'what', message, 'transient', _sas.may_pass(state))
 $$;
 
--- _sas.defer_apart(of_kind, ids, whys, runs): these items could not be carried out: raises an alert, and
--- defers them for a minute. Scans for work of this kind leave them out until then: see _sas.is_deferred.
--- runs: the run of each item; null: none.
-CREATE FUNCTION _sas.defer_apart(of_kind text, ids bigint[], whys text[], runs bigint[] DEFAULT NULL)
+-- _sas.defer_apart(of_kind, ids, whys, pauses, runs): these items could not be carried out: raises an alert,
+-- and defers each for its pause. Scans for work of this kind leave them out until then: see
+-- _sas.is_deferred. runs: the run of each item; null: none.
+CREATE FUNCTION _sas.defer_apart(of_kind text, ids bigint[], whys text[], pauses interval[],
+                                 runs bigint[] DEFAULT NULL)
 RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
     INSERT INTO _sas.deferred_work AS d (kind, id, until)
-    SELECT DISTINCT of_kind, u, sas.now() + interval '1 min' FROM unnest(ids) u
+    SELECT of_kind, u.id, sas.now() + max(u.pause) FROM unnest(ids, pauses) AS u (id, pause) GROUP BY u.id
     ON CONFLICT (kind, id) DO UPDATE SET until = excluded.until;
     PERFORM _sas.raise_alert('stuck', format('%s %s stuck', of_kind, u.id),
                              format('%s%s %s cannot be carried out: %s', 'run ' || u.run || ': ', of_kind,

@@ -87,7 +87,7 @@ END $$;
 -- _sas.claim_apart(claimed, keyed): a claim of these taken steps has raised an error, or one like it has.
 -- Puts those aside, with an alert, that cannot be claimed by themselves, and returns the others; null: none.
 -- Caller: has just taken the steps out of _sas.ready. Writes: ready, message, queue_slot, alert. Wakes:
--- workers of the lanes. Next: the scheduler makes what was put aside ready again a minute later
+-- workers of the lanes. Next: the scheduler makes what was put aside ready again after a pause
 -- (_sas.end_aside).
 CREATE FUNCTION _sas.claim_apart(claimed _sas.claimed[], keyed int[]) RETURNS _sas.claimed[]
 LANGUAGE plpgsql AS $$
@@ -98,7 +98,7 @@ BEGIN
         RETURN claimed;
     END IF;
     PERFORM _sas.put_aside(ARRAY(SELECT claimed[f.n] FROM unnest(done.failed) WITH ORDINALITY AS f (n, i)
-                                 ORDER BY f.i), sas.now() + interval '1 min');
+                                 ORDER BY f.i), sas.now() + (SELECT max(p) FROM unnest(done.pauses) p));
     PERFORM _sas.free_slots(ARRAY(SELECT claimed[n].run_id FROM unnest(done.failed) n));
     PERFORM _sas.raise_alert('stuck', 'claim stuck',
                              format('run %s: a step cannot be claimed: %s', claimed[f.n].run_id, f.why), NULL,

@@ -159,8 +159,8 @@ BEGIN
     END IF;
     done := _sas.apart('ARRAY[_sas.let_out($1)]', free);
     PERFORM _sas.defer_apart('queue', array_agg(free[f.n].run_id), array_agg(f.why),
-                             array_agg(free[f.n].run_id))
-    FROM unnest(done.failed, done.errors) AS f (n, why) HAVING count(*) > 0;
+                             array_agg(f.pause), array_agg(free[f.n].run_id))
+    FROM unnest(done.failed, done.errors, done.pauses) AS f (n, why, pause) HAVING count(*) > 0;
     -- the part of its share that an owner does not use is given out by the next call
     PERFORM _sas.wake('{}', true, false, '{}') WHERE turns.shared IS NOT NULL;
     RETURN back_now + (SELECT coalesce(sum(n), 0) FROM unnest(done.results) n);

@@ -175,21 +175,22 @@ BEGIN
     IF worked > 0 THEN
         done := _sas.apart(format('ARRAY[_sas.fire_due(_sas.pause_failing($1), %L)]', most_us), ids);
         worked := worked - coalesce((SELECT sum(u) FROM unnest(done.results) u), 0);
-        PERFORM _sas.defer_schedule(ids[f.n], f.why) FROM unnest(done.failed, done.errors) AS f (n, why);
+        PERFORM _sas.defer_schedule(ids[f.n], f.why, f.pause)
+        FROM unnest(done.failed, done.errors, done.pauses) AS f (n, why, pause);
     END IF;
     SELECT s.due_at INTO next_due FROM _sas.schedule s WHERE s.due_at >= mark ORDER BY s.due_at LIMIT 1;
     PERFORM _sas.raise_low_water('d', ascii('c'), 0, next_due);
 END $$;
 
--- _sas.defer_schedule(id, why): the schedule could not be processed: raises an alert, and tries again in a
--- minute. It counts as a failure, because only a schedule with failures closes its alert when it submits a
--- run (_sas.note_instants).
-CREATE FUNCTION _sas.defer_schedule(id int, why text) RETURNS void
+-- _sas.defer_schedule(id, why, pause): the schedule could not be processed: raises an alert, and tries again
+-- after this pause. It counts as a failure, because only a schedule with failures closes its alert when it
+-- submits a run (_sas.note_instants).
+CREATE FUNCTION _sas.defer_schedule(id int, why text, pause interval) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
     s _sas.schedule;
 BEGIN
-    UPDATE _sas.schedule x SET due_at = sas.now() + interval '1 min', failures = greatest(x.failures, 1)
+    UPDATE _sas.schedule x SET due_at = sas.now() + pause, failures = greatest(x.failures, 1)
     WHERE x.schedule_id = id
     RETURNING * INTO s;
     PERFORM _sas.raise_alert('schedule-failed', format('schedule %s', s.name),

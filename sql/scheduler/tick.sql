@@ -73,8 +73,8 @@ BEGIN
             done := _sas.apart('NULL::bigint[] FROM _sas.carry_out($1)', part.messages);
             PERFORM _sas.charge_owner((part.messages[1]).owner, _sas.processor_us() - began_us,
                                       cardinality(part.messages)) WHERE by_owner;
-            PERFORM _sas.defer_message(part.messages[f.n], f.why)
-            FROM unnest(done.failed, done.errors) AS f (n, why);
+            PERFORM _sas.defer_message(part.messages[f.n], f.why, f.pause)
+            FROM unnest(done.failed, done.errors, done.pauses) AS f (n, why, pause);
         END LOOP;
         given := 0;
         IF _sas.are_queues_used() THEN

@@ -159,13 +159,13 @@ BEGIN
     RETURN first;
 END $$;
 
--- _sas.defer_message(message, why): a message that could not be carried out: raises an alert, and stores
--- the message again, due in a minute.
+-- _sas.defer_message(message, why, pause): a message that could not be carried out: raises an alert, and
+-- stores the message again, due after this pause.
 -- Writes: message, alert.
-CREATE FUNCTION _sas.defer_message(message _sas.message, why text) RETURNS void
+CREATE FUNCTION _sas.defer_message(message _sas.message, why text, pause interval) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
-    message.due_at := sas.now() + interval '1 min';
+    message.due_at := sas.now() + pause;
     INSERT INTO _sas.message SELECT message.*;
     PERFORM _sas.raise_alert('stuck', format('message %s', message.kind),
                        format('run %s: "%s" cannot be carried out: %s', message.run_id, message.kind, why),

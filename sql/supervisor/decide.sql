@@ -20,7 +20,8 @@ BEGIN
         RETURN 0;
     END IF;
     done := _sas.apart('NULL::bigint[] FROM _sas.decide_on($1)', taken);
-    PERFORM _sas.defer_message(taken[f.n], f.why) FROM unnest(done.failed, done.errors) AS f (n, why);
+    PERFORM _sas.defer_message(taken[f.n], f.why, f.pause)
+    FROM unnest(done.failed, done.errors, done.pauses) AS f (n, why, pause);
     RETURN cardinality(taken);
 END $$;
 

@@ -132,7 +132,7 @@ BEGIN
 END $$;
 
 -- _sas.take_back_apart(of_lease, boot, live, newest): a step under this lease cannot be taken back: takes
--- back the others, and tries this one again in a minute.
+-- back the others, and tries this one again after a pause.
 -- Writes: lease.
 CREATE FUNCTION _sas.take_back_apart(of_lease _sas.lease, boot bigint, live bigint[], newest bigint)
 RETURNS void
@@ -143,9 +143,11 @@ DECLARE
                                      '%L::bigint[], %s, $1)', of_lease, boot, live, newest), runs);
 BEGIN
     IF done.failed IS NOT NULL THEN
-        UPDATE _sas.lease l SET next_by = sas.now() + interval '1 min' WHERE l.lease_id = of_lease.lease_id;
-        PERFORM _sas.defer_apart('lease', array_agg(of_lease.lease_id), array_agg(f.why),
-                                 array_agg(runs[f.n])) FROM unnest(done.failed, done.errors) AS f (n, why);
+        UPDATE _sas.lease l SET next_by = sas.now() + (SELECT max(p) FROM unnest(done.pauses) p)
+        WHERE l.lease_id = of_lease.lease_id;
+        PERFORM _sas.defer_apart('lease', array_agg(of_lease.lease_id), array_agg(f.why), array_agg(f.pause),
+                                 array_agg(runs[f.n]))
+        FROM unnest(done.failed, done.errors, done.pauses) AS f (n, why, pause);
     END IF;
 END $$;
 

@@ -401,8 +401,8 @@ BEGIN
     END IF;
     done := _sas.apart(format('ARRAY[_sas.finish_lost_items($1, %s, %L::bigint[], %s)]', boot, live, newest),
                        locked);
-    PERFORM _sas.defer_apart('items', array_agg(locked[f.n]), array_agg(f.why))
-    FROM unnest(done.failed, done.errors) AS f (n, why) HAVING count(*) > 0;
+    PERFORM _sas.defer_apart('items', array_agg(locked[f.n]), array_agg(f.why), array_agg(f.pause))
+    FROM unnest(done.failed, done.errors, done.pauses) AS f (n, why, pause) HAVING count(*) > 0;
     RETURN (SELECT coalesce(sum(n), 0) FROM unnest(done.results) n);
 END $$;
 
