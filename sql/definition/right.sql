@@ -244,7 +244,8 @@ LANGUAGE sql STABLE AS $$
     SELECT '/methods', 'methods must be an array of methods in capital letters',
         'Leave it out for all methods.', '22023'
     WHERE methods IS NOT NULL
-      AND (cardinality(methods) = 0 OR array_position(methods, NULL) IS NOT NULL
+      AND (cardinality(methods) = 0 OR array_ndims(methods) > 1
+           OR EXISTS (SELECT FROM unnest(methods) m WHERE m IS NULL)
            OR NOT methods <@ '{GET,HEAD,POST,PUT,PATCH,DELETE,OPTIONS}'::text[])
     UNION ALL
     SELECT '/paths', 'paths must be an array of paths that begin with /',

@@ -233,6 +233,7 @@ LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     f _sas.workflow := _sas.own_workflow(caller, workflow);
 BEGIN
+    PERFORM _sas.check_role(role);
     DELETE FROM _sas.workflow_grant g WHERE g.workflow_id = f.workflow_id AND g.role = $3
         AND ($4 IS NULL OR g.version = $4);
     IF FOUND THEN

@@ -84,6 +84,10 @@ BEGIN
         RAISE EXCEPTION 'after_runs names more than 1000 runs'
             USING ERRCODE = 'program_limit_exceeded', DETAIL = 'At /after_runs.',
             HINT = 'Let a run with children wait for them, and name that one.';
+    ELSIF array_ndims(after_runs) > 1 THEN
+        RAISE EXCEPTION 'after_runs must have one dimension'
+            USING ERRCODE = 'invalid_parameter_value', DETAIL = 'At /after_runs.',
+            HINT = 'Write run ids only, such as ''{7,8}''.';
     ELSIF array_position(after_runs, NULL) IS NOT NULL THEN
         RAISE EXCEPTION 'after_runs must not contain nulls'
             USING ERRCODE = 'null_value_not_allowed', DETAIL = 'At /after_runs.',

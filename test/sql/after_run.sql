@@ -113,6 +113,7 @@ SELECT state, after_runs FROM sas.runs WHERE run_id = :run;
 SELECT run_id FROM sas.submit('later', after_runs => '{1,99}');
 SELECT run_id FROM sas.submit('later', after_runs => '{99}');
 SELECT run_id FROM sas.submit('later', after_runs => '{1,null}');
+SELECT run_id FROM sas.submit('later', after_runs => '{{1,2}}');
 SELECT run_id FROM sas.submit('later', after_runs => ARRAY(SELECT 1 FROM generate_series(1, 1001)));
 SELECT count(*) FROM sas.runs;
 \echo another time for a run that has not begun
