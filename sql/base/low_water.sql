@@ -7,7 +7,8 @@
 --   kind  r  an owner's rows in lane n of _sas.ready, by rank; owner 0 is the lane itself
 --         d  rows for actor n in _sas.message, by due_at: of one owner, or of all (owner 0). n in upper case:
 --            the urgent messages. n = 'c': rows of _sas.schedule; 'i': of _sas.watch_work; 'p': of
---            _sas.schedule_plan that are offered; 'l': of _sas.lease, by next_by, of all owners
+--            _sas.schedule_plan that are offered; 'l': of _sas.lease, by next_by, of all owners; 'q': steps
+--            in queues, due at once, of all owners
 --         y  runs that the sweep for deadline timers has not seen, by run_id (sql/supervisor/deadline.sql)
 
 -- _sas.note_low_water(): notes the key of the row that is written; its mark is lowered at commit.
@@ -106,6 +107,13 @@ BEGIN
             ORDER BY d.due_at LIMIT 1);
 END $$;
 
+-- _sas.has_queued(): does a step wait in a queue, or has one a slot?
+CREATE FUNCTION _sas.has_queued() RETURNS boolean
+LANGUAGE plpgsql STABLE AS $$
+BEGIN
+    RETURN EXISTS (SELECT FROM _sas.ready q WHERE q.lane < 0) OR EXISTS (SELECT FROM _sas.queue_slot);
+END $$;
+
 -- _sas.check_low_water(): checks marks from the very beginning of their index, a part of them at a time. No
 -- row should be below a mark, and no owner out of line; this function finds them if there are any. Returns
 -- the lanes in which it found rows.
@@ -135,6 +143,8 @@ BEGIN
             SELECT min(k.due_at) INTO first FROM _sas.watch_work k;
         ELSIF f.n = ascii('l') THEN
             SELECT min(l.next_by) INTO first FROM _sas.lease l;
+        ELSIF f.n = ascii('q') THEN
+            first := CASE WHEN _sas.has_queued() THEN '-infinity'::timestamptz END;
         ELSE
             SELECT d.due_at INTO first FROM _sas.message d WHERE d.actor = chr(f.n)::"char" ORDER BY d.due_at
             LIMIT 1;

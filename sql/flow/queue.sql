@@ -103,11 +103,20 @@ BEGIN
     RETURN back_now;
 END $$;
 
--- _sas.are_queues_used(): does a step wait in a queue, or has one a slot? Each tick of a scheduler asks this.
+-- _sas.are_queues_used(): _sas.has_queued, for a tick of a scheduler: it looks only if a step may have come.
+-- A step gets its slot when it has waited, so that slots need no mark.
 CREATE FUNCTION _sas.are_queues_used() RETURNS boolean
-LANGUAGE plpgsql STABLE AS $$
+LANGUAGE plpgsql AS $$
+DECLARE
+    mark timestamptz := (_sas.begin_low_water('d', ARRAY[ascii('q')]))[1];
+    used boolean;
 BEGIN
-    RETURN EXISTS (SELECT FROM _sas.ready q WHERE q.lane < 0) OR EXISTS (SELECT FROM _sas.queue_slot);
+    IF mark = 'infinity' THEN
+        RETURN false;
+    END IF;
+    used := _sas.has_queued();
+    PERFORM _sas.raise_low_water('d', ascii('q'), 0, CASE WHEN used THEN mark END);
+    RETURN used;
 END $$;
 
 -- _sas.give_queue_slots(quantity): lets steps out of queues that have free slots, at most quantity of each

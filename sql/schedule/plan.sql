@@ -85,9 +85,13 @@ CREATE FUNCTION _sas.offer_plans(boot bigint, live bigint[], newest bigint) RETU
 LANGUAGE plpgsql AS $$
 #variable_conflict use_column
 DECLARE
+    mark timestamptz := (_sas.begin_low_water('d', ARRAY[ascii('p')]))[1];
     again int[];
 BEGIN
-    IF NOT EXISTS (SELECT FROM _sas.schedule_plan) THEN
+    IF mark = 'infinity' THEN
+        RETURN NULL;
+    ELSIF NOT EXISTS (SELECT FROM _sas.schedule_plan) THEN
+        PERFORM _sas.raise_low_water('d', ascii('p'), 0, NULL);
         RETURN NULL;
     END IF;
     WITH found AS (

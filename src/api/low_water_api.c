@@ -17,14 +17,6 @@
 #include "store/submit.h"
 #include "wake/low_water.h"
 
-/*
- * In place of an actor: rows of _sas.schedule, which are due never, or at
- * due_at; of _sas.schedule_plan; of _sas.watch_work; of _sas.lease, by next_by.
- */
-#define SCHEDULE 'c'
-#define PLAN 'p'
-#define ITEMS 'i'
-#define LEASES 'l'
 /* The supervisor, when it is idle, scans a lane from its very beginning when nothing has done so for this long. */
 #define SAS_LOW_WATER_CHECK_US (5 * 60 * INT64CONST(1000000))
 
@@ -93,18 +85,18 @@ sas_api_note_low_water(PG_FUNCTION_ARGS)
 									DatumGetObjectId(low_water_api_column(tuple, desc, "owner")),
 									DatumGetTimestampTz(low_water_api_column(tuple, desc, "rank")));
 			break;
-		case SCHEDULE:
+		case SAS_LOW_WATER_SCHEDULES:
 			if (low_water_api_has_value(tuple, desc, "due_at"))
-				sas_wake_low_water_note(SAS_LOW_WATER_DUE, SCHEDULE, DatumGetObjectId(low_water_api_column(tuple, desc, "owner")),
+				sas_wake_low_water_note(SAS_LOW_WATER_DUE, SAS_LOW_WATER_SCHEDULES, DatumGetObjectId(low_water_api_column(tuple, desc, "owner")),
 										DatumGetTimestampTz(low_water_api_column(tuple, desc, "due_at")));
 			break;
-		case PLAN:
-		case ITEMS:
+		case SAS_LOW_WATER_PLANS:
+		case SAS_LOW_WATER_ITEMS:
 			sas_wake_low_water_note(SAS_LOW_WATER_DUE, trigger->tg_trigger->tgargs[0][0], DatumGetObjectId(low_water_api_column(tuple, desc, "owner")),
 									DatumGetTimestampTz(low_water_api_column(tuple, desc, "due_at")));
 			break;
-		case LEASES:
-			sas_wake_low_water_note(SAS_LOW_WATER_DUE, LEASES, InvalidOid, DatumGetTimestampTz(low_water_api_column(tuple, desc, "next_by")));
+		case SAS_LOW_WATER_LEASES:
+			sas_wake_low_water_note(SAS_LOW_WATER_DUE, SAS_LOW_WATER_LEASES, InvalidOid, DatumGetTimestampTz(low_water_api_column(tuple, desc, "next_by")));
 			break;
 		case SAS_LOW_WATER_UNTIMED:
 			sas_store_note_submitted(DatumGetInt64(low_water_api_column(tuple, desc, "run_id")));

@@ -18,6 +18,8 @@
 #include "store/schedules.h"
 #include "store/store.h"
 #include "template/budget.h"
+#include "wake/holders.h"
+#include "wake/low_water.h"
 #include "wake/wakeup.h"
 #include "work/batch.h"
 #include "work/late.h"
@@ -65,6 +67,43 @@ scheduler_end(SasBatch *batch, int n)
 }
 
 /*
+ * May rows of that kind be due?  If not, no statement looks for them.
+ * *next_due: none is due earlier.  A row that comes meanwhile lowers the mark
+ * before it wakes this worker.
+ */
+static bool
+scheduler_is_due(int n, TimestampTz *next_due)
+{
+	*next_due = sas_wake_low_water_look(SAS_LOW_WATER_DUE, n);
+	return *next_due <= sas_base_clock_now() || sas_wake_holders_awaits(n);
+}
+
+/* As after a look that found nothing. */
+static int
+scheduler_none(SasBatch *batch)
+{
+	sas_work_batch_begin(batch);
+	sas_work_batch_end(batch, 0);
+	return 0;
+}
+
+/* Answers, in a transaction of their own; returns how many. */
+static int
+scheduler_answers_tick(SasTick *next, TimestampTz *next_due)
+{
+	int			applied;
+
+	if (!scheduler_is_due(SAS_LOW_WATER_ANSWERS, next_due))
+		return scheduler_none(&scheduler_answers);
+	if (!sas_store_begin())
+		return 0;
+	applied = sas_store_answer_tick(scheduler_begin(&scheduler_answers), next_due);
+	sas_store_commit();
+	next->again |= scheduler_end(&scheduler_answers, applied);
+	return applied;
+}
+
+/*
  * Messages, in a transaction of their own; returns how many.  An owner whose
  * message cost much lets the others go first.  For a while after that, each
  * owner's messages are carried out apart, so that it is known whose cost much.
@@ -74,15 +113,17 @@ scheduler_messages_tick(SasTick *next, TimestampTz *next_due)
 {
 	static int64 dear_us = 0;	/* when a message cost much; 0: never */
 	SasBatch   *batch = sas_work_turns_open() ? &scheduler_others : &scheduler_messages;
-	int			size = scheduler_begin(batch);
 	bool		by_owner = batch == &scheduler_messages && dear_us != 0 &&
 		sas_base_clock_monotonic_us() - dear_us < SAS_SCHEDULER_DEAR_US;
+	TimestampTz queues_due;
 	int64		spent_us;
 	int			worked;
 
+	if (!scheduler_is_due(SAS_LOW_WATER_MESSAGES, next_due) && !scheduler_is_due(SAS_LOW_WATER_QUEUES, &queues_due))
+		return scheduler_none(batch);
 	if (!sas_store_begin())
 		return 0;
-	worked = sas_store_scheduler_tick(size, by_owner, next_due);
+	worked = sas_store_scheduler_tick(scheduler_begin(batch), by_owner, next_due);
 	sas_store_commit();
 	spent_us = sas_template_turn_processor_us();
 	next->again |= scheduler_end(batch, worked) || (worked > 0 && sas_base_clock_ms_until(*next_due) == 0);
@@ -111,33 +152,42 @@ scheduler_sleep_ms(TimestampTz next_due, int worked)
 	return worked == 0 && ms >= 0 ? Max(ms, SAS_SHORTEST_SLEEP_MS) : ms;
 }
 
-/* Schedules that are due submit their runs, in a transaction of their own.  Returns how long to sleep at most; -1: no limit. */
-static int64
-scheduler_fire(SasTick *next)
+/* Schedules that are due submit their runs, in a transaction of their own; returns how many. */
+static int
+scheduler_fire(SasTick *next, TimestampTz *next_due)
 {
-	int64		live[SAS_MAX_PEERS];
-	int64		newest;
-	/* the living first, the claims afterwards: see base/peers.h */
-	int			n_live = Min(sas_base_peers_live(live, SAS_MAX_PEERS, &newest), SAS_MAX_PEERS);
-	TimestampTz next_due;
-	TimestampTz next_offer;
-	int64		sleep_ms;
 	int			worked;
 	bool		full;
 
+	if (!scheduler_is_due(SAS_LOW_WATER_SCHEDULES, next_due))
+		return scheduler_none(&scheduler_schedules);
 	if (!sas_store_begin())
-		return -1;
-	worked = sas_store_fire_schedules(sas_work_batch_begin(&scheduler_schedules), SAS_BATCH_MS * INT64CONST(1000), &next_due);
+		return 0;
+	worked = sas_store_fire_schedules(sas_work_batch_begin(&scheduler_schedules), SAS_BATCH_MS * INT64CONST(1000), next_due);
 	sas_store_commit();
 	full = sas_work_batch_end(&scheduler_schedules, worked);
-	/* an error in what follows is not theirs */
+	next->again |= worked > 0 && full;
+	return worked;
+}
+
+/* Runs of theirs that function workers plan, in another: an error in this is not theirs. */
+static void
+scheduler_offer(TimestampTz *next_due)
+{
+	int64		live[SAS_MAX_PEERS];
+	int64		newest;
+	int			n_live;
+
+	*next_due = DT_NOEND;
+	/* also what is due later is looked at: its worker may be gone */
+	if (sas_wake_low_water_look(SAS_LOW_WATER_DUE, SAS_LOW_WATER_PLANS) == DT_NOEND)
+		return;
+	/* the living first, the claims afterwards: see base/peers.h */
+	n_live = Min(sas_base_peers_live(live, SAS_MAX_PEERS, &newest), SAS_MAX_PEERS);
 	if (!sas_store_begin())
-		return -1;
-	sas_store_offer_plans(live, n_live, newest, &next_offer);
+		return;
+	sas_store_offer_plans(live, n_live, newest, next_due);
 	sas_store_commit();
-	sleep_ms = scheduler_sleep_ms(Min(next_due, next_offer), worked);
-	next->again |= worked > 0 && (full || sleep_ms == 0);
-	return sleep_ms;
 }
 
 static SasTick
@@ -149,20 +199,20 @@ scheduler_tick(void)
 
 	SasTick		next = {false, -1};
 	uint32		wake_count = sas_wake_count();
-	TimestampTz answers_due;
+	TimestampTz answers_due = DT_NOEND;
 	TimestampTz messages_due = DT_NOEND;
+	TimestampTz schedules_due = DT_NOEND;
+	TimestampTz plans_due;
 	int64		sleeps[3];
-	int			worked;
+	int			worked = 0;
 	int			applied;
+	int			fired;
 
 	if (seen == wake_count)
 		sas_work_late_look(SAS_LATE_MESSAGE, 0, scheduler_count, wake_count, known_from);
-	if (!sas_store_begin())
+	applied = scheduler_answers_tick(&next, &answers_due);
+	if (sas_base_retire)
 		return next;
-	applied = sas_store_answer_tick(scheduler_begin(&scheduler_answers), &answers_due);
-	sas_store_commit();
-	next.again = scheduler_end(&scheduler_answers, applied);
-	worked = 0;
 	if (sas_work_turns_begin())
 	{
 		worked = scheduler_messages_tick(&next, &messages_due);
@@ -173,7 +223,10 @@ scheduler_tick(void)
 		worked = scheduler_messages_tick(&next, &messages_due);
 	seen = wake_count;
 	known_from = sas_work_late_known_from(Min(messages_due, answers_due));
-	sleeps[0] = scheduler_fire(&next);
+	fired = scheduler_fire(&next, &schedules_due);
+	scheduler_offer(&plans_due);
+	sleeps[0] = scheduler_sleep_ms(Min(schedules_due, plans_due), fired);
+	next.again |= fired > 0 && sleeps[0] == 0;
 	sleeps[1] = scheduler_sleep_ms(messages_due, worked);
 	sleeps[2] = sas_base_clock_ms_until(answers_due);
 	if (applied == 0 && sleeps[2] == 0)

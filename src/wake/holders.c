@@ -100,6 +100,20 @@ sas_wake_holders_take(char actor, SasWakeHeld *held, int max, int *missed)
 	return n;
 }
 
+bool
+sas_wake_holders_awaits(char actor)
+{
+	bool		awaits = false;
+
+	if (sas_wake_shmem == NULL || pg_atomic_read_u32(&sas_wake_shmem->any_holders) == 0)
+		return false;
+	LWLockAcquire(&sas_wake_shmem->lock, LW_SHARED);
+	for (int i = 0; i < sas_wake_shmem->n_holders && !awaits; i++)
+		awaits = sas_wake_shmem->holders[i].pid == MyProcPid && sas_wake_shmem->holders[i].held.actor == actor;
+	LWLockRelease(&sas_wake_shmem->lock);
+	return awaits;
+}
+
 /* With the lock held. */
 static bool
 holders_concerns(const SasWakeHolder *holder, TransactionId xid, bool subtransaction)

@@ -44,6 +44,9 @@ extern bool sas_wake_holders_await(const SasWakeHeld *held, TransactionId holder
  */
 extern int	sas_wake_holders_take(char actor, SasWakeHeld *held, int max, int *missed);
 
+/* Has this worker noted anything for that actor? */
+extern bool sas_wake_holders_awaits(char actor);
+
 /* A prepared transaction of this database has ended; wakes nobody. */
 extern void sas_wake_holders_prepared_ended(void);
 

@@ -98,6 +98,8 @@ sas_wake_low_water_note(SasLowWaterKind kind, int n, Oid owner, TimestampTz at)
 {
 	if (sas_wake_low_water_noted_all)
 		return;
+	if (kind == SAS_LOW_WATER_LANE && n < 0)
+		sas_wake_low_water_note(SAS_LOW_WATER_DUE, SAS_LOW_WATER_QUEUES, InvalidOid, DT_NOBEGIN);
 	for (int i = sas_wake_low_water_n_notes - 1; i >= Max(0, sas_wake_low_water_n_notes - SAS_LOW_WATER_RECENT); i--)
 	{
 		SasLowWaterNote *note = &sas_wake_low_water_notes[i];
@@ -241,6 +243,26 @@ sas_wake_low_water_begin(SasLowWaterKind kind, int n, Oid owner)
 	}
 	sas_base_table_unlock(&sas_wake_low_water_table);
 	return sas_wake_low_water_own(kind, n, owner, mark);
+}
+
+TimestampTz
+sas_wake_low_water_look(SasLowWaterKind kind, int n)
+{
+	SasLowWaterKey key = {MyDatabaseId, kind, n, InvalidOid};
+	TimestampTz mark = DT_NOBEGIN;
+	SasLowWater *f;
+
+	if (sas_wake_low_water_noted_all || !sas_base_table_lock(&sas_wake_low_water_table, LW_EXCLUSIVE))
+		return DT_NOBEGIN;
+	f = sas_base_table_find(&sas_wake_low_water_table, &key);
+	if (f != NULL)
+	{
+		mark = f->mark;
+		/* it is in use, and keeps its room */
+		f->begun_us = sas_base_clock_monotonic_us();
+	}
+	sas_base_table_unlock(&sas_wake_low_water_table);
+	return sas_wake_low_water_own(kind, n, InvalidOid, mark);
 }
 
 void

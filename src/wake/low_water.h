@@ -53,6 +53,19 @@ typedef enum SasLowWaterKind
 	SAS_LOW_WATER_UNTIMED = 'y'
 } SasLowWaterKind;
 
+/*
+ * What is due: messages to the scheduler, and about answers; rows of
+ * _sas.schedule, never, or at due_at; of _sas.schedule_plan; of
+ * _sas.watch_work; of _sas.lease, by next_by; steps in queues, at once.
+ */
+#define SAS_LOW_WATER_MESSAGES 's'
+#define SAS_LOW_WATER_ANSWERS 'a'
+#define SAS_LOW_WATER_SCHEDULES 'c'
+#define SAS_LOW_WATER_PLANS 'p'
+#define SAS_LOW_WATER_ITEMS 'i'
+#define SAS_LOW_WATER_LEASES 'l'
+#define SAS_LOW_WATER_QUEUES 'q'
+
 extern void sas_wake_low_water_install(void);
 
 /* This transaction has written a row with that key. owner: of a step in a lane, a message, a schedule; else InvalidOid. */
@@ -63,6 +76,12 @@ extern void sas_wake_low_water_note(SasLowWaterKind kind, int n, Oid owner, Time
  * included. Must come before the snapshot of the scan.
  */
 extern TimestampTz sas_wake_low_water_begin(SasLowWaterKind kind, int n, Oid owner);
+
+/*
+ * The mark of all owners, for what would be a scan: nothing is due if the mark
+ * is later.  It also says when something may be.  DT_NOBEGIN: nothing is known.
+ */
+extern TimestampTz sas_wake_low_water_look(SasLowWaterKind kind, int n);
 
 /* The first key that the scan has seen, locked by others or not; DT_NOEND: there was no row. */
 extern void sas_wake_low_water_raise(SasLowWaterKind kind, int n, Oid owner, TimestampTz first);
