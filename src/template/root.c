@@ -113,34 +113,41 @@ root_put_input(JsonbParseState **state, const SasTemplateRoot *of)
 	pushJsonbValue(state, WJB_END_OBJECT, NULL);
 }
 
+/* Members come in the order in which jsonb stores them, by length: to sort them takes a third of the time otherwise. */
+static void
+root_put_run(JsonbParseState **state, const SasTemplateRoot *of)
+{
+	root_put_key(state, "run");
+	pushJsonbValue(state, WJB_BEGIN_OBJECT, NULL);
+	root_put_number(state, "id", of->run_id);
+	root_put_varlena(state, "key", of->run_key);
+	root_put_time(state, "now", sas_base_clock_now());
+	root_put_jsonb(state, "labels", of->labels);
+	root_put_time(state, "deadline", of->deadline);
+	if (of->schedule != NULL)
+		root_put_varlena(state, "schedule", of->schedule);
+	root_put_time(state, "created_at", of->created_at);
+	if (of->schedule != NULL)
+		root_put_time(state, "scheduled_at", of->scheduled_at);
+	pushJsonbValue(state, WJB_END_OBJECT, NULL);
+}
+
+/* Likewise. */
 Jsonb *
 sas_template_root(const SasTemplateRoot *of)
 {
 	JsonbParseState *state = NULL;
 
 	pushJsonbValue(&state, WJB_BEGIN_OBJECT, NULL);
-	root_put_input(&state, of);
 	root_put_varlena(&state, "key", of->key);
-	root_put_key(&state, "run");
-	pushJsonbValue(&state, WJB_BEGIN_OBJECT, NULL);
-	root_put_number(&state, "id", of->run_id);
-	root_put_varlena(&state, "key", of->run_key);
-	root_put_jsonb(&state, "labels", of->labels);
-	root_put_time(&state, "created_at", of->created_at);
-	root_put_time(&state, "deadline", of->deadline);
-	root_put_time(&state, "now", sas_base_clock_now());
-	if (of->schedule != NULL)
-	{
-		root_put_varlena(&state, "schedule", of->schedule);
-		root_put_time(&state, "scheduled_at", of->scheduled_at);
-	}
-	pushJsonbValue(&state, WJB_END_OBJECT, NULL);
-	root_put_jsonb(&state, "steps", of->steps);
+	root_put_run(&state, of);
 	if (of->index >= 0)
 	{
-		root_put_number(&state, "index", of->index);
 		root_put_jsonb(&state, "item", of->item);
 		root_put_jsonb(&state, "last", of->last);
+		root_put_number(&state, "index", of->index);
 	}
+	root_put_input(&state, of);
+	root_put_jsonb(&state, "steps", of->steps);
 	return JsonbValueToJsonb(pushJsonbValue(&state, WJB_END_OBJECT, NULL));
 }
