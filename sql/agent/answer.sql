@@ -21,7 +21,7 @@ BEGIN
     IF replies IS NULL THEN
         RETURN;
     END IF;
-    PERFORM _sas.lock_leases(replies);
+    PERFORM _sas.lock_leases(_sas.leases_of(replies));
     WITH kept AS (
         INSERT INTO _sas.answer AS a (run_id, step_no, element, request_id, verdict, attempt, output, error,
                                       in_doubt, again_in, arrived_at)

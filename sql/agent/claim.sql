@@ -49,7 +49,7 @@ BEGIN
                 END IF;
                 RETURN QUERY
                 SELECT batch.lease_id, c.lane, c.run_id, c.step_no, c.element, w.name, c.undo, c.attempt,
-                       c.request_id, extract(epoch FROM c.complete_in)::float8 * 1000, r.trace,
+                       c.request_id, date_part('epoch', c.complete_in) * 1000, r.trace,
                        _sas.step_key(r.trace, w.name, c.element, c.undo), NULL::jsonb,
                        jsonb_strip_nulls(jsonb_build_object('retry', w.retry)),
                        _sas.template_fault(SQLSTATE, SQLERRM), v.workflow_id, r.owner::oid
@@ -82,7 +82,7 @@ BEGIN
     IF plain AND NOT staged AND NOT edited THEN
         RETURN QUERY
         SELECT under_lease, c.lane, c.run_id, c.step_no, c.element, w.name, c.undo, c.attempt,
-               c.request_id, extract(epoch FROM c.complete_in)::float8 * 1000, r.trace, k.key,
+               c.request_id, date_part('epoch', c.complete_in) * 1000, r.trace, k.key,
                (b.body).result,
                CASE WHEN w.retry IS NULL AND w.expect IS NULL THEN '{}'
                    ELSE jsonb_strip_nulls(jsonb_build_object('retry', w.retry, 'expect', w.expect)) END,
@@ -104,7 +104,7 @@ BEGIN
     END IF;
     RETURN QUERY
     SELECT under_lease, c.lane, c.run_id, c.step_no, c.element, w.name, c.undo, c.attempt,
-           c.request_id, extract(epoch FROM c.complete_in)::float8 * 1000, r.trace,
+           c.request_id, date_part('epoch', c.complete_in) * 1000, r.trace,
            CASE WHEN k.started IS NULL THEN x.root ->> 'key' END, coalesce(g.request, body.request),
            jsonb_strip_nulls(jsonb_build_object('retry', w.retry, 'expect', CASE
                                                 WHEN k.started IS NULL OR c.undo THEN w.expect END)),

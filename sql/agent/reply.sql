@@ -2,24 +2,25 @@
 --
 -- Reply: the results of workers become state, in batches, under the fence.
 
--- _sas.write_replies(replies, done_leases, locks_leases): writes replies and what follows from them, with one
+-- _sas.write_replies(replies, done_leases, under_leases): writes replies and what follows from them, with one
 -- statement per table. Returns the positions of the replies that do not count.
 --
 -- A reply counts if it has the current request_id and arrived before complete_by. Other replies are stale:
 -- they are counted per agent and change nothing. A reply to a run that another session has locked becomes a
--- row of _sas.answer. locks_leases: the writes of a function commit together with its reply. Therefore its
--- lease is locked first; only ticks lock leases, and only for a moment. From then on the claim holds to the
--- end of this transaction. If a reply "done" does not count, the caller rolls all of it back.
+-- row of _sas.answer. under_leases: the writes of a function commit together with its reply. Therefore the
+-- leases of these claims are locked first; only ticks lock leases, and only for a moment. From then on the
+-- claims hold to the end of this transaction. If a reply "done" does not count, the caller rolls all of it
+-- back.
 --
 -- Most replies are "done" for a step that asks nothing more; these are written at once. All others are
 -- evaluated (sql/agent/evaluate.sql).
---   locks   locks_leases: the leases; then the runs that no other transaction holds
+--   locks   under_leases; then the runs that no other transaction holds
 --   reads   phase, run, step, workflow_step
 --   writes  step, run, attempt, ready, message, lease, agent_health; answer
 --   wakes   workers that can do the next steps, and the supervisor for failed steps
 --   next    _sas.write_locked; _sas.answer_tick, for replies that became answers
 CREATE FUNCTION _sas.write_replies(replies _sas.call_reply[], done_leases bigint[],
-                                   locks_leases boolean DEFAULT false) RETURNS int[]
+                                   under_leases bigint[] DEFAULT '{}') RETURNS int[]
 LANGUAGE plpgsql AS $$
 DECLARE
     now timestamptz := sas.now();
@@ -30,8 +31,8 @@ DECLARE
     written record;
     lost uuid[] := '{}';
 BEGIN
-    IF locks_leases THEN
-        PERFORM _sas.lock_leases(replies);
+    IF under_leases <> '{}' THEN
+        PERFORM _sas.lock_leases(under_leases);
     END IF;
     locked := _sas.lock_replied_runs(replies);
     IF coalesce(cardinality(locked.free), 0) < wanted THEN
@@ -99,20 +100,25 @@ BEGIN
     RETURN cardinality(replies) - cardinality(_sas.write_replies(replies, '{}'));
 END $$;
 
--- _sas.lock_leases(replies): locks the leases under which these steps are claimed; waits for a tick that
--- judges one of them. The following statements see what that tick has decided. The lock is shared: two
--- programs may reply under one lease at the same time.
-CREATE FUNCTION _sas.lock_leases(replies _sas.call_reply[]) RETURNS void
-LANGUAGE plpgsql AS $$
-DECLARE
-    held_under bigint[] := ARRAY(
+-- _sas.leases_of(replies): the leases under which these steps are claimed, as far as the claims hold.
+CREATE FUNCTION _sas.leases_of(replies _sas.call_reply[]) RETURNS bigint[]
+LANGUAGE plpgsql STABLE AS $$
+BEGIN
+    RETURN ARRAY(
         SELECT DISTINCT s.lease_id
         FROM unnest(replies) p
         CROSS JOIN LATERAL (SELECT x.lease_id, x.request_id FROM _sas.step x WHERE x.run_id = p.run_id
                             AND x.step_no = p.step_no AND x.element = p.element OFFSET 0) s
         WHERE s.request_id = p.request_id);
+END $$;
+
+-- _sas.lock_leases(lease_ids): locks these leases; waits for a tick that judges one of them. The following
+-- statements see what that tick has decided. The lock is shared: two programs may reply under one lease at
+-- the same time.
+CREATE FUNCTION _sas.lock_leases(lease_ids bigint[]) RETURNS void
+LANGUAGE plpgsql AS $$
 BEGIN
-    PERFORM FROM _sas.lease l WHERE l.lease_id = ANY (held_under) ORDER BY l.lease_id FOR KEY SHARE;
+    PERFORM FROM _sas.lease l WHERE l.lease_id = ANY (lease_ids) ORDER BY l.lease_id FOR KEY SHARE;
 END $$;
 
 -- _sas.write_locked(replies, now, ...): writes the replies to runs that are locked now; the other arguments

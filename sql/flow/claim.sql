@@ -122,11 +122,14 @@ LANGUAGE plpgsql AS $$
 DECLARE
     now timestamptz := sas.now();
     taken record;
-    -- in a test within one transaction agents have no keys: nobody else may wait for it
-    keyed int[] := ARRAY(SELECT a.agent_id FROM _sas.agent a WHERE a.options ? 'concurrency'
-                         AND a.agent_id = ANY (lanes) AND $4 <> -1);
+    keyed int[] := '{}';
     n int;
 BEGIN
+    -- in a test within one transaction agents have no keys: nobody else may wait for it
+    IF lanes <> '{0}' AND worker_id <> -1 THEN
+        keyed := ARRAY(SELECT a.agent_id FROM _sas.agent a WHERE a.options ? 'concurrency'
+                       AND a.agent_id = ANY (lanes));
+    END IF;
     IF keyed <> '{}' AND NOT _sas.take_turn('agent keys') THEN
         -- another worker claims for them at this moment
         PERFORM _sas.wake(keyed, false, false, '{}');

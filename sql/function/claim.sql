@@ -56,7 +56,7 @@ BEGIN
                 RETURN QUERY
                 SELECT batch.lease_id, r.owner::oid, c.run_id, c.step_no, c.element, w.name, c.undo,
                        c.attempt, c.alone, c.request_id,
-                       extract(epoch FROM c.complete_in)::float8 * 1000, coalesce(w.function, ''),
+                       date_part('epoch', c.complete_in) * 1000, coalesce(w.function, ''),
                        NULL::jsonb, _sas.template_fault(SQLSTATE, SQLERRM), w.retry, false, v.workflow_id
                 FROM _sas.run r JOIN _sas.workflow_version v USING (version_id)
                 JOIN _sas.workflow_step w ON w.version_id = c.version_id AND w.step_no = c.step_no
@@ -105,7 +105,7 @@ RETURNS TABLE (lease_id bigint, owner oid, run_id bigint, step_no int, element i
                    judges boolean, workflow_id int)
 LANGUAGE sql STABLE AS $$
     SELECT $1, r.owner::oid, c.run_id, c.step_no, c.element, w.name, c.undo, c.attempt, c.alone,
-           c.request_id, extract(epoch FROM c.complete_in)::float8 * 1000,
+           c.request_id, date_part('epoch', c.complete_in) * 1000,
            CASE WHEN v.finalize_no = c.step_no THEN _sas.finalizers(c.run_id, c.version_id, w.function)
                ELSE w.function END,
            CASE WHEN v.finalize_no = c.step_no THEN x.root WHEN e.input IS NOT NULL THEN e.input

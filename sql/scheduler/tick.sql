@@ -63,12 +63,15 @@ DECLARE
     given bigint;
 BEGIN
     BEGIN
-        SELECT array_agg(d) INTO taken FROM _sas.take_messages('s', quantity) d;
+        SELECT array_agg(d ORDER BY d.run_id, d.step_no, d.element) INTO taken
+        FROM _sas.take_messages('s', quantity) d;
         worked := coalesce(cardinality(taken), 0);
         -- all together; but if some cost much, each owner's apart, to know whose do
         by_owner := by_owner OR worked <= 2;
-        FOR part IN SELECT array_agg(d ORDER BY d.run_id, d.step_no, d.element) AS messages
-                    FROM unnest(taken) d GROUP BY CASE WHEN by_owner THEN d.owner END LOOP
+        FOR part IN SELECT taken AS messages WHERE worked > 0 AND NOT by_owner
+                    UNION ALL
+                    SELECT array_agg(d ORDER BY d.run_id, d.step_no, d.element)
+                    FROM unnest(CASE WHEN by_owner THEN taken END) d GROUP BY d.owner LOOP
             began_us := _sas.processor_us();
             done := _sas.apart('NULL::bigint[] FROM _sas.carry_out($1)', part.messages);
             PERFORM _sas.charge_owner((part.messages[1]).owner, _sas.processor_us() - began_us,

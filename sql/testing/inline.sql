@@ -238,7 +238,7 @@ BEGIN
                                         ARRAY[sas.now()]) WHERE v.told IS NOT NULL;
         PERFORM _sas.write_replies(ARRAY[_sas.make_call_reply(
             c.run_id, c.step_no, c.element, c.request_id, v.reply, output => v.output, error => v.why,
-            again_in => v.pause_ms * interval '1 ms')], ARRAY[c.lease_id], true);
+            again_in => v.pause_ms * interval '1 ms')], ARRAY[c.lease_id], ARRAY[c.lease_id]);
     END LOOP;
     RETURN n;
 END $$;

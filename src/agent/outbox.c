@@ -188,7 +188,7 @@ outbox_write(SasReplyWay way)
 	outbox_writing = true;
 	sas_store_write_attempts(rows, outbox_attempts_sent);
 	if (outbox_replies_sent > 0 || n_done > 0)
-		sas_store_write_replies(replies, outbox_replies_sent, done, n_done, false, palloc(room));
+		sas_store_write_replies(replies, outbox_replies_sent, done, n_done, NULL, 0, palloc(room));
 	outbox_writing = false;
 	outbox_spent_us = sas_template_turn_us() - begun_us;
 }

@@ -24,6 +24,9 @@
 #include "work/late.h"
 #include "work/verdict.h"
 
+/* whether a claim so young still holds is not asked before its function is called, only with its reply */
+#define STEP_FRESH_US 10000
+
 typedef struct Step
 {
 	SasFunctionWork work;
@@ -124,16 +127,30 @@ step_more(void)
 
 /* ---------------------------------------------------------------- calls */
 
+/* All claimed a moment ago: the answer would be older when the last function of a long group begins. */
+static bool
+step_are_fresh(SasFunctionWork **group, int n)
+{
+	int64		now = sas_base_clock_monotonic_us();
+
+	for (int i = 0; i < n; i++)
+		if (now - (group[i]->deadline_us - (int64) (group[i]->window_ms * 1000)) > STEP_FRESH_US)
+			return false;
+	return true;
+}
+
 static void
 step_check(SasFunctionWork **group, int n)
 {
 	SasStepId  *ids = palloc(sizeof(SasStepId) * n);
 	bool	   *valid;
 
+	step_called_us = 0;
+	if (step_are_fresh(group, n))
+		return;
 	for (int i = 0; i < n; i++)
 		ids[i] = ((Step *) group[i])->claimed->id;
 	valid = sas_store_valid_claims(ids, n);
-	step_called_us = 0;
 	for (int i = 0; i < n; i++)
 		if (!valid[i])
 			group[i]->fate = SAS_FATE_LOST;
@@ -174,6 +191,18 @@ step_judge(Step *s)
 	s->verdict = verdict.reply;
 	s->attempt_status = verdict.attempt_status;
 	s->again_in_ms = verdict.pause_ms;
+}
+
+/* The leases of the claims of these; returns how many. */
+static int
+step_under_leases(Step **replied, int n_replied, int64 *leases)
+{
+	int			n = 0;
+
+	for (int i = 0; i < n_replied; i++)
+		if (n == 0 || leases[n - 1] != replied[i]->claimed->lease_id)
+			leases[n++] = replied[i]->claimed->lease_id;
+	return n;
 }
 
 /* The leases of which nothing is left after this group, also when its claims were lost; returns how many. */
@@ -271,6 +300,7 @@ step_write(SasFunctionWork **group, int n_group)
 {
 	SasStoredReply *replies = palloc0(sizeof(SasStoredReply) * n_group);
 	int64	   *leases = palloc(sizeof(int64) * n_group);
+	int64	   *under = palloc(sizeof(int64) * n_group);
 	bool	   *lost = palloc0(n_group);
 	Step	  **replied = palloc(sizeof(Step *) * n_group);
 	int			n_leases = step_ended_leases(group, n_group, leases);
@@ -291,7 +321,7 @@ step_write(SasFunctionWork **group, int n_group)
 	/* what follows from it is evaluated, too: if that costs much for all of them, each is done by itself */
 	step_writing = true;
 	sas_template_turn_begin(n <= 1);
-	sas_store_write_replies(replies, n, leases, n_leases, true, lost);
+	sas_store_write_replies(replies, n, leases, n_leases, under, step_under_leases(replied, n, under), lost);
 	sas_template_turn_end();
 	step_writing = false;
 	if (!step_take_lost(replied, lost, n))

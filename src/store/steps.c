@@ -240,11 +240,11 @@ steps_reply_array(const SasStoredReply *replies, int n, Oid type)
 }
 
 void
-sas_store_write_replies(const SasStoredReply *replies, int n, const int64 *done_leases, int n_leases, bool local, bool *lost)
+sas_store_write_replies(const SasStoredReply *replies, int n, const int64 *done_leases, int n_done, const int64 *under_leases, int n_under, bool *lost)
 {
-	static SasPlan plan = {"SELECT unnest(_sas.write_replies($1, $2, $3))", 3, {InvalidOid, INT8ARRAYOID, BOOLOID}};
+	static SasPlan plan = {"SELECT unnest(_sas.write_replies($1, $2, $3))", 3, {InvalidOid, INT8ARRAYOID, INT8ARRAYOID}};
 	Oid			type = GetSysCacheOid2(TYPENAMENSP, Anum_pg_type_oid, CStringGetDatum("call_reply"), ObjectIdGetDatum(get_namespace_oid("_sas", false)));
-	Datum		args[3] = {steps_reply_array(replies, n, type), steps_int8_array(done_leases, n_leases), BoolGetDatum(local)};
+	Datum		args[3] = {steps_reply_array(replies, n, type), steps_int8_array(done_leases, n_done), steps_int8_array(under_leases, n_under)};
 
 	/* the extension was dropped and created again */
 	if (plan.plan != NULL && plan.types[0] != get_array_type(type))

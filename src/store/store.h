@@ -180,7 +180,7 @@ typedef struct SasStoredReply
  * local: the replies are of functions; where one that does not count says done,
  * the caller rolls back what its function wrote.
  */
-extern void sas_store_write_replies(const SasStoredReply *replies, int n, const int64 *done_leases, int n_leases, bool local, bool *lost);
+extern void sas_store_write_replies(const SasStoredReply *replies, int n, const int64 *done_leases, int n_done, const int64 *under_leases, int n_under, bool *lost);
 
 /* What the step has against this output of its function (expect, output): a problem object, or NULL. */
 extern Jsonb *sas_store_evaluate_output(const SasClaimedFunction *step, Jsonb *output);

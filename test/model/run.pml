@@ -508,11 +508,11 @@ end:
 		:: request_id[at[w]] == token[w] && !overdue[at[w]] -> make_call(w, at[w]); phase[w] = SENT
 		:: else -> rest(w)
 		fi }
-	/* _sas.claims_held */
+	/* _sas.claims_held; of a claim that is a moment old it is not asked */
 	:: atomic { phase[w] == CLAIMED && !IS_CALL(at[w]) ->
 		if
-		:: request_id[at[w]] == token[w] && !overdue[at[w]] -> phase[w] = SENT
-		:: else -> rest(w)
+		:: phase[w] = SENT
+		:: request_id[at[w]] != token[w] || overdue[at[w]] -> rest(w)
 		fi }
 	/* The worker says first that it may have a reply, then notes when it arrived. */
 	:: atomic { phase[w] == SENT && (verdict[w] != SILENCE || request_id[at[w]] != token[w] || overdue[at[w]]) ->
