@@ -4,28 +4,41 @@
 -- definition holds what it names, and a run holds its workflow (_sas.hold_workflow); the one who drops waits
 -- for both, and looks then.
 
--- _sas.hold_named(definition): no other session drops the agents, queues and workflows that a definition
--- names, until this transaction ends. Comes before the check of that definition, which finds out if one has
--- been dropped. Locks: agents, queues and workflows, against being dropped only.
-CREATE FUNCTION _sas.hold_named(definition jsonb) RETURNS void
+-- _sas.names_in(definition, key): the names that stand under this key, wherever in the definition.
+CREATE FUNCTION _sas.names_in(definition jsonb, key text) RETURNS text[]
+LANGUAGE sql IMMUTABLE AS $$
+    SELECT ARRAY(SELECT x #>> '{}'
+                 FROM jsonb_path_query(definition, CASE key WHEN 'agent' THEN '$.**.agent'
+                                       WHEN 'queue' THEN '$.**.queue' WHEN 'workflow' THEN '$.**.workflow'
+                                       ELSE '$.**.include' END::jsonpath) x
+                 WHERE jsonb_typeof(x) = 'string')
+$$;
+
+-- _sas.hold_named(definition, waits): no other session drops the agents, queues and workflows that a
+-- definition names, until this transaction ends. Comes before the check of that definition, which finds out
+-- if one has been dropped. waits: for a session that is dropping one; false, in a scheduler: 55P03 then.
+-- Locks: agents, queues and workflows, against being dropped only.
+CREATE FUNCTION _sas.hold_named(definition jsonb, waits boolean DEFAULT true) RETURNS void
 LANGUAGE plpgsql AS $$
+DECLARE
+    agents text[] := _sas.names_in(definition, 'agent');
+    queues text[] := _sas.names_in(definition, 'queue');
+    workflows text[] := _sas.names_in(definition, 'workflow') || _sas.names_in(definition, 'include');
 BEGIN
-    PERFORM FROM _sas.agent a
-    WHERE a.dropped_at IS NULL
-      AND a.name = ANY (ARRAY(SELECT x #>> '{}' FROM jsonb_path_query(definition, '$.**.agent') x
-                              WHERE jsonb_typeof(x) = 'string'))
+    IF NOT waits THEN
+        PERFORM FROM _sas.agent a WHERE a.dropped_at IS NULL AND a.name = ANY (agents)
+        ORDER BY a.agent_id FOR KEY SHARE NOWAIT;
+        PERFORM FROM _sas.queue q WHERE q.dropped_at IS NULL AND q.name = ANY (queues)
+        ORDER BY q.queue_id FOR KEY SHARE NOWAIT;
+        PERFORM FROM _sas.workflow f WHERE f.dropped_at IS NULL AND f.name = ANY (workflows)
+        ORDER BY f.workflow_id FOR KEY SHARE NOWAIT;
+        RETURN;
+    END IF;
+    PERFORM FROM _sas.agent a WHERE a.dropped_at IS NULL AND a.name = ANY (agents)
     ORDER BY a.agent_id FOR KEY SHARE;
-    PERFORM FROM _sas.queue q
-    WHERE q.dropped_at IS NULL
-      AND q.name = ANY (ARRAY(SELECT x #>> '{}' FROM jsonb_path_query(definition, '$.**.queue') x
-                              WHERE jsonb_typeof(x) = 'string'))
+    PERFORM FROM _sas.queue q WHERE q.dropped_at IS NULL AND q.name = ANY (queues)
     ORDER BY q.queue_id FOR KEY SHARE;
-    PERFORM FROM _sas.workflow f
-    WHERE f.dropped_at IS NULL
-      AND f.name = ANY (ARRAY(SELECT x #>> '{}' FROM jsonb_path_query(definition, '$.**.workflow') x
-                              WHERE jsonb_typeof(x) = 'string'
-                              UNION SELECT x #>> '{}' FROM jsonb_path_query(definition, '$.**.include') x
-                              WHERE jsonb_typeof(x) = 'string'))
+    PERFORM FROM _sas.workflow f WHERE f.dropped_at IS NULL AND f.name = ANY (workflows)
     ORDER BY f.workflow_id FOR KEY SHARE;
 END $$;
 
@@ -82,7 +95,7 @@ BEGIN
 END $$;
 
 -- _sas.user_of_workflow(id): an open run of the workflow, or a current definition that names it, as a
--- sentence; null: there is none. See _sas.refuse_referred for the whole list.
+-- sentence; null: there is none. See _sas.refuse_used for the whole list.
 CREATE FUNCTION _sas.user_of_workflow(id int) RETURNS text
 LANGUAGE plpgsql STABLE AS $$
 BEGIN
@@ -122,12 +135,16 @@ DECLARE
 BEGIN
     -- waits for who is naming it in a definition: see _sas.hold_named
     PERFORM FROM _sas.queue x WHERE x.queue_id = u.queue_id FOR UPDATE;
-    PERFORM _sas.await_submits(ARRAY(
-        SELECT DISTINCT v.workflow_id FROM _sas.workflow_version v
-        WHERE v.queue_id = u.queue_id
-           OR EXISTS (SELECT FROM _sas.workflow_step w
-                      WHERE w.version_id = v.version_id AND w.queue_id = u.queue_id) ORDER BY 1));
     used := _sas.user_of_queue(u.queue_id);
+    -- a drop that is refused anyway keeps nobody from submitting
+    IF used IS NULL THEN
+        PERFORM _sas.await_submits(ARRAY(
+            SELECT DISTINCT v.workflow_id FROM _sas.workflow_version v
+            WHERE v.queue_id = u.queue_id
+               OR EXISTS (SELECT FROM _sas.workflow_step w
+                          WHERE w.version_id = v.version_id AND w.queue_id = u.queue_id) ORDER BY 1));
+        used := _sas.user_of_queue(u.queue_id);
+    END IF;
     IF used IS NOT NULL THEN
         RAISE EXCEPTION 'queue "%" is in use', $2
             USING ERRCODE = 'dependent_objects_still_exist', DETAIL = used,
@@ -148,11 +165,14 @@ DECLARE
 BEGIN
     -- waits for who is naming it in a definition: see _sas.hold_named
     PERFORM FROM _sas.agent x WHERE x.agent_id = a.agent_id FOR UPDATE;
-    PERFORM _sas.await_submits(ARRAY(
-        SELECT DISTINCT v.workflow_id
-        FROM _sas.workflow_version v JOIN _sas.workflow_step w USING (version_id)
-        WHERE w.lane = a.agent_id ORDER BY 1));
     used := _sas.user_of_agent(a.agent_id);
+    IF used IS NULL THEN
+        PERFORM _sas.await_submits(ARRAY(
+            SELECT DISTINCT v.workflow_id
+            FROM _sas.workflow_version v JOIN _sas.workflow_step w USING (version_id)
+            WHERE w.lane = a.agent_id ORDER BY 1));
+        used := _sas.user_of_agent(a.agent_id);
+    END IF;
     IF used IS NOT NULL THEN
         RAISE EXCEPTION 'agent "%" is in use', name
             USING ERRCODE = 'dependent_objects_still_exist', DETAIL = used,

@@ -266,7 +266,8 @@ BEGIN
         END LOOP;
         RETURN v;
     END IF;
-    PERFORM _sas.hold_named(plan.whole), _sas.hold_named(plan.included);
+    -- child runs are planned by a scheduler
+    PERFORM _sas.hold_named(plan.whole, NOT child), _sas.hold_named(plan.included, NOT child);
     FOR p IN SELECT * FROM _sas.check_plans(plan.included, caller)
              UNION ALL
              SELECT CASE WHEN v.definition ? 'plan' THEN '/plan' ELSE '' END || c.path, c.problem, c.hint,

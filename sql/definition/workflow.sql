@@ -115,20 +115,15 @@ LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     f _sas.workflow := _sas.own_workflow(caller, $2, '/name');
 BEGIN
-    -- waits for who is naming it in a definition, and for runs of it, or of what refers to it, that are
-    -- being submitted
+    -- waits for who is naming it in a definition
     PERFORM FROM _sas.workflow x WHERE x.workflow_id = f.workflow_id FOR UPDATE;
+    -- a drop that is refused anyway keeps nobody from submitting
+    PERFORM _sas.refuse_used(f);
     PERFORM _sas.await_submits(ARRAY(
         SELECT f.workflow_id
         UNION SELECT v.workflow_id FROM _sas.workflow_version v JOIN _sas.workflow_step w USING (version_id)
         WHERE w.bound_id = f.workflow_id ORDER BY 1));
-    IF EXISTS (SELECT FROM _sas.run r JOIN _sas.workflow_version v USING (version_id)
-               WHERE v.workflow_id = f.workflow_id AND r.state <> 'stopped' AND r.hook_of IS NULL) THEN
-        RAISE EXCEPTION 'workflow "%" has open runs', $2
-            USING ERRCODE = 'dependent_objects_still_exist', DETAIL = 'At /name.',
-            HINT = 'Let them end, or cancel them with sas.cancel, first.';
-    END IF;
-    PERFORM _sas.refuse_referred(f);
+    PERFORM _sas.refuse_used(f);
     PERFORM _sas.check_latest_use('workflow', f.workflow_id::text);
     PERFORM _sas.end_subscriptions(f);
     UPDATE _sas.workflow w SET dropped_at = sas.now() WHERE w.workflow_id = f.workflow_id;
@@ -163,12 +158,19 @@ BEGIN
         ORDER BY o.other);
 END $$;
 
--- _sas.refuse_referred(f): raises an error if something refers to the workflow.
-CREATE FUNCTION _sas.refuse_referred(f _sas.workflow) RETURNS void
+-- _sas.refuse_used(f): raises an error if the workflow has open runs, or something refers to it.
+CREATE FUNCTION _sas.refuse_used(f _sas.workflow) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
-    others text[] := _sas.referring(f.workflow_id);
+    others text[];
 BEGIN
+    IF EXISTS (SELECT FROM _sas.run r JOIN _sas.workflow_version v USING (version_id)
+               WHERE v.workflow_id = f.workflow_id AND r.state <> 'stopped' AND r.hook_of IS NULL) THEN
+        RAISE EXCEPTION 'workflow "%" has open runs', f.name
+            USING ERRCODE = 'dependent_objects_still_exist', DETAIL = 'At /name.',
+            HINT = 'Let them end, or cancel them with sas.cancel, first.';
+    END IF;
+    others := _sas.referring(f.workflow_id);
     IF others <> '{}' THEN
         RAISE EXCEPTION 'cannot drop workflow "%" because others refer to it', f.name
             USING ERRCODE = 'dependent_objects_still_exist',
