@@ -277,13 +277,13 @@ BEGIN
     END IF;
 END $$;
 
--- _sas.node_news(node_id): news about tasks of this node. Each is returned once; a request to stop is
--- repeated until it is answered.
+-- _sas.node_news(node_id, quantity): news about tasks of this node, about as many as quantity. Each is
+-- returned once; a request to stop is repeated until it is answered.
 --   stop    end it and give it back
 --   reload  the definition has changed
 --   room    the inbox has room again
 --   fenced  the node no longer holds it
-CREATE FUNCTION _sas.node_news(node_id bigint)
+CREATE FUNCTION _sas.node_news(node_id bigint, quantity int DEFAULT 10000)
 RETURNS TABLE (watch_id bigint, epoch bigint, news text, room int)
 LANGUAGE plpgsql AS $$
 #variable_conflict use_column
@@ -294,7 +294,7 @@ BEGIN
     WITH read AS (
         DELETE FROM _sas.watch_note n
         WHERE n.ctid = ANY (ARRAY(SELECT x.ctid FROM _sas.watch_note x WHERE x.node_id = $1 AND x.unread
-                                  LIMIT 10000 FOR UPDATE SKIP LOCKED))
+                                  LIMIT quantity FOR UPDATE SKIP LOCKED))
         RETURNING n.watch_id, n.asked)
     SELECT array_agg(r.watch_id), array_agg(r.asked) INTO ids, asked
     FROM (SELECT watch_id, max(asked) AS asked FROM read GROUP BY 1 ORDER BY 1) r;

@@ -19,6 +19,8 @@
 #include "work/turns.h"
 
 #define TASK_HOST_CLAIM 500
+/* News of one turn: a role may stop all of its tasks at once, and functions of others wait for the turn. */
+#define TASK_HOST_NEWS 500
 
 /* clocks jump: a task that waits for an instant is looked at as often */
 #define TASK_HOST_LOOK_US (60 * INT64CONST(1000000))
@@ -27,7 +29,7 @@ int64		sas_function_hosted_node;
 static int	task_host_capacity;
 static uint32 task_host_version_seen;	/* the version of watches at the last poll */
 static uint32 task_host_nudges_seen;	/* count of nudges likewise */
-static bool task_host_more_wait;	/* the last claim was a full one */
+static bool task_host_more_wait;	/* the last claim was a full one, or there was news */
 static HTAB *task_host_tasks;
 static pairingheap *task_host_heap;
 
@@ -194,7 +196,7 @@ sas_function_hosted_claim(void)
 		task_host_poll.node_id = sas_store_register_node(task_host_capacity);
 	else
 	{
-		task_host_poll.news = sas_store_node_news(sas_function_hosted_node);
+		task_host_poll.news = sas_store_node_news(sas_function_hosted_node, TASK_HOST_NEWS);
 		task_host_read_news(task_host_poll.news);
 	}
 	task_host_poll.room = Min(TASK_HOST_CLAIM, task_host_capacity - sas_function_hosted_count());
@@ -214,7 +216,9 @@ sas_function_hosted_claimed(int n)
 	task_host_follow_news(task_host_poll.news);
 	foreach(lc, task_host_poll.claimed)
 		task_host_take(lfirst(lc));
-	task_host_more_wait = task_host_poll.claimed != NIL && list_length(task_host_poll.claimed) == task_host_poll.room;
+	/* news that are read are gone, so this ends */
+	task_host_more_wait = task_host_poll.news != NIL ||
+		(task_host_poll.claimed != NIL && list_length(task_host_poll.claimed) == task_host_poll.room);
 	return task_host_more_wait;
 }
 

@@ -263,10 +263,10 @@ sas_store_fail_watches(int64 node_id, const SasWatchFailure *failures, int n)
 }
 
 List *
-sas_store_node_news(int64 node_id)
+sas_store_node_news(int64 node_id, int quantity)
 {
-	static SasPlan plan = {"SELECT watch_id, epoch, news, room FROM _sas.node_news($1)", 1, {INT8OID}};
-	Datum		args[1] = {Int64GetDatum(node_id)};
+	static SasPlan plan = {"SELECT watch_id, epoch, news, room FROM _sas.node_news($1, $2)", 2, {INT8OID, INT4OID}};
+	Datum		args[2] = {Int64GetDatum(node_id), Int32GetDatum(quantity)};
 	List	   *list = NIL;
 
 	sas_store_plan_run(&plan, args, NULL);

@@ -94,7 +94,7 @@ typedef struct SasWatchNews
 	int			room;
 } SasWatchNews;
 
-extern List *sas_store_node_news(int64 node_id);
+extern List *sas_store_node_news(int64 node_id, int quantity);
 
 /* Returns those that are still hosted here, since another transaction holds their rows: a list of SasWatchId *. */
 extern List *sas_store_release_watches(int64 node_id, const SasWatchId *ids, int n);

@@ -34,6 +34,7 @@
  */
 #define SAS_WATCHES_AT_ONCE 250 /* in one transaction */
 #define SAS_WATCHES_CLAIM 250
+#define SAS_WATCHES_NEWS 10000 /* most of them need nothing written */
 #define SAS_WATCHES_BYTES ((size_t) 1024 * 1024)	/* of items in one transaction, if there are several batches */
 #define SAS_WATCHES_ITEMS 4000	/* likewise */
 #define SAS_WATCHES_TRIES 3
@@ -206,7 +207,7 @@ report_write(SasStreamReport *report, bool read_news)
 	if (report->n_released > 0)
 		report->kept = sas_store_release_watches(report_node_id, report->released, report->n_released);
 	if (read_news)
-		report->news = sas_store_node_news(report_node_id);
+		report->news = sas_store_node_news(report_node_id, SAS_WATCHES_NEWS);
 	if (report->n_asked > 0)
 		report->requests = sas_store_watch_requests(report_node_id, report->asked, report->looked, report->n_asked);
 	if (report->quantity > 0)
