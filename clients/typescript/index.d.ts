@@ -6,17 +6,18 @@ export interface Queryable {
   query(text: string, values: unknown[]): Promise<{ rows: any[] }>;
 }
 
+/** null, too, leaves the default. */
 export interface SubmitOptions {
-  key?: string;
-  priority?: number;
-  startAt?: Date;
-  startBefore?: Date;
-  deadline?: number;
-  afterRuns?: number[];
-  afterResult?: string[];
-  replyTo?: string;
-  labels?: Record<string, unknown>;
-  version?: number;
+  key?: string | null;
+  priority?: number | null;
+  startAt?: Date | null;
+  startBefore?: Date | null;
+  deadline?: number | null;
+  afterRuns?: number[] | null;
+  afterResult?: string[] | null;
+  replyTo?: string | null;
+  labels?: Record<string, unknown> | null;
+  version?: number | null;
 }
 
 /** Submits a run for each input, in one call and in order. keys has one for each, or null. */

@@ -21,7 +21,7 @@ export class Lost extends Error {
 }
 class NoServer extends Error {}
 
-const seconds = (span) => (span === undefined ? undefined : `${span} seconds`);
+const seconds = (span) => (span == null ? undefined : `${span} seconds`);
 
 /** The further arguments of submit and submit_batch, from $n on. */
 function named(options, n) {
@@ -30,7 +30,7 @@ function named(options, n) {
     deadline: seconds(options.deadline), after_runs: options.afterRuns, after_result: options.afterResult,
     reply_to: options.replyTo, labels: options.labels && JSON.stringify(options.labels), version: options.version,
   };
-  const given = Object.entries(all).filter(([, value]) => value !== undefined);
+  const given = Object.entries(all).filter(([, value]) => value != null);
   return [given.map(([name], i) => `, ${name} => $${n + i}`).join(""), given.map(([, value]) => value)];
 }
 const submitted = (row) => ({ runId: Number(row.run_id), created: row.created });
@@ -207,11 +207,13 @@ export class Worker {
   }
 
   #send(task, verb, value, progress = null) {
-    if (!this.#held.has(task.requestId) || task._reason === "lost" || task._settled) return Promise.reject(new Lost());
-    return new Promise((resolve, reject) => {
-      this.#reports.push({ task, verb, value, progress, resolve, reject });
+    const sent = new Promise((resolve, reject) => {
+      if (!this.#held.has(task.requestId) || task._reason === "lost" || task._settled) reject(new Lost());
+      else this.#reports.push({ task, verb, value, progress, resolve, reject });
       this.#wake();
     });
+    sent.catch(() => {}); // a handler that does not wait for it must not end the process, and the tasks of others with it
+    return sent;
   }
 
   // -- time ---------------------------------------------------------------------------------------------------

@@ -24,7 +24,7 @@ again: True False
 waits: True
 ended: stopped success {'answer': 42} None
 batch before commit: 1 True True
-batch again: True []
+batch again: True [] []
 by key: stopped success {'answer': 43} None
 async: stopped success [1, None] None
 async by key: stopped success {} None

@@ -25,6 +25,7 @@ waits: true
 ended: stopped success 42
 batch before commit: 1 true true
 batch again: true false 0
+null: true true
 by key: 43
 }, 'submit, wait and signal, by batch and by key');
 
@@ -33,6 +34,10 @@ ok(wait_for($node, q{SELECT count(*) FROM pg_stat_activity WHERE application_nam
 $node->safe_psql('postgres', q{SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'ear'});
 my $run = SasClients::submit('book', 1);
 ok(wait_for($node, "SELECT result FROM sas.runs WHERE run_id = $run", 'success'), 'and again');
+$run = SasClients::submit('careless', 2);
+ok(wait_for($node, "SELECT result FROM sas.runs WHERE run_id = $run", 'success'), 'a handler does not wait for a checkpoint, which is refused');
+$run = SasClients::submit('book', 3);
+ok(wait_for($node, "SELECT result FROM sas.runs WHERE run_id = $run", 'success'), 'and the worker goes on');
 SasTest::stop_program($SasClients::pid{co});
 
 example_packs('node', "$home/packer.mjs");

@@ -62,7 +62,7 @@ def submit(conn: Any, workflow: str, input: Mapping[str, Any] = {}, **options: U
 def submit_batch(conn: Any, workflow: str, inputs: Sequence[Mapping[str, Any]], keys: Sequence[str | None] | None = None,
                  **options: Unpack[BatchOptions]) -> list[Submitted]:
     """Submits a run for each input, in one call and in order. keys has one for each, or None."""
-    return _call(conn, class_row(Submitted), "submit_batch", workflow, [Jsonb(input) for input in inputs], keys and list(keys),
+    return _call(conn, class_row(Submitted), "submit_batch", workflow, [Jsonb(input) for input in inputs], None if keys is None else list(keys),
                  all=True, **options)
 
 

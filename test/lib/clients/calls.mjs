@@ -31,6 +31,8 @@ console.log("batch before commit:", (await runs()) - before, first.created, seco
 await client.query("COMMIT");
 const [same] = await submitBatch(client, "asks", [{ n: 4 }], ["batch"]);
 console.log("batch again:", same.runId === first.runId, same.created, (await submitBatch(client, "asks", [])).length);
+const plain = { key: null, priority: null, startAt: null, startBefore: null, deadline: null, afterRuns: null, afterResult: null, replyTo: null, labels: null, version: null };
+console.log("null:", (await submit(client, "asks", { n: 6 }, plain)).created, (await submitBatch(client, "asks", [{ n: 7 }], null, { ...plain, key: undefined }))[0].created);
 await signalKey(client, "asks", "batch", "go", { answer: 43 });
 console.log("by key:", (await wait(look, first.runId)).output.answer);
 await Promise.all([client.end(), look.end()]);

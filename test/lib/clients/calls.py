@@ -29,7 +29,7 @@ with psycopg.connect("") as conn, psycopg.connect("", autocommit=True) as look:
     print("batch before commit:", runs(look) - before, first.created, second.created)
     conn.commit()
     again = sas_worker.submit_batch(conn, "asks", [{"n": 4}], ["batch"])
-    print("batch again:", again == [(first.run_id, False)], sas_worker.submit_batch(conn, "asks", []))
+    print("batch again:", again == [(first.run_id, False)], sas_worker.submit_batch(conn, "asks", []), sas_worker.submit_batch(conn, "asks", (), ()))
     sas_worker.signal_key(conn, "asks", "batch", "go", {"answer": 43})
     conn.commit()
     print("by key:", *sas_worker.wait(look, first.run_id))

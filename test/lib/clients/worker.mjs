@@ -81,6 +81,8 @@ async function handler(task) {
     throw new Permanent("no\0 way");
   } else if (what === "broken") {
     throw new Error("no \udc80 way");
+  } else if (what === "careless") {
+    task.save({ text: "a\0b" }); // it is refused, and nobody waits for it
   } else if (what === "mute") {
     throw Object.create(null);
   }
