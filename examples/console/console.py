@@ -34,15 +34,19 @@ RUN = {"pause": "", "resume": "", "retry": ", nullif(%(step)s, ''), %(new_key)s 
        "halt": ", %(reason)s", "rerun": "", "set_priority": ", %(priority)s::int", "skip": ", %(step)s, %(output)s::jsonb",
        "force_complete": ", %(step)s, %(output)s::jsonb", "set_input": ", %(step)s, %(input)s::jsonb",
        "set_version": ", nullif(%(version)s, '')::int", "set_start_at": ", %(start_at)s::timestamptz"}
-VERBS = {verb: f"SELECT run_id, step, changed, state, refused FROM sas.{verb}(%(run_id)s::bigint{more})" for verb, more in RUN.items()}
-VERBS |= {f"{verb}_{thing}": f"SELECT sas.{verb}_{thing}(%(name)s)" for verb, thing in (
-    ("reset", "agent"), ("pause", "agent"), ("resume", "agent"), ("pause", "queue"), ("resume", "queue"),
-    ("pause", "workflow"), ("resume", "workflow"), ("trigger", "schedule"), ("resume", "schedule"))}
+# Each returns what it was called for, whether that changed, its state, and why not.
+VERBS = {verb: f"SELECT concat('run ', run_id, ' step ' || step), changed, state, refused FROM sas.{verb}(%(run_id)s::bigint{more})" for verb, more in RUN.items()}
+VERBS |= {f"{verb}_{thing}": f"SELECT %(name)s::text, sas.{verb}_{thing}(%(name)s), NULL, NULL"
+          for verb in ("pause", "resume") for thing in ("agent", "queue", "workflow", "schedule")}
 VERBS |= {
-    "pause_schedule": "SELECT sas.pause_schedule(%(name)s, %(reason)s)", "signal": "SELECT sas.signal(%(run_id)s::bigint, %(name)s, %(payload)s::jsonb)",
-    "acknowledge": "SELECT * FROM sas.acknowledge(%(alert_id)s::bigint)",
+    "reset_agent": "SELECT %(name)s::text, true, NULL, NULL FROM sas.reset_agent(%(name)s)",
+    "pause_schedule": "SELECT %(name)s::text, sas.pause_schedule(%(name)s, %(reason)s), NULL, NULL",
+    "trigger_schedule": """SELECT coalesce('run ' || run_id, 'no run'), created, NULL, CASE WHEN run_id IS NULL THEN 'its overlap rule skips it' ELSE 'it is open already' END
+        FROM sas.trigger_schedule(%(name)s)""",
+    "signal": "SELECT 'run ' || %(run_id)s::bigint, true, NULL, NULL FROM sas.signal(%(run_id)s::bigint, %(name)s, %(payload)s::jsonb)",
+    "acknowledge": "SELECT 'alert ' || %(alert_id)s::bigint, changed, NULL, refused FROM sas.acknowledge(%(alert_id)s::bigint)",
 }
-VERBS |= {verb: f"SELECT sas.{verb}(%(name)s, ARRAY[%(key)s])" for verb in ("pause_watch", "resume_watch", "unwatch")}
+VERBS |= {verb: f"SELECT 'key ' || key, changed, state, refused FROM sas.{verb}(%(name)s, ARRAY[%(key)s])" for verb in ("pause_watch", "resume_watch", "unwatch")}
 BULK = ("pause", "resume", "retry", "cancel", "compensate", "halt", "rerun")
 BACK = {"agent": "/agents", "queue": "/queues", "workflow": "/workflows", "schedule": "/schedules", "watch": "/watches", "unwatch": "/watches", "acknowledge": "/alerts", "bulk": "/runs"}
 
@@ -191,7 +195,7 @@ class Console:
     async def refused(self, session, error):
         """What PostgreSQL says, as a page; one who may not even see pages is told in plain text."""
         d = error.diag
-        status = {"42704": 404, "42501": 403, "22023": 400, "57014": 504}.get(error.sqlstate, 409 if error.sqlstate else 400 if isinstance(error, psycopg.ProgrammingError) else 503)
+        status = {"42704": 404, "42501": 403, "22023": 400, "57014": 504}.get(error.sqlstate, 409 if error.sqlstate else 400 if isinstance(error, (psycopg.ProgrammingError, psycopg.DataError)) else 503)
         args = {"message": d.message_primary or str(error), "detail": d.message_detail or "", "hint": d.message_hint or "", "code": error.sqlstate or ""}
         try:
             return web.Response(text=await self.render(session, "/error", args), content_type="text/html", status=status)
@@ -247,10 +251,9 @@ class Console:
 
     @staticmethod
     def told(verb, rows):
-        """A line per run or step for verbs that return them: changed, or why not."""
-        said = [f"{verb}: run {row[0]}{' step ' + row[1] if row[1] else ''}: " + ("done, " + row[3] if row[2] else row[4] or "nothing changed")
-                for row in rows if len(row) == 5]
-        return "\n".join(said[:20]) + ("\n..." if len(said) > 20 else "") if said else verb + ": done"
+        """A line for each thing: changed, or why not."""
+        said = [f"{verb}: {what}: " + (", ".join(filter(None, ("done", state))) if changed else refused or "nothing changed") for what, changed, state, refused in rows]
+        return "\n".join(said[:20]) + ("\n..." if len(said) > 20 else "") or f"{verb}: nothing changed"
 
     async def bulk(self, session, form):
         """A verb for all runs that a search finds, 10,000 in a transaction."""

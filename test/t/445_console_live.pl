@@ -209,6 +209,13 @@ does('ann', 'trigger_schedule', { name => 'yearly' }, q{SELECT count(*) FROM sas
 does('ann', 'pause_watch', { name => 'feed', key => 'k1' }, q{SELECT state LIKE '%paus%' FROM sas.watches}, 't');
 does('ann', 'resume_watch', { name => 'feed', key => 'k1' }, q{SELECT state LIKE '%paus%' FROM sas.watches}, 'f');
 does('ann', 'unwatch', { name => 'feed', key => 'k1' }, q{SELECT count(*) FROM sas.watches WHERE state NOT LIKE '%delet%'}, 0);
+like(does('ann', 'unwatch', { name => 'feed', key => 'nobody' }), qr{role="status">unwatch: key nobody: [^<]*no[^<]*</section>}, 'a verb that is refused is not said to be done');
+like(does('opa', 'resume_agent', { name => 'payments' }), qr{role="status">resume_agent: payments: nothing changed</section>}, 'nor one that changes nothing');
+like(does('opa', 'pause_agent', { name => 'payments' }), qr{role="status">pause_agent: payments: done</section>}, 'one that does is');
+does('opa', 'resume_agent', { name => 'payments' });
+like(does('opa', 'acknowledge', { alert_id => $alert }), qr{role="status">acknowledge: alert $alert: [^<]*opa[^<]*</section>}, 'who has acknowledged an alert before is said');
+like(does('ann', 'trigger_schedule', { name => 'yearly' }), qr{role="status">trigger_schedule: run \d+: done</section>}, 'the run of a schedule is named');
+is(page($me{ann}, '/%00')->{status}, 400, 'an address that no text can be is refused');
 
 # all runs of a search
 $node->safe_psql('postgres', q{SET ROLE ann; SELECT count(*) FROM sas.submit_batch('waits', array_fill('{}'::jsonb, '{30}'), labels => '{"batch": "b"}')});
