@@ -170,8 +170,8 @@ LANGUAGE C VOLATILE STRICT AS 'MODULE_PATHNAME', 'sas_api_is_executed';
 CREATE FUNCTION _sas.writing_workers() RETURNS bigint[]
 LANGUAGE C VOLATILE AS 'MODULE_PATHNAME', 'sas_api_writing_workers';
 
--- _sas.half_open(agent_id): lets a breaker of this agent that is not closed try a new probe, because its
--- service is repaired.
+-- _sas.half_open(agent_id): at commit, a breaker of this agent that is not closed lets a new probe through,
+-- because its service is repaired.
 CREATE FUNCTION _sas.half_open(agent_id int) RETURNS void
 LANGUAGE C STRICT AS 'MODULE_PATHNAME', 'sas_api_half_open';
 

@@ -405,7 +405,8 @@ DECLARE
     ids bigint[];
     now timestamptz := sas.now();
 BEGIN
-    -- in shared memory only: the row belongs to the workers, and no session may lock it
+    -- in shared memory only: the row belongs to the workers, and no session may lock it. At commit: a worker
+    -- that took work before this transaction announces it would count that as found late
     PERFORM _sas.half_open(a.agent_id);
     -- locks the runs whose cool-offs end here first, so that no tick waits for this transaction; a run that
     -- another session has locked keeps its cool-off

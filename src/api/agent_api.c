@@ -286,9 +286,9 @@ sas_api_lacks_slots(PG_FUNCTION_ARGS)
 Datum
 sas_api_half_open(PG_FUNCTION_ARGS)
 {
-	sas_limits_half_open(PG_GETARG_INT32(0));
+	sas_limits_half_open_at_commit(PG_GETARG_INT32(0));
 	for (int n = 1; n <= SAS_LIMITS_PATHS; n++)
-		sas_limits_half_open(SAS_LIMITS_PATH_ID(PG_GETARG_INT32(0), n));
+		sas_limits_half_open_at_commit(SAS_LIMITS_PATH_ID(PG_GETARG_INT32(0), n));
 	PG_RETURN_VOID();
 }
 

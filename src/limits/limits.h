@@ -93,6 +93,9 @@ extern bool sas_limits_report(int agent_id, const SasLimits *limits, bool succes
 /* An operator reports that the service is repaired: a breaker that is not closed lets a new probe through now. */
 extern void sas_limits_half_open(int agent_id);
 
+/* The same, if this transaction commits, before it wakes the workers. */
+extern void sas_limits_half_open_at_commit(int agent_id);
+
 /*
  * The agents of this database that have an entry, palloc'd; returns how
  * many. Any other breaker is closed, and no call is in flight, except those

@@ -30,12 +30,13 @@
 /* So many agents without an entry may have a call each. */
 #define SAS_SPARES 64
 
-/* An agent that this transaction drops. */
-typedef struct SasLimitsDrop
+/* An agent that this transaction drops, or reports as repaired. */
+typedef struct SasLimitsEnd
 {
 	int			agent_id;
+	bool		repaired;
 	SubTransactionId within;
-} SasLimitsDrop;
+} SasLimitsEnd;
 
 static bool table_is_idle(const void *entry, int64 now);
 static bool table_forget(void *entry);
@@ -56,9 +57,9 @@ static SasSharedTable table_spares = {
 
 static HTAB *table_uses = NULL;	/* SasLimitsUse by agent, of those with something in it */
 
-static SasLimitsDrop *table_drops = NULL; /* in TopTransactionContext */
-static int	table_n_drops = 0;
-static int	table_room_drops = 0;
+static SasLimitsEnd *table_ends = NULL; /* in TopTransactionContext */
+static int	table_n_ends = 0;
+static int	table_room_ends = 0;
 
 /* ---------------------------------------------------------------- of the process */
 
@@ -370,46 +371,68 @@ sas_limits_keep(const int *agent_ids, int n, int64 read_us)
 	pfree(sorted);
 }
 
-void
-sas_limits_drop_at_commit(int agent_id)
+static void
+table_at_commit(int agent_id, bool repaired)
 {
 	if (table_places.state == NULL)
 		return;
-	if (table_n_drops == table_room_drops)
+	/* nothing is allocated in the callback */
+	if (table_uses == NULL)
+		table_prepare_uses();
+	if (table_n_ends == table_room_ends)
 	{
-		int			more = Max(8, table_room_drops * 2);
+		int			more = Max(8, table_room_ends * 2);
 
-		if (table_drops == NULL)
-			table_drops = MemoryContextAlloc(TopTransactionContext, more * sizeof(SasLimitsDrop));
+		if (table_ends == NULL)
+			table_ends = MemoryContextAlloc(TopTransactionContext, more * sizeof(SasLimitsEnd));
 		else
-			table_drops = repalloc(table_drops, more * sizeof(SasLimitsDrop));
-		table_room_drops = more;
+			table_ends = repalloc(table_ends, more * sizeof(SasLimitsEnd));
+		table_room_ends = more;
 	}
-	table_drops[table_n_drops].agent_id = agent_id;
-	table_drops[table_n_drops++].within = GetCurrentSubTransactionId();
+	table_ends[table_n_ends++] = (SasLimitsEnd) {agent_id, repaired, GetCurrentSubTransactionId()};
 }
 
+void
+sas_limits_drop_at_commit(int agent_id)
+{
+	table_at_commit(agent_id, false);
+}
+
+void
+sas_limits_half_open_at_commit(int agent_id)
+{
+	table_at_commit(agent_id, true);
+}
+
+static void
+table_drop_now(int agent_id)
+{
+	SasLimitsKey key = {MyDatabaseId, agent_id};
+
+	sas_base_table_lock(&table_places, LW_EXCLUSIVE);
+	table_drop(sas_base_table_find(&table_places, &key));
+	sas_base_table_unlock(&table_places);
+}
+
+/* Runs before that of the wake-ups: a worker that is woken finds the door open, and none before. */
 static void
 table_xact_callback(XactEvent event, void *arg)
 {
 	if (event != XACT_EVENT_COMMIT && event != XACT_EVENT_ABORT && event != XACT_EVENT_PREPARE)
 		return;
-	if (event == XACT_EVENT_COMMIT && table_n_drops > 0)
+	for (int i = 0; i < table_n_ends && event != XACT_EVENT_ABORT; i++)
 	{
-		sas_base_table_lock(&table_places, LW_EXCLUSIVE);
-		for (int i = 0; i < table_n_drops; i++)
-		{
-			SasLimitsKey key = {MyDatabaseId, table_drops[i].agent_id};
-
-			table_drop(sas_base_table_find(&table_places, &key));
-		}
-		sas_base_table_unlock(&table_places);
+		/* COMMIT PREPARED knows nothing of it */
+		if (table_ends[i].repaired)
+			sas_limits_half_open(table_ends[i].agent_id);
+		else if (event == XACT_EVENT_COMMIT)
+			table_drop_now(table_ends[i].agent_id);
 	}
-	table_drops = NULL;
-	table_n_drops = table_room_drops = 0;
+	table_ends = NULL;
+	table_n_ends = table_room_ends = 0;
 }
 
-/* What was dropped in it, and in those within it, which began later. */
+/* What was dropped or half-opened in it, and in those within it, which began later. */
 static void
 table_subxact_callback(SubXactEvent event, SubTransactionId own, SubTransactionId parent, void *arg)
 {
@@ -417,10 +440,10 @@ table_subxact_callback(SubXactEvent event, SubTransactionId own, SubTransactionI
 
 	if (event != SUBXACT_EVENT_ABORT_SUB)
 		return;
-	for (int i = 0; i < table_n_drops; i++)
-		if (table_drops[i].within < own)
-			table_drops[n_left++] = table_drops[i];
-	table_n_drops = n_left;
+	for (int i = 0; i < table_n_ends; i++)
+		if (table_ends[i].within < own)
+			table_ends[n_left++] = table_ends[i];
+	table_n_ends = n_left;
 }
 
 void
