@@ -97,6 +97,9 @@ note('a delayed run began after its time: '
 
 # -- long functions and many workers -------------------------------------------------
 
+# workers that know nothing yet: where the machine is busy, the short functions above have filled batches, which grow then
+$node->restart;
+wait_for($node, q{SELECT count(*) FROM sas.workers WHERE actor = 'function'}, '4');
 $node->safe_psql('postgres', q{
 	SELECT sas.create_workflow('free', '{"steps": {"a": {"function": "public.dwell", "input": {"n": "{{input.n}}", "step": "free"}}}}');
 	SELECT count(*) FROM sas.submit_batch('free', ARRAY(SELECT jsonb_build_object('n', i) FROM generate_series(1, 300) i));});
