@@ -116,7 +116,11 @@ machine_goes_alone(const SasFunctionWork *w)
 	return w->solo || (w->function != NULL && !sas_function_was_fast(w->function));
 }
 
-/* The next group: what may share a transaction, of one owner, or one that goes alone; those that may share first. */
+/*
+ * The next group: what may share a transaction, of one owner, or one that
+ * goes alone; those that may share first. Not so tasks, which come one by one
+ * and without end: one that goes alone would never have its turn.
+ */
 static int
 machine_choose(const SasFunctionKind *kind)
 {
@@ -128,7 +132,7 @@ machine_choose(const SasFunctionKind *kind)
 		{
 			SasFunctionWork *w = kind->works[i];
 
-			if (w->not_before_us > now || machine_goes_alone(w) != (pass == 1) || sas_work_turns_owes(w->owner))
+			if (w->not_before_us > now || (!kind->hosts && machine_goes_alone(w) != (pass == 1)) || sas_work_turns_owes(w->owner))
 				continue;
 			if (machine_n_group == 0 || w->owner == machine_group[0]->owner)
 				machine_group[machine_n_group++] = w;
