@@ -347,6 +347,8 @@ sas_work_change_owner(Oid owner)
 {
 	if (sas_work_changes_owner(owner))
 		sas_work_wipe_session();
+	else
+		sas_work_wipe_temporary();
 	invoke_last_owner = owner;
 }
 

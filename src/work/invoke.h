@@ -65,7 +65,10 @@ extern void sas_work_invoke_items(const SasClaimedItems *items, int64 timeout_ms
  */
 extern Jsonb *sas_work_invoke_in_place(Oid caller, Oid role, const char *function, Jsonb *input);
 
-/* Outside a transaction, before anything is done as that owner: nothing of another one's session is left for it. */
+/*
+ * Outside a transaction, before anything is done as that owner: nothing of
+ * another one's session is left for it, and no temporary object of its own.
+ */
 extern void sas_work_change_owner(Oid owner);
 
 /* Would it wipe the session? */

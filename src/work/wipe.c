@@ -31,6 +31,8 @@
 /* errors in a row after which the worker ends */
 #define WIPE_GIVE_UP_AFTER 5
 
+static int	wipe_errors = 0;	/* in a row */
+
 static void
 wipe_begin(void)
 {
@@ -111,15 +113,18 @@ wipe_stands_alone(const ObjectAddress *object, Oid namespace)
 	return exists && !part;
 }
 
-static void
+/* Drops them, all but the last batch; how many there were. */
+static int
 wipe_temporary_objects(Oid namespace)
 {
 	MemoryContext context = CurrentMemoryContext;
 	List	   *objects;
+	int			n;
 
 	wipe_begin();
 	objects = wipe_find(namespace, context);
 	wipe_commit();
+	n = list_length(objects);
 	/* the last batch is left to the server */
 	for (int next = 0; list_length(objects) - next > WIPE_BATCH; next += WIPE_BATCH)
 	{
@@ -141,6 +146,18 @@ wipe_temporary_objects(Oid namespace)
 		MemoryContextSwitchTo(context);
 	}
 	list_free_deep(objects);
+	return n;
+}
+
+/* A worker that fails at this again and again would carry out nothing. */
+static void
+wipe_count_try(void)
+{
+	if (wipe_errors++ >= WIPE_GIVE_UP_AFTER)
+		ereport(FATAL,
+				(errcode(ERRCODE_INSUFFICIENT_RESOURCES),
+				 errmsg("worker could not remove what functions left in its session"),
+				 errdetail("Another worker with a new session takes its place.")));
 }
 
 /* A seed that an owner has set would tell it the random numbers of the next one. */
@@ -157,15 +174,10 @@ wipe_seed(void)
 void
 sas_work_wipe_session(void)
 {
-	static int	errors = 0;
 	Oid			namespace;
 	Oid			toast;
 
-	if (errors++ >= WIPE_GIVE_UP_AFTER)
-		ereport(FATAL,
-				(errcode(ERRCODE_INSUFFICIENT_RESOURCES),
-				 errmsg("worker could not remove what functions left in its session"),
-				 errdetail("Another worker with a new session takes its place.")));
+	wipe_count_try();
 	wipe_begin();
 	PortalHashTableDeleteAll();
 	DropAllPreparedStatements();
@@ -174,11 +186,30 @@ sas_work_wipe_session(void)
 	wipe_commit();
 	GetTempNamespaceState(&namespace, &toast);
 	if (OidIsValid(namespace))
-		wipe_temporary_objects(namespace);
+		(void) wipe_temporary_objects(namespace);
 	wipe_begin();
 	ResetTempTableNamespace();
 	ResetSequenceCaches();
 	wipe_seed();
 	wipe_commit();
-	errors = 0;
+	wipe_errors = 0;
+}
+
+void
+sas_work_wipe_temporary(void)
+{
+	Oid			namespace;
+	Oid			toast;
+
+	GetTempNamespaceState(&namespace, &toast);
+	if (!OidIsValid(namespace))
+		return;
+	wipe_count_try();
+	if (wipe_temporary_objects(namespace) > 0)
+	{
+		wipe_begin();
+		ResetTempTableNamespace();
+		wipe_commit();
+	}
+	wipe_errors = 0;
 }

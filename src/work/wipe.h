@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: PostgreSQL */
 /*
- * wipe.h: removes what the functions of one owner left in the session.
+ * wipe.h: removes what functions left in the session.
  */
 #ifndef SAS_WORK_WIPE_H
 #define SAS_WORK_WIPE_H
@@ -12,5 +12,12 @@
  * another one has a new session.
  */
 extern void sas_work_wipe_session(void);
+
+/*
+ * Drops the temporary objects only, in transactions of its own: a function
+ * that creates a temporary table would fail at its next call in this worker,
+ * and not in another one.
+ */
+extern void sas_work_wipe_temporary(void);
 
 #endif							/* SAS_WORK_WIPE_H */

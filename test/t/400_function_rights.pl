@@ -242,6 +242,24 @@ my @names = ('setting of the server', 'setting of its own', 'temporary table', '
 my @none = ('4MB', 'none', 0, 0, 0, 0, 0, 'none', 'none', 'none', 0);
 is($left[$_], $none[$_], "the next owner finds no $names[$_]") foreach 0 .. $#names;
 
+# -- the same owner ---------------------------------------------------------------
+
+$node->safe_psql('postgres', q{
+	SET ROLE batch;
+	CREATE FUNCTION shop.collects(input jsonb) RETURNS jsonb LANGUAGE plpgsql AS $$
+	BEGIN
+		CREATE TEMP TABLE collected AS SELECT input;
+		RETURN to_jsonb((SELECT count(*) FROM collected));
+	END $$;
+	SELECT sas.create_workflow('collects', '{"steps": {"s": {"function": "shop.collects"}}, "output": "{{steps.s.output}}"}')});
+my $ended = q{SELECT count(*) FROM sas.runs WHERE workflow = 'collects' AND state = 'stopped'};
+my $collected = q{SELECT DISTINCT coalesce(output #>> '{}', error ->> 'title') FROM sas.runs WHERE workflow = 'collects'};
+$node->safe_psql('postgres', q{SET ROLE batch; SELECT sas.submit('collects')}), wait_for($node, $ended, $_) foreach 1 .. 3;
+is($node->safe_psql('postgres', $collected), '1', 'a function finds no temporary table that an earlier call of it has left');
+$node->safe_psql('postgres', q{SET ROLE batch; SELECT count(*) FROM sas.submit_batch('collects', array_fill('{}'::jsonb, '{20}'))});
+wait_for($node, $ended, 23);
+is($node->safe_psql('postgres', $collected), '1', 'nor one of a call that is claimed with it');
+
 # -- revoked ------------------------------------------------------------------------
 
 $node->safe_psql('postgres', q{
