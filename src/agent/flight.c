@@ -305,7 +305,8 @@ sas_agent_flight_evaluate(SasReply *reply)
 		sas_agent_flight_end(flight, true);
 		return;
 	}
-	flight_report_health(flight, agent, !outcome.fault);
+	/* the service has answered: what this worker did not read in time is no fault of it */
+	flight_report_health(flight, agent, !outcome.fault || (reply->held_back && reply->kind != SAS_REPLY_HTTP));
 	if (reply->finished_us >= flight->deadline_us)
 	{
 		/* it arrived past complete-by: it does not count any longer, so nothing is reported */

@@ -103,6 +103,7 @@ sas_transport_request_may_read(SasRequest *r, size_t bytes)
 		return true;
 	t->behind |= late;
 	r->starved = true;
+	r->reply->held_back = true;
 	t->n_starved++;
 	return false;
 }

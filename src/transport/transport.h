@@ -112,6 +112,7 @@ typedef struct SasReply
 	/* a fragment without url, host or secret; empty for SAS_REPLY_HTTP */
 	char		error[SAS_TRANSPORT_ERROR_LEN];
 	bool		timed_out;		/* of a call with timeout_ms: it is over */
+	bool		held_back;		/* a part of its body has waited for room, or for time, in this process */
 
 	int64_t		started_us;		/* CLOCK_MONOTONIC */
 	int64_t		first_byte_us;	/* of the last answer; 0: none came */
