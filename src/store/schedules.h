@@ -6,6 +6,7 @@
 #define SAS_STORE_SCHEDULES_H
 
 #include "utils/jsonb.h"
+#include "utils/timestamp.h"
 #include "utils/uuid.h"
 
 /* worked, and the next due time in *next_due (DT_NOEND: none) */

@@ -60,8 +60,8 @@ $node = $faults->{node};
 note('figure: ' . $faults->report);
 $node->safe_psql('postgres', q{
 	SELECT sas.unschedule('often'); SELECT count(*) FROM sas.unwatch('turns', '{1,2,3,4}'); SELECT FROM sas.unwatch('lines', '{k}') l, sas.unwatch('taken', '{k}') t});
-sub resume { $node->psql('postgres', q{SELECT count(*) FROM (SELECT run_id FROM sas.runs WHERE state = 'paused') r, LATERAL sas.resume(r.run_id)}); return }
-# hooks are runs that the views do not show
+# hooks are runs that the views do not show; alerts tell of those that are parked
+sub resume { $node->psql('postgres', q{SELECT count(*) FROM (SELECT run_id FROM sas.runs WHERE state = 'paused' UNION SELECT run_id FROM sas.alerts WHERE kind = 'parked' AND run_id IS NOT NULL) r, LATERAL sas.resume(r.run_id)}); return }
 my $open = q{SELECT count(*) FROM _sas.run WHERE state <> 'stopped'};
 my $last = 1e9;
 my $stuck = time();
