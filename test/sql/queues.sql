@@ -248,7 +248,7 @@ SELECT sas.create_queue('keyed', 10);
 SELECT t.settle();
 SELECT t.claim();
 SELECT array_agg(asked -> 'body' ORDER BY run_id, element) FROM t.held;
-SELECT act, detail FROM sas.history WHERE act = 'create_queue' ORDER BY at;
+SELECT act, detail FROM sas.history WHERE act = 'create_queue' ORDER BY at, detail;
 DELETE FROM t.held;
 
 -- the same for calls of an agent, beside a queue; who waits is in no one's way

@@ -21,7 +21,7 @@ SELECT t.work();
 SELECT t.brief(1);
 SELECT step, attempt FROM sas.steps WHERE run_id = 1 ORDER BY 1;
 -- the act is written down
-SELECT run_id, t.at(at) AS at, role = current_user AS by_me, act, step FROM sas.history WHERE run_id IS NOT NULL;
+SELECT run_id, t.at(at) AS at, role = current_user AS by_me, act, step FROM sas.history WHERE run_id IS NOT NULL ORDER BY at, run_id, act, step;
 -- a run that has ended, one that is not there, one that goes on
 SELECT run_id FROM sas.submit('order');
 SELECT * FROM sas.retry_runs(ARRAY[1, 2, 99]);
@@ -122,7 +122,7 @@ SELECT undo, asked ->> 'path' = '/' || :'second_key' AS names_it, key <> :'undo_
 SELECT t.answer('a');
 SELECT t.work();
 SELECT t.brief(1);
-SELECT act, step, detail FROM sas.history WHERE act = 'retry' ORDER BY at;
+SELECT act, step, detail FROM sas.history WHERE act = 'retry' ORDER BY at, step, detail;
 -- one in doubt: only for a step that is named; its doubt is over then
 SELECT run_id FROM sas.submit('keyed');
 SELECT t.work('{"a": "doubt"}');

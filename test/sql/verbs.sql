@@ -284,7 +284,7 @@ SELECT run_id, created FROM sas.submit('left', '{"n": 1}', key => 'order 1');
 SELECT run_id, changed, refused FROM sas.rerun_runs('{1,3}'::bigint[]);
 SELECT t.work();
 SELECT event, run_id, key FROM sas.read_replies('done', 10);
-SELECT run_id, act, detail FROM sas.history ORDER BY run_id;
+SELECT run_id, act, detail FROM sas.history ORDER BY run_id, act, detail;
 -- the current version
 SELECT t.workflow('left', '{"only": {"agent": "inventory", "call": {}}}') \g /dev/null
 SELECT new_run_id FROM sas.rerun(3) \gset
@@ -365,7 +365,7 @@ SELECT sas.alter_agent('payments', enabled => true, max_in_flight => 100, reset 
 SELECT run_id, t.at(at) AS at, CASE role WHEN current_user THEN 'me' ELSE role END AS role, act, step, detail FROM sas.history ORDER BY at, run_id NULLS LAST, act, detail;
 -- a role that sees its own runs only sees no acts about anything else
 SET ROLE sas_test_user;
-SELECT run_id, role, act FROM sas.history;
+SELECT run_id, role, act FROM sas.history ORDER BY run_id, role, act;
 RESET ROLE;
 -- an operator does not run functions of others by running their runs again
 CREATE FUNCTION public.sas_test_plan(input jsonb) RETURNS jsonb LANGUAGE sql AS $$ SELECT '{"steps": {}}'::jsonb $$;
