@@ -7,10 +7,7 @@
 -- _sas.names_in(definition, key): the names that stand under this key, wherever in the definition.
 CREATE FUNCTION _sas.names_in(definition jsonb, key text) RETURNS text[]
 LANGUAGE sql IMMUTABLE AS $$
-    SELECT ARRAY(SELECT x #>> '{}'
-                 FROM jsonb_path_query(definition, CASE key WHEN 'agent' THEN '$.**.agent'
-                                       WHEN 'queue' THEN '$.**.queue' WHEN 'workflow' THEN '$.**.workflow'
-                                       ELSE '$.**.include' END::jsonpath) x
+    SELECT ARRAY(SELECT x #>> '{}' FROM jsonb_path_query(definition, ('$.**.' || key)::jsonpath) x
                  WHERE jsonb_typeof(x) = 'string')
 $$;
 
