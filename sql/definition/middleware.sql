@@ -126,6 +126,48 @@ BEGIN
     RETURN id;
 END $$;
 
+-- _sas.check_middleware_order(middleware_name, of_phase, goes_before, goes_after, replaces): may this
+-- middleware stand at this place among the others of its phase? A replacement takes the place of the
+-- original, and is not replaced itself. The caller holds the lock of the table.
+CREATE FUNCTION _sas.check_middleware_order(middleware_name text, of_phase text, goes_before text[],
+                                            goes_after text[], replaces text) RETURNS void
+LANGUAGE plpgsql STABLE AS $$
+DECLARE
+    other text;
+    place text;
+BEGIN
+    SELECT n.place INTO place FROM (VALUES ('/goes_before', $3), ('/goes_after', $4)) AS n (place, names)
+    WHERE array_ndims(n.names) > 1 OR array_position(n.names, NULL) IS NOT NULL;
+    IF FOUND THEN
+        RAISE EXCEPTION '% is not a list of names', ltrim(place, '/')
+            USING ERRCODE = 'invalid_parameter_value', DETAIL = _sas.at(place),
+                HINT = 'Write it as {a,b}, without nulls and inner arrays.';
+    END IF;
+    SELECT u.name, u.place INTO other, place
+    FROM (SELECT unnest($3), '/goes_before' UNION ALL SELECT unnest($4), '/goes_after'
+          UNION ALL SELECT $5, '/replaces') AS u (name, place)
+    WHERE u.name = $1
+        OR NOT EXISTS (SELECT FROM _sas.middleware m WHERE m.phase = $2 AND m.name = u.name)
+            AND u.name IS NOT NULL LIMIT 1;
+    IF FOUND THEN
+        RAISE EXCEPTION 'there is no other middleware "%" in phase %', other, $2
+            USING ERRCODE = 'undefined_object', DETAIL = _sas.at(place),
+                HINT = 'See sas.middlewares for existing middlewares.';
+    END IF;
+    IF $5 IS NOT NULL AND cardinality($3 || $4) > 0 THEN
+        RAISE EXCEPTION 'middleware "%" has the place of the one that it replaces', $1
+            USING ERRCODE = 'invalid_parameter_value', DETAIL = 'At /replaces.',
+                HINT = 'Omit goes_before and goes_after.';
+    END IF;
+    SELECT CASE WHEN m.name = $5 THEN m.name ELSE $1 END INTO other FROM _sas.middleware m
+    WHERE $5 IS NOT NULL AND m.phase = $2 AND (m.name = $5 AND m.replaces IS NOT NULL OR m.replaces = $1);
+    IF FOUND THEN
+        RAISE EXCEPTION 'middleware "%" cannot both replace another and be replaced', other
+            USING ERRCODE = 'invalid_parameter_value', DETAIL = 'At /replaces.',
+                HINT = 'Name the original middleware.';
+    END IF;
+END $$;
+
 CREATE FUNCTION _sas.create_middleware_as(caller oid, name text, phase text, before regprocedure,
                                           after regprocedure, workflow text, goes_before text[],
                                           goes_after text[], replaces text)
@@ -135,7 +177,6 @@ LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     f int;
     p _sas.problem;
-    other text;
     old jsonb;
 BEGIN
     FOR p IN SELECT * FROM _sas.check_name($2, '/name') UNION ALL SELECT *
@@ -152,25 +193,7 @@ BEGIN
     END IF;
     LOCK TABLE _sas.middleware IN SHARE ROW EXCLUSIVE MODE;
     old := _sas.middleware_facts($2, $3);
-    SELECT u INTO other FROM unnest($7 || $8 || $9) u
-    WHERE u IS NOT NULL AND (u = $2
-                             OR NOT EXISTS (SELECT FROM _sas.middleware m WHERE m.phase = $3 AND m.name = u))
-        LIMIT 1;
-    IF FOUND THEN
-        RAISE EXCEPTION 'there is no other middleware "%" in phase %', other, $3
-            USING ERRCODE = 'undefined_object',
-                DETAIL = _sas.at(CASE WHEN other = ANY ($7) THEN '/goes_before'
-                                      WHEN other = ANY ($8) THEN '/goes_after' ELSE '/replaces' END),
-                HINT = 'See sas.middlewares for existing middlewares.';
-    END IF;
-    IF $9 IS NOT NULL AND (cardinality($7) + cardinality($8) > 0
-                           OR EXISTS (SELECT FROM _sas.middleware m WHERE m.phase = $3
-                                      AND (m.name = $9 AND m.replaces IS NOT NULL OR m.replaces = $2))) THEN
-        RAISE EXCEPTION 'a middleware cannot combine "replaces" with goes_before, goes_after or  '
-                        'replacement nor is replaced'
-            USING ERRCODE = 'invalid_parameter_value', DETAIL = 'At /replaces.',
-                HINT = 'Omit goes_before and goes_after, and name the original middleware.';
-    END IF;
+    PERFORM _sas.check_middleware_order($2, $3, $7, $8, $9);
     PERFORM _sas.check_middleware_owner(caller, $2, $3);
     PERFORM _sas.check_middleware_owner(caller, $9, $3);
     INSERT INTO _sas.middleware AS m (name, phase, workflow_id, before_function, after_function, goes_before,

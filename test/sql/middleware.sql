@@ -174,5 +174,13 @@ SELECT sas.create_middleware('x', 'plan', 't.note(text)');
 SELECT sas.create_middleware('x', 'plan', 't.before(jsonb)', workflow => 'nowhere');
 SELECT sas.create_middleware('x', 'plan', 't.before(jsonb)', goes_before => '{nobody}');
 SELECT sas.create_middleware('x', 'plan', 't.before(jsonb)', replaces => 'x');
+SELECT sas.create_middleware('x', 'plan', 't.before(jsonb)', goes_before => '{{a,b}}');
+SELECT sas.create_middleware('x', 'plan', 't.before(jsonb)', goes_after => '{NULL}');
+SELECT sas.create_middleware('a', 'plan', 't.before(jsonb)'), sas.create_middleware('b', 'plan', replaces => 'a') \g /dev/null
+SELECT sas.create_middleware('x', 'plan', 't.before(jsonb)', replaces => 'a', goes_after => '{b}');
+SELECT sas.create_middleware('x', 'plan', 't.before(jsonb)', replaces => 'b');
+SELECT sas.create_middleware('x', 'plan', 't.before(jsonb)') \g /dev/null
+SELECT sas.create_middleware('a', 'plan', 't.before(jsonb)', replaces => 'x');
+SELECT sas.drop_middleware('b'), sas.drop_middleware('a'), sas.drop_middleware('x') \g /dev/null
 SELECT sas.drop_middleware('x');
 SELECT count(*) FROM sas.middlewares;

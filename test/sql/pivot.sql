@@ -30,3 +30,9 @@ SELECT * FROM t.alerts();
 SELECT changed, state FROM sas.cancel(1, 'enough');
 SELECT t.work();
 SELECT t.brief(1);
+-- the pivot of a child is about the child's own failures: a parent that is undone undoes it, unless its step is a
+-- pivot, too
+SELECT t.clean() \g /dev/null
+SELECT t.workflow('parent_' || p, jsonb_build_object('c', jsonb_build_object('workflow', 'pivoted', 'input', '{}'::jsonb, 'pivot', p),
+    'last', '{"agent": "inventory", "call": {}, "after": ["c"]}'::jsonb), '{"on_failure": "compensate"}') FROM unnest('{false,true}'::bool[]) p \g /dev/null
+SELECT p, f.* FROM unnest('{false,true}'::bool[]) p, t.try('parent_' || p, '{"last": "permanent 400"}') f;
