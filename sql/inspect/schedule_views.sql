@@ -10,7 +10,8 @@ SELECT s.name, s.spec, s.timezone, s.workflow, pg_get_userbyid(s.owner) AS owner
      WHERE r.state <> 'stopped') AS open_runs,
     s.runs, s.missed, s.skipped, s.overlap, s.catch_up,
     CASE WHEN p.sees THEN s.paused_reason END AS paused_reason,
-    CASE WHEN p.sees THEN s.error ELSE _sas.public_error(s.error) END AS error, s.failures,
+    CASE WHEN p.sees AND NOT _sas.hides(m.mask, s.owner) THEN s.error
+         ELSE _sas.public_error(s.error) END AS error, s.failures,
     s.catch_up_window, s.jitter, s.start_at, s.end_at, s.max_runs, s.pause_on_failure, s.priority,
     CASE WHEN p.sees AND _sas.hides(m.mask, s.owner) THEN _sas.masked(s.input, m.mask, '{input}')
          WHEN p.sees THEN s.input END AS input, s.labels, s.last_scheduled_at, s.created_at, s.schedule_id,
@@ -18,10 +19,17 @@ SELECT s.name, s.spec, s.timezone, s.workflow, pg_get_userbyid(s.owner) AS owner
 FROM _sas.schedule s
 LEFT JOIN _sas.run l ON l.run_id = s.last_run_id
 CROSS JOIN LATERAL (SELECT _sas.sees_payload(s.owner) AS sees OFFSET 0) p
-LEFT JOIN LATERAL (SELECT v.mask
-                   FROM _sas.workflow f
-                   JOIN _sas.workflow_version v ON v.workflow_id = f.workflow_id AND v.version = f.version
-                   WHERE f.name = s.workflow AND f.dropped_at IS NULL OFFSET 0) m ON true
+-- the masks of the current version and of those that were granted to the owner: its runs have one of these
+CROSS JOIN LATERAL (SELECT array_agg(k.path) AS mask
+                    FROM _sas.workflow f
+                    JOIN _sas.workflow_version v ON v.workflow_id = f.workflow_id AND v.of_version IS NULL
+                    CROSS JOIN LATERAL unnest(v.mask) AS k (path)
+                    WHERE f.name = s.workflow AND f.dropped_at IS NULL
+                      AND (v.version = f.version
+                           OR EXISTS (SELECT FROM _sas.workflow_grant g
+                                      WHERE g.workflow_id = f.workflow_id
+                                        AND (g.version = v.version OR g.future AND g.version < v.version)
+                                        AND pg_has_role(s.owner, g.role, 'MEMBER'))) OFFSET 0) m
 WHERE p.sees OR (SELECT _sas.sees_all());
 COMMENT ON VIEW sas.schedules IS 'One row per schedule: when it runs next, and how its last runs ended.';
 COMMENT ON COLUMN sas.schedules.state IS

@@ -169,6 +169,17 @@ BEGIN
     END LOOP;
 END $$;
 
+-- _sas.told_refusal(caller, owner, mask, code, message): the message of a refused submit. It may repeat
+-- values of the run, so a role that sees *** in their place gets the SQLSTATE only.
+CREATE FUNCTION _sas.told_refusal(caller oid, owner regrole, mask text[], code text, message text)
+RETURNS text
+LANGUAGE sql STABLE AS $$
+    SELECT CASE WHEN owner::oid <> caller AND cardinality(mask) > 0
+                THEN format('an error with SQLSTATE %s; role "%s" itself sees all of it', code,
+                            pg_get_userbyid(owner))
+                ELSE message END
+$$;
+
 -- _sas.submit_again(caller, for_run): submits a run like this one. made is null if that was not possible;
 -- then why says the reason.
 CREATE FUNCTION _sas.submit_again(caller oid, for_run bigint, OUT made bigint, OUT why text)
@@ -176,10 +187,10 @@ LANGUAGE plpgsql AS $$
 DECLARE
     r record;
     fresh boolean;
+    submits boolean := false;
 BEGIN
-    SELECT x.*, v.workflow_id, x.priority - v.priority AS own_priority, w.name AS workflow, w.dropped_at,
-        p.state AS parent_state,
-           _sas.calls_plans(x.owner, w.workflow_id)
+    SELECT x.*, v.workflow_id, v.mask, x.priority - v.priority AS own_priority, w.name AS workflow,
+           w.dropped_at, p.state AS parent_state, _sas.calls_plans(x.owner, w.workflow_id)
                OR EXISTS (SELECT FROM _sas.middleware m WHERE m.phase = 'plan') AS planned
     INTO r
     FROM _sas.run x
@@ -214,10 +225,12 @@ BEGIN
         IF why IS NOT NULL THEN
             RAISE EXCEPTION '%', why;
         END IF;
+        submits := true;
         SELECT s.run_id, s.created INTO made, fresh
         FROM _sas.submit_runs(r.owner::oid, r.workflow, ARRAY[r.input], CASE
                               WHEN r.key IS NOT NULL THEN ARRAY[r.key] END, r.own_priority, NULL, NULL, NULL,
                               NULL, r.reply_to, r.labels, for_workflow => r.workflow_id) s;
+        submits := false;
         IF NOT fresh THEN
             RAISE EXCEPTION 'run % is already open, and workflow "%" runs one at a time', made, r.workflow
                 USING ERRCODE = 'object_not_in_prerequisite_state';
@@ -228,6 +241,8 @@ BEGIN
             RAISE;
         END IF;
         made := NULL;
-        why := format('run %s cannot be run again: %s', for_run, SQLERRM);
+        why := format('run %s cannot be run again: %s', for_run,
+                      CASE WHEN submits THEN _sas.told_refusal(caller, r.owner, r.mask, SQLSTATE, SQLERRM)
+                           ELSE SQLERRM END);
     END;
 END $$;

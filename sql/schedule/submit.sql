@@ -240,11 +240,13 @@ BEGIN
     WHERE s.schedule_id = i.schedule_id;
     PERFORM _sas.raise_alert('schedule-failed', format('schedule %s', s.name),
                              format('%s%s', m.what, m.ended),
-                             private => format('%s: %s%s', m.what, i.error ->> 'title', m.ended))
+                             private => format('%s%s%s', m.what, ': ' || m.why, m.ended))
     FROM unnest(instants) i JOIN _sas.schedule s ON s.schedule_id = i.schedule_id
     CROSS JOIN LATERAL (
         SELECT format('schedule "%s" could not submit its run of %s', s.name,
                       to_char(i.scheduled_at AT TIME ZONE 'UTC', 'YYYY-MM-DD HH24:MI:SS "UTC"')) AS what,
+               -- the error may repeat values that the runs of the workflow mask
+               CASE WHEN NOT _sas.masks_runs(s.owner, s.workflow) THEN i.error ->> 'title' END AS why,
                CASE s.state WHEN 'failed' THEN '; it is stopped' ELSE '' END AS ended) m
     WHERE i.outcome = 'failed';
 END $$;

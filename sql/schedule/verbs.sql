@@ -82,13 +82,17 @@ BEGIN
     END IF;
 END $$;
 
--- _sas.raise_instant(instant): raises an error that says why the instant could not be submitted. later: other
--- sessions are in its way, and not the workflow.
-CREATE FUNCTION _sas.raise_instant(i _sas.schedule_instant) RETURNS void
+-- _sas.raise_instant(caller, s, instant): raises an error that says why the instant could not be submitted.
+-- later: other sessions are in its way, and not the workflow. Who sees *** in place of values of the run sees
+-- of its error what a monitor does.
+CREATE FUNCTION _sas.raise_instant(caller oid, s _sas.schedule, i _sas.schedule_instant) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
     later boolean := i.outcome = 'later';
 BEGIN
+    IF caller <> s.owner AND _sas.masks_runs(s.owner, s.workflow) THEN
+        i.error := _sas.public_error(i.error);
+    END IF;
     RAISE EXCEPTION 'the run of % could not be submitted: %', i.scheduled_at, i.error ->> 'title'
         USING ERRCODE = CASE WHEN NOT later THEN 'object_not_in_prerequisite_state'
                              WHEN current_setting('transaction_isolation')
@@ -110,7 +114,7 @@ BEGIN
     i.schedule_id := s.schedule_id;
     i.scheduled_at := sas.now();
     i := (_sas.submit_instants(ARRAY[i], NULL, true))[1];
-    PERFORM _sas.raise_instant(i) WHERE i.outcome IN ('failed', 'later');
+    PERFORM _sas.raise_instant(caller, s, i) WHERE i.outcome IN ('failed', 'later');
     run_id := coalesce(i.run_id, (_sas.still_open(s.open_run_ids))[1]);
     created := i.outcome = 'run';
     PERFORM _sas.record(caller, ARRAY[run_id], 'trigger_schedule', NULL,
@@ -143,7 +147,7 @@ BEGIN
     WHERE cardinality(instants) > 1000;
     FOREACH scheduled_at IN ARRAY instants LOOP
         i := (_sas.submit_instants(ARRAY[_sas.make_instant(s.schedule_id, scheduled_at)], $5, true))[1];
-        PERFORM _sas.raise_instant(i) WHERE i.outcome IN ('failed', 'later');
+        PERFORM _sas.raise_instant(caller, s, i) WHERE i.outcome IN ('failed', 'later');
         run_id := i.run_id;
         created := i.outcome = 'run';
         RETURN NEXT;

@@ -55,4 +55,44 @@ SELECT is((SELECT array_agg(v.mask IS NOT NULL ORDER BY b.version) FROM _sas.wor
            JOIN _sas.workflow_version v ON v.version_id = h.hook_version_id JOIN _sas.workflow w ON w.workflow_id = b.workflow_id
            WHERE w.name = 'ma_w' AND b.version > 0), '{f,t,t,t,t}', 'what the hooks of a workflow with a mask answer is masked');
 
+-- what a submit says of its input
+CREATE FUNCTION ma.planned(input jsonb) RETURNS jsonb LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'plan of %', input USING DETAIL = 'of 4711'; END $$;
+CREATE FUNCTION ma.defines(agents text) RETURNS int LANGUAGE sql AS $$
+    SELECT sas.create_workflow('ma_a', jsonb_build_object('mask', '["input.agent"]'::jsonb, 'concurrency', '{"key": "{{input.agent}}", "overlap": "refuse"}'::jsonb,
+        'steps', jsonb_build_object('a', jsonb_build_object('agent', '{{input.agent}}', 'agents', agents, 'task', '{}'::jsonb)))) $$;
+SELECT FROM sas.create_agent('ma_4711', kind => 'external'), LATERAL sas.grant_agent('ma_4711', 'ma_ann') \g /dev/null
+SELECT pg_temp.reads('ma_ann', s) FROM unnest(ARRAY[$$SELECT ma.defines('ma_*')$$, $$SELECT sas.submit('ma_a', '{"agent": "ma_4711"}')$$,
+    $$SELECT sas.create_workflow('ma_p', '{"plan": "ma.planned", "mask": ["input.card"]}')$$]) s \g /dev/null
+SELECT is(pg_temp.reads('ma_op', format('SELECT changed FROM sas.halt(%s)', r.run_id)), '(t)', 'a run is halted') FROM sas.runs r WHERE r.workflow = 'ma_a';
+SELECT pg_temp.reads('ma_ann', $$SELECT sas.submit('ma_a', '{"agent": "ma_4711"}')$$) \g /dev/null
+SELECT min(r.run_id) AS first FROM sas.runs r WHERE r.workflow = 'ma_a' \gset
+SELECT is(pg_temp.reads(who, format('SELECT refused FROM sas.rerun(%s)', :first)), format('("run N cannot be run again: %s")', said), format('%s: %s', who, what))
+FROM (VALUES ('ma_op', 'an error with SQLSTATE 55006; role ""ma_ann"" itself sees all of it', 'who runs it again does not learn the concurrency key'),
+             ('postgres', 'an error with SQLSTATE 55006; role ""ma_ann"" itself sees all of it', 'nor does a superuser'),
+             ('ma_ann', 'run N is open under the concurrency key ""ma_4711""', 'the owner does')) w (who, said, what);
+SELECT is(pg_temp.reads('ma_op', format('SELECT changed FROM sas.halt(%s)', max(r.run_id))), '(t)', 'the other run is halted, too') FROM sas.runs r WHERE r.workflow = 'ma_a';
+SELECT pg_temp.reads('ma_ann', $$SELECT ma.defines('other_*')$$) \g /dev/null
+SELECT is(pg_temp.reads('ma_op', format('SELECT refused FROM sas.rerun(%s)', :first)), '("run N cannot be run again: an error with SQLSTATE 22023; role ""ma_ann"" itself sees all of it")', 'nor the agent that it names');
+
+
+-- schedules: why their runs could not be submitted
+SELECT pg_temp.reads('ma_ann', format($$SELECT sas.schedule(%L, '0 3 1 1 *', %L, '{"card": "4711", "agent": "ma_4711"}')$$, 'ma_' || w, w)) FROM unnest('{ma_a,ma_p}'::text[]) w \g /dev/null
+CREATE FUNCTION pg_temp.triggers(who text, schedule text) RETURNS text LANGUAGE sql AS $$
+    SELECT regexp_replace(concat_ws(' ', x.code, x.message, x.place), ' of 20\S+ \S+ ', ' of T ') FROM login.as_role(who, format('SELECT sas.trigger_schedule(%L)', schedule)) x $$;
+SELECT is(pg_temp.triggers('ma_op', 'ma_ma_a'), '55000 the run of T could not be submitted: an error At /name.', 'who triggers a schedule does not learn from its error what is masked');
+SELECT is(pg_temp.triggers('ma_ann', 'ma_ma_a'), '55000 the run of T could not be submitted: step "a" has no agent: {{input.agent}} gives "ma_4711", which is not one of "other_*" At /steps/a/agent.', 'the owner does');
+-- as a worker stores it
+SELECT _sas.note_instants(ARRAY[i], false) FROM _sas.schedule s CROSS JOIN LATERAL (SELECT (s.schedule_id, now(), 0, 'failed', NULL, NULL,
+    _sas.problem_object('sqlstate:P0001', 'plan of 4711', 'of 4711'))::_sas.schedule_instant AS i) n WHERE s.name = 'ma_ma_p' \g /dev/null
+SELECT is(pg_temp.reads(who, $$SELECT error ->> 'title' FROM sas.schedules WHERE name = 'ma_ma_p'$$), said, format('%s: %s', who, what))
+FROM (VALUES ('ma_op', '("an error with SQLSTATE P0001")', 'an operator does not see the error of a plan'), ('postgres', '("an error with SQLSTATE P0001")', 'nor does a superuser'),
+             ('ma_ann', '("plan of 4711")', 'the owner does')) w (who, said, what);
+SELECT is(pg_temp.reads('ma_op', $$SELECT message LIKE 'schedule "ma_ma_p" could not submit its run of %UTC' FROM sas.alerts WHERE kind = 'schedule-failed'$$), '(t)', 'nor is it in the alert');
+-- a version with a mask that was granted, and a newer one without
+CREATE ROLE ma_bob LOGIN; SELECT sas.grant_usage('ma_bob', 'user') \g /dev/null
+SELECT pg_temp.reads('ma_bob', s) FROM unnest(ARRAY[$$SELECT sas.create_workflow('ma_g', '{"mask": ["input.card"], "steps": {}}')$$, $$SELECT sas.grant_workflow('ma_g', 'ma_ann')$$,
+    $$SELECT sas.create_workflow('ma_g', '{"steps": {}}')$$]) s \g /dev/null
+SELECT pg_temp.reads('ma_ann', $$SELECT sas.schedule('ma_g', '0 3 1 1 *', 'ma_g', '{"card": "4711"}')$$) \g /dev/null
+SELECT is(pg_temp.reads('ma_op', $$SELECT input FROM sas.schedules WHERE name = 'ma_g'$$), '("{""card"": ""***""}")', 'the mask of the version that its runs have hides the input of a schedule');
+
 SELECT * FROM finish();
