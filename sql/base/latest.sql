@@ -1,22 +1,34 @@
 -- SPDX-License-Identifier: PostgreSQL
 --
--- What is committed now, for a transaction that keeps an older snapshot: grants, which count as they are, and
--- what must not have changed since (src/store/latest.c). In READ COMMITTED, the snapshot of a statement is
--- never older.
+-- What is committed now, for a transaction that keeps an older snapshot: grants and limits, which count as
+-- they are, and what must not have changed since (src/store/latest.c). In READ COMMITTED, the snapshot of a
+-- statement is never older.
 
--- _sas.grants_of(kind, id): the grants of this agent (kind agent or worker) or workflow, as rows.
-CREATE FUNCTION _sas.grants_of(kind text, id int) RETURNS jsonb
+-- _sas.rows_of(kind, id): the grants of this agent (kind agent or worker) or workflow, or the limits of this
+-- role and those of all roles, as rows. Also what has to be as it was: all middleware, or the owner and the
+-- definition of this watcher.
+CREATE FUNCTION _sas.rows_of(kind text, id bigint) RETURNS jsonb
 LANGUAGE plpgsql STABLE AS $$
 BEGIN
     RETURN coalesce(CASE kind
         WHEN 'agent' THEN (SELECT jsonb_agg(g) FROM _sas.agent_grant g WHERE g.agent_id = id)
         WHEN 'worker' THEN (SELECT jsonb_agg(g) FROM _sas.worker_grant g WHERE g.agent_id = id)
-        ELSE (SELECT jsonb_agg(g) FROM _sas.workflow_grant g WHERE g.workflow_id = id) END, '[]');
+        WHEN 'workflow' THEN (SELECT jsonb_agg(g) FROM _sas.workflow_grant g WHERE g.workflow_id = id)
+        WHEN 'limit' THEN (SELECT jsonb_agg(l) FROM _sas.role_limit l
+                           WHERE l.role = id::oid OR l.role IS NULL)
+        WHEN 'middleware' THEN (SELECT jsonb_agg(m ORDER BY m.middleware_id) FROM _sas.middleware m)
+        WHEN 'watcher' THEN (SELECT jsonb_build_array(d.owner, d.change) FROM _sas.watcher d
+                             WHERE d.watcher_id = id) END, '[]');
 END $$;
 
--- _sas.latest_grants(kind, id): the same, as is committed now.
-CREATE FUNCTION _sas.latest_grants(kind text, id int) RETURNS jsonb
-LANGUAGE C STABLE STRICT AS 'MODULE_PATHNAME', 'sas_api_latest_grants';
+-- _sas.latest_rows(kind, id): the same, as is committed now.
+CREATE FUNCTION _sas.latest_rows(kind text, id bigint) RETURNS jsonb
+LANGUAGE C STABLE STRICT AS 'MODULE_PATHNAME', 'sas_api_latest_rows';
+
+-- _sas.check_latest_rows(kind, id): raises an error (40001) if they are others than the older snapshot of
+-- this transaction shows.
+CREATE FUNCTION _sas.check_latest_rows(kind text, id bigint) RETURNS void
+LANGUAGE C STABLE STRICT AS 'MODULE_PATHNAME', 'sas_api_check_latest_rows';
 
 -- _sas.agent_grants(id), _sas.worker_grants(id), _sas.workflow_grants(id): the grants that decide what a role
 -- may do. They are those of now, as PostgreSQL's own privileges are.
@@ -25,7 +37,7 @@ LANGUAGE plpgsql STABLE ROWS 4 AS $$
 BEGIN
     IF _sas.keeps_snapshot() THEN
         RETURN QUERY SELECT * FROM jsonb_populate_recordset(NULL::_sas.agent_grant,
-                                                            _sas.latest_grants('agent', id));
+                                                            _sas.latest_rows('agent', id));
     ELSE
         RETURN QUERY SELECT * FROM _sas.agent_grant g WHERE g.agent_id = id;
     END IF;
@@ -36,7 +48,7 @@ LANGUAGE plpgsql STABLE ROWS 4 AS $$
 BEGIN
     IF _sas.keeps_snapshot() THEN
         RETURN QUERY SELECT * FROM jsonb_populate_recordset(NULL::_sas.worker_grant,
-                                                            _sas.latest_grants('worker', id));
+                                                            _sas.latest_rows('worker', id));
     ELSE
         RETURN QUERY SELECT * FROM _sas.worker_grant g WHERE g.agent_id = id;
     END IF;
@@ -47,7 +59,7 @@ LANGUAGE plpgsql STABLE ROWS 4 AS $$
 BEGIN
     IF _sas.keeps_snapshot() THEN
         RETURN QUERY SELECT * FROM jsonb_populate_recordset(NULL::_sas.workflow_grant,
-                                                            _sas.latest_grants('workflow', id));
+                                                            _sas.latest_rows('workflow', id));
     ELSE
         RETURN QUERY SELECT * FROM _sas.workflow_grant g WHERE g.workflow_id = id;
     END IF;

@@ -78,10 +78,17 @@ LANGUAGE sql STABLE PARALLEL SAFE BEGIN ATOMIC
                  ('nodes', 1000::bigint)) AS l (name, value);
 END;
 
--- _sas.limit_of(role, name): the limit of the role; else the limit of all roles; else the default.
+-- _sas.limit_of(role, name): the limit of the role; else the limit of all roles; else the default. It is that
+-- of now also for a transaction with an older snapshot, because it is kept for all sessions (_sas.open_more).
 CREATE FUNCTION _sas.limit_of(role oid, name text) RETURNS bigint
 LANGUAGE plpgsql STABLE AS $$
 BEGIN
+    IF _sas.keeps_snapshot() THEN
+        RETURN coalesce((SELECT l.value FROM jsonb_populate_recordset(
+                             NULL::_sas.role_limit, _sas.latest_rows('limit', $1::bigint)) l
+                         WHERE l.name = $2 ORDER BY l.role IS NULL LIMIT 1),
+                        (SELECT l.value FROM _sas.limit_names() l WHERE l.name = $2));
+    END IF;
     RETURN coalesce((SELECT l.value FROM _sas.role_limit l WHERE l.role = $1 AND l.name = $2),
                     (SELECT l.value FROM _sas.role_limit l WHERE l.role IS NULL AND l.name = $2),
                     (SELECT l.value FROM _sas.limit_names() l WHERE l.name = $2));

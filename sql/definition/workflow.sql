@@ -359,7 +359,8 @@ BEGIN
                 HINT = _sas.meant(workflow_name, _sas.submittable_names(caller))
                     || 'Create it with sas.create_workflow.';
     END IF;
-    PERFORM _sas.check_latest_workflow(f.workflow_id) WHERE _sas.keeps_snapshot();
+    PERFORM _sas.check_latest_workflow(f.workflow_id), _sas.check_latest_rows('middleware', 0)
+    WHERE _sas.keeps_snapshot();
     found_version := _sas.runnable_version(caller, f, wanted);
     IF found_version IS NULL THEN
         PERFORM _sas.refuse_workflow(caller, f, wanted);

@@ -450,7 +450,8 @@ BEGIN
       AND _sas.dropped_agent(x.uses) IS NULL
       AND NOT EXISTS (SELECT FROM _sas.check_uses(caller, x.uses))
       AND NOT EXISTS (SELECT FROM _sas.middleware) AND NOT EXISTS (SELECT FROM _sas.subscription);
-    PERFORM _sas.check_latest_workflow(workflow_id) WHERE _sas.keeps_snapshot();
+    PERFORM _sas.check_latest_workflow(workflow_id), _sas.check_latest_rows('middleware', 0)
+    WHERE _sas.keeps_snapshot();
 END $$;
 
 -- _sas.submit_plain_children(...): submits child runs whose workflow is plain for this owner, one for each

@@ -69,6 +69,7 @@ BEGIN
     elements := coalesce(elements, array_fill(0, ARRAY[cardinality(run_ids)]));
     undos := coalesce(undos, array_fill(false, ARRAY[cardinality(run_ids)]));
     alones := coalesce(alones, array_fill(false, ARRAY[cardinality(run_ids)]));
+    PERFORM _sas.check_latest_rows('middleware', 0) WHERE _sas.keeps_snapshot();
     IF EXISTS (SELECT FROM _sas.middleware m WHERE m.phase = 'call') THEN
         PERFORM _sas.open_phases(run_ids, step_nos, elements, undos);
     END IF;

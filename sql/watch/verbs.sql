@@ -94,6 +94,7 @@ BEGIN
             USING ERRCODE = 'undefined_object', DETAIL = 'At /watcher.',
             HINT = 'Create it with sas.create_watcher.';
     END IF;
+    PERFORM _sas.check_latest_rows('watcher', d.watcher_id) WHERE _sas.keeps_snapshot();
     PERFORM _sas.check_watch(d, caller, key, input);
     start := _sas.start_cursor(d, key, input, cursor);
 

@@ -21,7 +21,8 @@ PG_FUNCTION_INFO_V1(sas_api_check_latest_claim);
 PG_FUNCTION_INFO_V1(sas_api_check_latest_host);
 PG_FUNCTION_INFO_V1(sas_api_check_latest_node);
 PG_FUNCTION_INFO_V1(sas_api_check_latest_use);
-PG_FUNCTION_INFO_V1(sas_api_latest_grants);
+PG_FUNCTION_INFO_V1(sas_api_latest_rows);
+PG_FUNCTION_INFO_V1(sas_api_check_latest_rows);
 PG_FUNCTION_INFO_V1(sas_api_check_latest_workflow);
 PG_FUNCTION_INFO_V1(sas_api_check_latest_secrets);
 PG_FUNCTION_INFO_V1(sas_api_hold_workflow);
@@ -109,11 +110,20 @@ sas_api_check_latest_use(PG_FUNCTION_ARGS)
 	PG_RETURN_VOID();
 }
 
-/* _sas.latest_grants(kind, id) */
+/* _sas.latest_rows(kind, id) */
 Datum
-sas_api_latest_grants(PG_FUNCTION_ARGS)
+sas_api_latest_rows(PG_FUNCTION_ARGS)
 {
-	PG_RETURN_DATUM(sas_store_latest_grants(PG_GETARG_TEXT_PP(0), PG_GETARG_INT32(1)));
+	PG_RETURN_DATUM(sas_store_latest_rows(PG_GETARG_TEXT_PP(0), PG_GETARG_INT64(1)));
+}
+
+/* _sas.check_latest_rows(kind, id) */
+Datum
+sas_api_check_latest_rows(PG_FUNCTION_ARGS)
+{
+	if (sas_store_keeps_snapshot() && sas_store_rows_changed(PG_GETARG_TEXT_PP(0), PG_GETARG_INT64(1)))
+		latest_api_fail("Middleware, or the watcher, was changed after this transaction began.");
+	PG_RETURN_VOID();
 }
 
 /* _sas.check_latest_workflow(id) */

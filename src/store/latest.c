@@ -40,7 +40,8 @@ static LatestPlan latest_refusal = {
 static LatestPlan latest_host = {"SELECT _sas.hosted_by($1)", 1, {INT8OID}};
 static LatestPlan latest_node = {"SELECT true FROM _sas.node n WHERE n.node_id = $1", 1, {INT8OID}};
 static LatestPlan latest_use = {"SELECT _sas.user_of($1, $2)", 2, {TEXTOID, TEXTOID}};
-static LatestPlan latest_grants = {"SELECT _sas.grants_of($1, $2)", 2, {TEXTOID, INT4OID}};
+static LatestPlan latest_rows = {"SELECT _sas.rows_of($1, $2)", 2, {TEXTOID, INT8OID}};
+static LatestPlan latest_rows_text = {"SELECT _sas.rows_of($1, $2)::text", 2, {TEXTOID, INT8OID}};
 static LatestPlan latest_workflow = {"SELECT _sas.workflow_mark($1)", 1, {INT4OID}};
 static LatestPlan latest_secrets = {"SELECT _sas.secrets_mark()", 0};
 static LatestPlan latest_claim = {"SELECT _sas.claimed_until($1)", 1, {UUIDOID}};
@@ -155,12 +156,20 @@ sas_store_latest_use(text *kind, text *name)
 }
 
 Datum
-sas_store_latest_grants(text *kind, int id)
+sas_store_latest_rows(text *kind, int64 id)
 {
-	Datum		args[2] = {PointerGetDatum(kind), Int32GetDatum(id)};
+	Datum		args[2] = {PointerGetDatum(kind), Int64GetDatum(id)};
 	bool		isnull;
 
-	return latest_read(&latest_grants, args, NULL, &isnull);
+	return latest_read(&latest_rows, args, NULL, &isnull);
+}
+
+bool
+sas_store_rows_changed(text *kind, int64 id)
+{
+	Datum		args[2] = {PointerGetDatum(kind), Int64GetDatum(id)};
+
+	return latest_differs(&latest_rows_text, args);
 }
 
 bool

@@ -26,8 +26,11 @@ extern bool sas_store_latest_node(int64 node_id);
 /* Does anything use this object, as is committed now?  See _sas.user_of(). */
 extern bool sas_store_latest_use(text *kind, text *name);
 
-/* _sas.grants_of() as is committed now: jsonb. */
-extern Datum sas_store_latest_grants(text *kind, int id);
+/* _sas.rows_of() as is committed now: jsonb. */
+extern Datum sas_store_latest_rows(text *kind, int64 id);
+
+/* Are these rows others than this transaction sees? */
+extern bool sas_store_rows_changed(text *kind, int64 id);
 
 /* Has the workflow been dropped, paused or given away, or have agents been dropped, since this transaction took its snapshot? */
 extern bool sas_store_workflow_changed(int workflow_id);
