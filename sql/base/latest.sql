@@ -71,7 +71,8 @@ CREATE FUNCTION _sas.workflow_mark(id int) RETURNS text
 LANGUAGE plpgsql STABLE AS $$
 BEGIN
     RETURN (SELECT format('%s %s %s', f.owner::oid, f.paused_at,
-                          (SELECT count(*) FROM _sas.agent a WHERE a.dropped_at IS NOT NULL))
+                          (SELECT count(*) FROM _sas.agent a WHERE a.dropped_at IS NOT NULL)
+                          + (SELECT count(*) FROM _sas.queue q WHERE q.dropped_at IS NOT NULL))
             FROM _sas.workflow f WHERE f.workflow_id = id AND f.dropped_at IS NULL);
 END $$;
 

@@ -48,6 +48,21 @@ BEGIN
             WHERE a.dropped_at IS NOT NULL LIMIT 1);
 END $$;
 
+-- _sas.dropped_queue(v): a queue of this version that was dropped; null: there is none. As for agents, a
+-- version that is not the current one does not keep its queues. Most databases have never dropped one.
+CREATE FUNCTION _sas.dropped_queue(v _sas.workflow_version) RETURNS text
+LANGUAGE plpgsql STABLE AS $$
+BEGIN
+    IF NOT EXISTS (SELECT FROM _sas.queue q WHERE q.dropped_at IS NOT NULL) THEN
+        RETURN NULL;
+    END IF;
+    RETURN (SELECT q.name
+            FROM (SELECT v.queue_id
+                  UNION SELECT w.queue_id FROM _sas.workflow_step w WHERE w.version_id = v.version_id) u
+            JOIN _sas.queue q ON q.queue_id = u.queue_id
+            WHERE q.dropped_at IS NOT NULL LIMIT 1);
+END $$;
+
 -- _sas.is_used(f, v): can a run of this version of the workflow begin, or is one open?
 CREATE FUNCTION _sas.is_used(f _sas.workflow, v _sas.workflow_version) RETURNS boolean
 LANGUAGE sql STABLE AS $$

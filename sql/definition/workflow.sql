@@ -132,7 +132,7 @@ BEGIN
 END $$;
 
 -- _sas.referring(id): what uses the workflow: versions of other workflows that new runs get, or that an open
--- run has, and watchers.
+-- run has, watchers and schedules.
 CREATE FUNCTION _sas.referring(id int) RETURNS text[]
 LANGUAGE plpgsql STABLE AS $$
 BEGIN
@@ -154,7 +154,10 @@ BEGIN
               UNION ALL
               SELECT format('watcher "%s"', d.name) FROM _sas.watcher d
               WHERE d.target_kind = 'workflow'
-                AND d.target = (SELECT f.name FROM _sas.workflow f WHERE f.workflow_id = id)) o
+                AND d.target = (SELECT f.name FROM _sas.workflow f WHERE f.workflow_id = id)
+              UNION ALL
+              SELECT format('schedule "%s"', s.name) FROM _sas.schedule s
+              WHERE s.workflow = (SELECT f.name FROM _sas.workflow f WHERE f.workflow_id = id)) o
         ORDER BY o.other);
 END $$;
 
@@ -177,7 +180,8 @@ BEGIN
                 DETAIL = format('They are: %s.', array_to_string(others[:10], ', ')
                                 || CASE WHEN cardinality(others) > 10
                                    THEN format(' and %s more', cardinality(others) - 10) ELSE '' END),
-                HINT = 'Give them versions without it, or drop them, first.';
+                HINT = 'Give them versions without it, or drop them, first; sas.unschedule() removes a '
+                    'schedule.';
     END IF;
 END $$;
 
@@ -310,16 +314,17 @@ BEGIN
                           caller::regrole);
 END $$;
 
--- _sas.check_needs(caller, v): raises an error unless the caller may execute the functions of this version,
--- and may ask of agents what it asks.
+-- _sas.check_needs(caller, v): raises an error unless the agents and queues of this version exist, and the
+-- caller may execute its functions, and may ask of agents what it asks.
 CREATE FUNCTION _sas.check_needs(caller oid, v _sas.workflow_version) RETURNS void
 LANGUAGE plpgsql STABLE AS $$
 DECLARE
     p _sas.problem;
-    gone text := _sas.dropped_agent(v.uses);
+    gone text := coalesce('agent "' || _sas.dropped_agent(v.uses) || '"',
+                          'queue "' || _sas.dropped_queue(v) || '"');
 BEGIN
     IF gone IS NOT NULL THEN
-        RAISE EXCEPTION 'agent "%" has been dropped', gone
+        RAISE EXCEPTION '% has been dropped', gone
             USING ERRCODE = 'undefined_object', DETAIL = 'At /workflow.',
                 HINT = 'Submit a version that does not use it. One that has its name now is another.';
     END IF;

@@ -447,7 +447,7 @@ BEGIN
         AND x.version = _sas.runnable_version(caller, f)
     WHERE f.name = $2 AND f.dropped_at IS NULL AND f.paused_at IS NULL AND x.root_nos IS NOT NULL
       AND _sas.may_call(caller, x.functions)
-      AND _sas.dropped_agent(x.uses) IS NULL
+      AND _sas.dropped_agent(x.uses) IS NULL AND _sas.dropped_queue(x) IS NULL
       AND NOT EXISTS (SELECT FROM _sas.check_uses(caller, x.uses))
       AND NOT EXISTS (SELECT FROM _sas.middleware) AND NOT EXISTS (SELECT FROM _sas.subscription);
     PERFORM _sas.check_latest_workflow(workflow_id), _sas.check_latest_rows('middleware', 0)
@@ -478,6 +478,8 @@ CREATE TRIGGER announce AFTER INSERT OR UPDATE OR DELETE
 -- an agent is dropped together with its grants, if it has any
 CREATE TRIGGER announce AFTER UPDATE OF dropped_at ON _sas.agent
     FOR EACH STATEMENT EXECUTE FUNCTION _sas.announce_workflows();
+CREATE TRIGGER announce AFTER UPDATE OF dropped_at ON _sas.queue
+    FOR EACH STATEMENT EXECUTE FUNCTION _sas.announce_workflows();
 CREATE TRIGGER announce AFTER INSERT OR UPDATE OR DELETE
     OR TRUNCATE ON _sas.middleware FOR EACH STATEMENT EXECUTE FUNCTION _sas.announce_workflows();
 CREATE TRIGGER announce AFTER INSERT OR UPDATE OR DELETE
@@ -492,6 +494,7 @@ ALTER TABLE _sas.workflow ENABLE ALWAYS TRIGGER announce;
 ALTER TABLE _sas.workflow_grant ENABLE ALWAYS TRIGGER announce;
 ALTER TABLE _sas.agent_grant ENABLE ALWAYS TRIGGER announce;
 ALTER TABLE _sas.agent ENABLE ALWAYS TRIGGER announce;
+ALTER TABLE _sas.queue ENABLE ALWAYS TRIGGER announce;
 ALTER TABLE _sas.middleware ENABLE ALWAYS TRIGGER announce;
 ALTER TABLE _sas.subscription ENABLE ALWAYS TRIGGER announce;
 ALTER TABLE _sas.workflow_version ENABLE ALWAYS TRIGGER announce;

@@ -147,6 +147,8 @@ DECLARE
     made _sas.schedule;
 BEGIN
     PERFORM _sas.wake_on_abort();
+    -- nobody drops it until this is committed
+    PERFORM FROM _sas.workflow f WHERE f.name = s.workflow AND f.dropped_at IS NULL FOR KEY SHARE;
     s.workflow_owner := _sas.owner_of_workflow(s.workflow);
     s.state := 'active'; s.last_scheduled_at := now; s.runs := 0; s.created_at := now;
     PERFORM _sas.check_schedule(s);

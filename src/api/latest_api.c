@@ -131,7 +131,7 @@ Datum
 sas_api_check_latest_workflow(PG_FUNCTION_ARGS)
 {
 	if (sas_store_keeps_snapshot() && sas_store_workflow_changed(PG_GETARG_INT32(0)))
-		latest_api_fail("The workflow was dropped, paused, resumed or given to another role, or an agent was dropped, after this transaction began.");
+		latest_api_fail("The workflow was dropped, paused, resumed or given to another role, or an agent or a queue was dropped, after this transaction began.");
 	PG_RETURN_VOID();
 }
 

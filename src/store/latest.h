@@ -32,7 +32,7 @@ extern Datum sas_store_latest_rows(text *kind, int64 id);
 /* Are these rows others than this transaction sees? */
 extern bool sas_store_rows_changed(text *kind, int64 id);
 
-/* Has the workflow been dropped, paused or given away, or have agents been dropped, since this transaction took its snapshot? */
+/* Has the workflow been dropped, paused or given away, or have agents or queues been dropped, since this transaction took its snapshot? */
 extern bool sas_store_workflow_changed(int workflow_id);
 
 /* Has a secret changed since then? */

@@ -64,12 +64,31 @@ SELECT is(pg_temp.drops('id_ann', 'id_part'), 'ok', 'what was included can be dr
 SELECT is(pg_temp.writes('id_eve', 'id_part'), '1', 'eve takes that name');
 SELECT is(pg_temp.as_role('id_eve', $$SELECT sas.grant_workflow('id_part', 'id_ann', future => true)$$), 'ok', 'and grants it to ann');
 SELECT is(pg_temp.as_role('id_ann', $$SELECT run_id FROM sas.submit('id_planned', version => 1)$$), '55000 workflow "id_part" has been dropped At /workflow.', 'a plan does not include eve''s');
+-- queues: an older version does not keep them
+SELECT FROM unnest('{id_slow,id_late,id_kept}'::text[]) q, LATERAL sas.create_queue(q, 2) \g /dev/null
+SELECT is(pg_temp.writes('id_ann', 'id_queued', d), v::text, 'version ' || v) FROM (VALUES (1, '{"steps": {"a": {"function": "id.none", "queue": "id_slow"}}}'),
+    (2, '{"queue": "id_late", "steps": {"a": {"function": "id.none"}}}'), (3, '{"steps": {"a": {"function": "id.none", "queue": "id_kept"}}}'), (4, '{"steps": {}}')) w (v, d);
+SELECT is(pg_temp.as_role('id_ann', format($$SELECT created FROM sas.submit('id_queued', version => %s)$$, v)), 'true', 'it can be submitted: ' || v) FROM generate_series(1, 3) v;
+SELECT is(pg_temp.as_role('id_ann', $$SELECT count(*) FROM sas.runs r, sas.halt(r.run_id) WHERE r.workflow = 'id_queued' AND r.state <> 'stopped'$$), '3', 'the runs end');
+SELECT sas.drop_queue('id_slow'), sas.drop_queue('id_late') \g /dev/null
+SELECT is(pg_temp.as_role('id_ann', format($$SELECT created FROM sas.submit('id_queued', version => %s)$$, v)), '42704 queue "' || q || '" has been dropped At /workflow.', 'not when its queue was dropped: ' || v) FROM (VALUES (1, 'id_slow'), (2, 'id_late')) w (v, q);
+SELECT sas.create_queue('id_slow', 2) \g /dev/null
+SELECT alike(pg_temp.as_role('id_ann', $$SELECT created FROM sas.submit('id_queued', version => 1)$$), '42704 queue "id_slow" has been dropped%', 'the one that has its name now is another');
+SELECT is(pg_temp.as_role('id_ann', $$SELECT created FROM sas.submit('id_queued', version => 3)$$), 'true', 'one whose queue is there can be submitted');
+SELECT is(pg_temp.as_role('id_ann', $$SELECT refused FROM sas.runs r, sas.rerun(r.run_id) WHERE r.workflow = 'id_queued' AND r.version = 1$$), 'ok', 'and run again, with the newest version');
 -- a schedule is for one workflow, too
 SELECT is(pg_temp.writes('id_ann', 'id_job'), '1', 'ann writes one');
 SELECT is(pg_temp.as_role('id_ann', $$SELECT sas.schedule('id_s', '0 3 1 1 *', 'id_job') IS NOT NULL$$), 'true', 'and has it scheduled');
 SELECT is(pg_temp.as_role('id_ann', $$SELECT created FROM sas.trigger_schedule('id_s')$$), 'true', 'a run of it is submitted');
 SELECT FROM generate_series(1, 5) n, LATERAL _sas.scheduler_tick(100 + 0 * n) \g /dev/null
-SELECT is(pg_temp.drops('id_ann', 'id_job'), 'ok', 'she drops the workflow');
+SELECT is(pg_temp.drops('id_ann', 'id_job'), '2BP01 cannot drop workflow "id_job" because others refer to it They are: schedule "id_s".', 'the schedule keeps the workflow');
+SELECT is(pg_temp.as_role('id_ann', $$SELECT sas.pause_schedule('id_s')$$), 'true', 'she pauses it');
+SELECT alike(pg_temp.drops('id_ann', 'id_job'), '2BP01 %', 'a paused one does, too');
+SELECT is(pg_temp.as_role('id_ann', $$SELECT sas.resume_schedule('id_s')$$), 'true', 'she resumes it');
+SELECT is(pg_temp.writes('id_ann', 'id_other'), '1', 'ann writes another one');
+SELECT is(pg_temp.drops('id_ann', 'id_other'), 'ok', 'which no schedule keeps');
+-- as it may have been restored
+UPDATE _sas.workflow SET dropped_at = now() WHERE name = 'id_job';
 SELECT is(pg_temp.writes('id_eve', 'id_job'), '1', 'eve takes the name');
 SELECT is(pg_temp.as_role('id_eve', $$SELECT sas.grant_workflow('id_job', 'id_ann', future => true)$$), 'ok', 'and grants it to ann');
 SELECT matches(pg_temp.as_role('id_ann', $$SELECT created FROM sas.trigger_schedule('id_s')$$), 'workflow "id_job" belongs to another role than when it was scheduled', 'the schedule does not submit eve''s');
