@@ -133,6 +133,12 @@ my %hostile = (
 	client_min_messages => 'error',
 	log_min_messages => 'panic',
 	log_statement => 'all',
+	lc_messages => 'de_DE.UTF-8',
+	lc_monetary => 'de_DE.UTF-8',
+	lc_numeric => 'de_DE.UTF-8',
+	lc_time => 'de_DE.UTF-8',
+	max_stack_depth => '100kB',
+	default_toast_compression => 'lz4',
 	track_activities => 'off',
 	track_counts => 'off',
 	track_functions => 'all',
@@ -146,8 +152,9 @@ my %hostile = (
 	'plpgsql.extra_errors' => 'all',
 	'plpgsql.extra_warnings' => 'all');
 
-# not every server has it
+# not every server has these, nor every machine this language
 delete $hostile{session_preload_libraries} unless -e $node->config_data('--pkglibdir') . '/auto_explain.so';
+foreach my $name (grep { /^lc_|^default_toast_compression$/ } keys %hostile) { delete $hostile{$name} if $node->psql('postgres', "SET $name = '$hostile{$name}'") != 0 }
 
 # of the settings of this server, each with its default, as an option of a session
 my %default = map { /^(.*?)=(.*)$/s } split /\n/, $node->safe_psql('postgres', q{LOAD 'plpgsql'; SELECT name || '=' || reset_val FROM pg_settings});
