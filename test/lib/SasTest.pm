@@ -55,15 +55,16 @@ my $http = HTTP::Tiny->new(timeout => 30, keep_alive => 0);
 # new_node(name, setting => value, ...): a running server with the extension
 # loaded, durable and restarting after a crash as a real one is, and CREATE
 # EXTENSION done in database postgres. The settings that begin with an
-# underscore are for here: _init (arguments of init, as an array), _start and
-# _extension (0: not yet).
+# underscore are for here: _init (arguments of init, as an array), _install (the
+# folder of another server), _start and _extension (0: not yet).
 sub new_node
 {
 	my ($name, %settings) = @_;
 	my $init = delete $settings{_init} // [];
 	my $start = delete $settings{_start} // 1;
 	my $extension = delete $settings{_extension} // 1;
-	my $node = PostgreSQL::Test::Cluster->new($name);
+	my $install = delete $settings{_install};
+	my $node = PostgreSQL::Test::Cluster->new($name, $install ? (install_path => $install) : ());
 	my %all = (
 		shared_preload_libraries => 'sas',
 		fsync => 'on',
@@ -75,7 +76,7 @@ sub new_node
 		%settings);
 
 	# an initdb that copies a cluster with the extension; tools/check made it
-	my $copies = $start && $extension && !@$init && -x "$tree/tap/bin/initdb";
+	my $copies = $start && $extension && !$install && !@$init && -x "$tree/tap/bin/initdb";
 	{
 		local $ENV{PATH} = "$tree/tap/bin:$ENV{PATH}" if $copies;
 		$node->init(@$init);
