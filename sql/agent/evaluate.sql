@@ -115,8 +115,7 @@ BEGIN
     INTO changes, verdicts, queued, falls, objected, noted
     FROM unnest(replies) p
     -- OFFSET 0: by the whole key, not by its first column through all steps of the run
-    CROSS JOIN LATERAL (SELECT x.* FROM _sas.step x WHERE x.run_id = p.run_id AND x.step_no = p.step_no
-                        AND x.element = p.element OFFSET 0) s
+    CROSS JOIN LATERAL _sas.step_row(p.run_id, p.step_no, p.element) s
     JOIN _sas.run r ON r.run_id = p.run_id
     CROSS JOIN LATERAL (
         SELECT k AS whole, k.kind, k.queue_id, k.shape,
@@ -160,9 +159,7 @@ LANGUAGE sql AS $$
         CROSS JOIN LATERAL (SELECT x.*, (SELECT o.asks FROM _sas.poll_of(x) o) AS polled
                             FROM _sas.step x WHERE x.run_id = c.run_id AND x.step_no = c.step_no
                             AND x.element = c.element OFFSET 0) s
-        CROSS JOIN LATERAL (SELECT x.undo, x.lane, x.kind, x.complete_in, x.shape FROM _sas.workflow_step x
-                            WHERE x.version_id = r.version_id AND x.step_no = c.step_no
-                                AND x.undo = (s.state = 'compensating') OFFSET 0) w
+        CROSS JOIN LATERAL _sas.step_definition(r.version_id, c.step_no, s.state = 'compensating') w
         LEFT JOIN _sas.lease l ON l.lease_id = s.lease_id
         WHERE p.verdict = 'done' AND w.kind = 'call' AND c.error IS NOT NULL
             AND NOT (coalesce(w.shape ? 'poll', false) AND s.polled IS NOT NULL)),

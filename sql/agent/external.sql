@@ -184,10 +184,8 @@ BEGIN
         INTO taken_now
         FROM taken t
         JOIN _sas.run v ON v.run_id = t.run_id
-        CROSS JOIN LATERAL (SELECT * FROM _sas.workflow_step x WHERE x.version_id = v.version_id
-                            AND x.step_no = t.step_no AND x.undo = t.undo OFFSET 0) w
-        LEFT JOIN LATERAL (SELECT * FROM _sas.step x WHERE x.run_id = t.run_id AND x.step_no = t.step_no
-                           AND x.element = t.element OFFSET 0) s ON true;
+        CROSS JOIN LATERAL _sas.step_definition(v.version_id, t.step_no, t.undo) w
+        LEFT JOIN LATERAL _sas.step_row(t.run_id, t.step_no, t.element) s ON true;
         -- other transactions may have locked all that was shared out: the next owners have their turn
         further := taken_now IS NULL;
         EXIT WHEN further AND NOT turns.remaining;
@@ -226,9 +224,7 @@ BEGIN
                                                      from_state, attempt, complete_in, request_id, rank,
                                                      ready_at, n)
           JOIN _sas.run v ON v.run_id = c.run_id
-          CROSS JOIN LATERAL (SELECT x.complete_in FROM _sas.workflow_step x
-                              WHERE x.version_id = c.version_id AND x.step_no = c.step_no
-                                  AND x.undo = c.undo OFFSET 0) w OFFSET 0) h
+          CROSS JOIN LATERAL _sas.step_definition(c.version_id, c.step_no, c.undo) w OFFSET 0) h
     WHERE p.agent_id = h.agent_id AND p.place = h.place;
     PERFORM _sas.move_steps(array_agg(_sas.make_step_change(
         run_id => c.run_id, step_no => c.step_no, element => c.element, from_state => c.from_state,

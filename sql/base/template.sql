@@ -62,8 +62,7 @@ LANGUAGE sql STABLE AS $$
                        THEN jsonb_build_object('token', _sas.token(for_run, trace, w.name))
                        ELSE '{}' END), '{}')
     FROM unnest(reads) AS n (step_no)
-    CROSS JOIN LATERAL (SELECT x.step_no, x.name, x.local_name, x.shape, x.kind FROM _sas.workflow_step x
-                        WHERE x.version_id = for_version AND x.step_no = n.step_no AND NOT x.undo OFFSET 0) w
+    CROSS JOIN LATERAL _sas.step_definition(for_version, n.step_no) w
     CROSS JOIN LATERAL (SELECT CASE WHEN w.step_no = own_no THEN own_element ELSE 0 END AS element) e
     LEFT JOIN LATERAL (SELECT x.state, x.started, _sas.kept_output(x.state, x.output, x.error) AS output,
                               _sas.has_failed(x.state, x.error) AS failed

@@ -59,10 +59,8 @@ BEGIN
         SELECT h.run_id, h.to_no, h.paused, s.state AS old_state,
             coalesce(s.needs_left, w.needs) - h.n AS needs_left
         FROM hit h
-        CROSS JOIN LATERAL (SELECT x.needs FROM _sas.workflow_step x WHERE x.version_id = h.version_id
-                            AND x.step_no = h.to_no AND NOT x.undo OFFSET 0) w
-        LEFT JOIN LATERAL (SELECT x.state, x.needs_left FROM _sas.step x WHERE x.run_id = h.run_id
-                           AND x.step_no = h.to_no AND x.element = 0 OFFSET 0) s ON true
+        CROSS JOIN LATERAL _sas.step_definition(h.version_id, h.to_no) w
+        LEFT JOIN LATERAL _sas.step_row(h.run_id, h.to_no, 0) s ON true
         WHERE s.state IS NULL OR s.state = 'waiting'),
     -- in a chain of steps the counter does not change
     sums AS (
@@ -272,8 +270,7 @@ BEGIN
                                        AND NOT s.in_doubt)
     INTO changes, doomed
     FROM unnest(run_ids, step_nos, elements) AS u (run_id, step_no, element)
-    CROSS JOIN LATERAL (SELECT * FROM _sas.step x WHERE x.run_id = u.run_id AND x.step_no = u.step_no
-                        AND x.element = u.element OFFSET 0) s
+    CROSS JOIN LATERAL _sas.step_row(u.run_id, u.step_no, u.element) s
     JOIN _sas.run r ON r.run_id = u.run_id;
     PERFORM _sas.move_steps(changes);
     PERFORM _sas.close_steps(doomed) WHERE doomed IS NOT NULL;
@@ -281,8 +278,7 @@ BEGIN
     PERFORM _sas.make_ready(array_agg(s.run_id), array_agg(s.step_no), array_agg(s.element),
                             array_agg(s.state = 'compensating'), array_agg(s.alone))
     FROM unnest(run_ids, step_nos, elements) AS u (run_id, step_no, element)
-    CROSS JOIN LATERAL (SELECT * FROM _sas.step x WHERE x.run_id = u.run_id AND x.step_no = u.step_no
-                        AND x.element = u.element OFFSET 0) s
+    CROSS JOIN LATERAL _sas.step_row(u.run_id, u.step_no, u.element) s
     JOIN _sas.run r ON r.run_id = u.run_id
     WHERE r.state <> 'paused' AND s.state IN ('ready', 'compensating');
 END $$;

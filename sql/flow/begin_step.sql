@@ -39,8 +39,7 @@ BEGIN
     INTO changes
     FROM unnest(run_ids, step_nos, elements, errors, doubts, outputs)
         AS u (run_id, step_no, element, error, doubt, output)
-    LEFT JOIN LATERAL (SELECT * FROM _sas.step x WHERE x.run_id = u.run_id AND x.step_no = u.step_no
-                       AND x.element = u.element OFFSET 0) s ON true;
+    LEFT JOIN LATERAL _sas.step_row(u.run_id, u.step_no, u.element) s ON true;
     PERFORM _sas.move_steps(changes);
     PERFORM _sas.notify_supervisor(changes) WHERE changes IS NOT NULL;
 END $$;
@@ -74,8 +73,7 @@ BEGIN
         FROM unnest(run_ids, step_nos, elements, outputs) AS u (run_id, step_no, element, output)
         JOIN _sas.run r ON r.run_id = u.run_id
         -- OFFSET 0: each is looked up by its whole key, and what asks nothing is not evaluated
-        LEFT JOIN LATERAL (SELECT x.state FROM _sas.step x WHERE x.run_id = u.run_id AND x.step_no = u.step_no
-                           AND x.element = u.element OFFSET 0) s ON true
+        LEFT JOIN LATERAL _sas.step_row(u.run_id, u.step_no, u.element) s ON true
         CROSS JOIN LATERAL (SELECT x.name, x.kind, x.undo, x.expect, x.output,
                                    coalesce(x.shape ?| '{fallback,stands_in}', false) AS falls,
                                    (x.expect IS NOT NULL OR x.output IS NOT NULL)
@@ -250,19 +248,15 @@ LANGUAGE sql STABLE AS $$
            CASE WHEN h.asks OR t.template IS NOT NULL
                 THEN (SELECT k.root FROM _sas.root_of(
                           r.run_id, r.version_id, r.trace, r.key, r.input, r.labels, r.created_at, r.deadline,
-                          r.schedule, r.scheduled_at, w.step, u.element) k) END
+                          r.schedule, r.scheduled_at, w, u.element) k) END
     FROM (SELECT n.run_id, n.step_no, coalesce(s.state, 'none') AS state,
                  array_agg(DISTINCT n.element) AS those
           FROM unnest($1, $2, $3) AS n (run_id, step_no, element)
-          -- OFFSET 0, here and below: by the whole key
-          LEFT JOIN LATERAL (SELECT x.state, x.waiting_kind FROM _sas.step x WHERE x.run_id = n.run_id
-                             AND x.step_no = n.step_no AND x.element = n.element OFFSET 0) s ON true
+LEFT JOIN LATERAL _sas.step_row(n.run_id, n.step_no, n.element) s ON true
           WHERE coalesce(s.state, 'ready') = 'ready' OR s.state = 'compensating' AND s.waiting_kind IS NULL
           GROUP BY 1, 2, 3) g
     JOIN _sas.run r ON r.run_id = g.run_id
-    CROSS JOIN LATERAL (SELECT x AS step, x.name, x.kind, x.input, x.shape, x.lane FROM _sas.workflow_step x
-                        WHERE x.version_id = r.version_id AND x.step_no = g.step_no
-                            AND x.undo = (g.state = 'compensating') OFFSET 0) w
+    CROSS JOIN LATERAL _sas.step_definition(r.version_id, g.step_no, g.state = 'compensating') w
     CROSS JOIN unnest(g.those) AS u (element)
     CROSS JOIN LATERAL (
         SELECT w.shape IS NOT NULL AND u.element = 0 AND w.shape ?| '{each,repeat}' AS fans,
@@ -383,24 +377,18 @@ BEGIN
         SELECT u.run_id, r.version_id, u.step_no
         FROM unnest(run_ids, step_nos) AS u (run_id, step_no)
         JOIN _sas.run r ON r.run_id = u.run_id
-        CROSS JOIN LATERAL (SELECT _sas.kept_output(x.state, x.output, x.error) AS output
-                            FROM _sas.step x WHERE x.run_id = u.run_id
-                            AND x.step_no = u.step_no AND x.element = 0 OFFSET 0) s
-        WHERE s.output IS NULL
+        CROSS JOIN LATERAL _sas.step_row(u.run_id, u.step_no, 0) s
+        WHERE _sas.kept_output(s.state, s.output, s.error) IS NULL
         UNION
         SELECT g.run_id, g.version_id, n.step_no
         FROM gone g
-        CROSS JOIN LATERAL (SELECT x.local_name, x.covers FROM _sas.workflow_step x
-                            WHERE x.version_id = g.version_id AND x.step_no = g.step_no
-                            AND NOT x.undo OFFSET 0) o
+        CROSS JOIN LATERAL _sas.step_definition(g.version_id, g.step_no) o
         CROSS JOIN LATERAL (
             SELECT w.step_no
             FROM _sas.workflow_edge e
-            CROSS JOIN LATERAL (SELECT x AS whole, x.step_no FROM _sas.workflow_step x
-                                WHERE x.version_id = g.version_id AND x.step_no = e.to_no
-                                AND NOT x.undo OFFSET 0) w
+            CROSS JOIN LATERAL _sas.step_definition(g.version_id, e.to_no) w
             WHERE e.version_id = g.version_id AND e.from_no = g.step_no
-                AND _sas.needs_output(w.whole, o.local_name)
+                AND _sas.needs_output(w, o.local_name)
             UNION ALL
             -- an include is skipped with all steps inside
             SELECT unnest(o.covers)) n)
@@ -409,8 +397,7 @@ BEGIN
                from_state => coalesce(s.state, 'none'), to_state => 'skipped', finished_at => sas.now()))
     INTO changes
     FROM gone g
-    LEFT JOIN LATERAL (SELECT x.state FROM _sas.step x WHERE x.run_id = g.run_id AND x.step_no = g.step_no
-                       AND x.element = 0 OFFSET 0) s ON true
+    LEFT JOIN LATERAL _sas.step_row(g.run_id, g.step_no, 0) s ON true
     WHERE coalesce(s.state, 'waiting') = 'waiting';
     PERFORM _sas.move_steps(changes);
     -- these steps were not open: open_steps is raised here, because advance() lowers it for each of them

@@ -39,10 +39,8 @@ BEGIN
     INTO f
     FROM unnest(run_ids, step_nos, elements) AS u (run_id, step_no, element)
     JOIN _sas.run r ON r.run_id = u.run_id
-    CROSS JOIN LATERAL (SELECT * FROM _sas.workflow_step x WHERE x.version_id = r.version_id
-                        AND x.step_no = u.step_no AND NOT x.undo OFFSET 0) w
-    LEFT JOIN LATERAL (SELECT * FROM _sas.step x WHERE x.run_id = u.run_id AND x.step_no = u.step_no
-                       AND x.element = u.element OFFSET 0) s ON true;
+    CROSS JOIN LATERAL _sas.step_definition(r.version_id, u.step_no) w
+    LEFT JOIN LATERAL _sas.step_row(u.run_id, u.step_no, u.element) s ON true;
     PERFORM _sas.move_steps(f.changes);
     -- the job of a poll is undone by now
     UPDATE _sas.step s SET started = NULL, asks = NULL, ask_until = NULL, progress = NULL
@@ -73,8 +71,7 @@ BEGIN
     INTO stands_for, changes
     FROM unnest(run_ids, step_nos, elements) WITH ORDINALITY AS u (run_id, step_no, element, n)
     JOIN _sas.run r ON r.run_id = u.run_id
-    CROSS JOIN LATERAL (SELECT x.shape FROM _sas.workflow_step x WHERE x.version_id = r.version_id
-                        AND x.step_no = u.step_no AND NOT x.undo OFFSET 0) w;
+    CROSS JOIN LATERAL _sas.step_definition(r.version_id, u.step_no) w;
     PERFORM _sas.move_steps(changes);
     step_nos := stands_for;
 END $$;
@@ -257,8 +254,7 @@ BEGIN
           CROSS JOIN LATERAL (SELECT * FROM _sas.workflow_step x WHERE x.version_id = r.version_id
                               AND x.step_no = q.step_no AND NOT x.undo
                               AND x.shape #> '{fallback,on}' ? 'breaker_open' OFFSET 0) w
-          LEFT JOIN LATERAL (SELECT * FROM _sas.step x WHERE x.run_id = q.run_id AND x.step_no = q.step_no
-                             AND x.element = q.element OFFSET 0) s ON true
+          LEFT JOIN LATERAL _sas.step_row(q.run_id, q.step_no, q.element) s ON true
           WHERE q.run_id = ANY ($1) AND q.lane = ANY (lanes) AND NOT q.undo
             AND (s.run_id IS NULL OR _sas.way_back(q.run_id, q.step_no, q.element) = 'none')
           FOR UPDATE OF q SKIP LOCKED) f;

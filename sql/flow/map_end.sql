@@ -92,8 +92,7 @@ BEGIN
     FOR m IN SELECT u.run_id, u.step_no, w.name, 'pause_at_end' IN (w.on_transient, w.on_permanent) AS bears
              FROM unnest(run_ids, step_nos) AS u (run_id, step_no)
              JOIN _sas.run r ON r.run_id = u.run_id
-             CROSS JOIN LATERAL (SELECT * FROM _sas.workflow_step x WHERE x.version_id = r.version_id
-                                 AND x.step_no = u.step_no AND NOT x.undo OFFSET 0) w LOOP
+             CROSS JOIN LATERAL _sas.step_definition(r.version_id, u.step_no) w LOOP
         failed := CASE WHEN m.bears THEN _sas.failed_elements(m.run_id, m.step_no, m.name) END;
         IF failed IS NOT NULL THEN
             PERFORM _sas.fail_steps(ARRAY[m.run_id], ARRAY[m.step_no], ARRAY[0], ARRAY[failed]);
@@ -130,16 +129,14 @@ BEGIN
              FROM unnest(run_ids, step_nos) AS u (run_id, step_no)
              JOIN _sas.map_progress f ON f.run_id = u.run_id AND f.step_no = u.step_no
              JOIN _sas.run r ON r.run_id = u.run_id
-             CROSS JOIN LATERAL (SELECT x AS whole, x.name, x.shape FROM _sas.workflow_step x
-                                 WHERE x.version_id = r.version_id AND x.step_no = u.step_no AND NOT x.undo
-                                 OFFSET 0) w
+             CROSS JOIN LATERAL _sas.step_definition(r.version_id, u.step_no) w
              LEFT JOIN LATERAL (SELECT _sas.kept_output(x.state, x.output, x.error) AS output
                                 FROM _sas.step x WHERE x.run_id = u.run_id AND x.step_no = u.step_no
                                 AND x.element = f.total OFFSET 0) s ON true
              LEFT JOIN LATERAL _sas.predicate(
                  w.shape #>> '{repeat,while}',
                  CASE WHEN f.total > 0
-                      THEN _sas.context(r, w.whole, 0)
+                      THEN _sas.context(r, w, 0)
                            -- between two iterations, the previous output is the output
                            || jsonb_build_object('last', s.output, 'output', s.output, 'index', f.total)
                       END) asked ON true LOOP

@@ -92,24 +92,19 @@ BEGIN
     SELECT s.run_id, s.step_no, s.element, 1, false, w.lane, 'succeeded', (u.output ->> 'status')::int,
         s.started_at, now
     FROM _sas.asks_of(replies, changes, verdicts) u
-    -- OFFSET 0: by the whole key, not by its first column through all steps of the run
-    CROSS JOIN LATERAL (SELECT * FROM _sas.step x WHERE x.run_id = u.run_id AND x.step_no = u.step_no
-                        AND x.element = u.element AND x.attempt = 1 OFFSET 0) s
+    CROSS JOIN LATERAL _sas.step_row(u.run_id, u.step_no, u.element) s
     JOIN _sas.run r ON r.run_id = u.run_id
-    CROSS JOIN LATERAL (SELECT x.lane FROM _sas.workflow_step x WHERE x.version_id = r.version_id
-                        AND x.step_no = u.step_no AND NOT x.undo OFFSET 0) w
-    WHERE u.verdict = 'started' AND NOT u.undo;
+    CROSS JOIN LATERAL _sas.step_definition(r.version_id, u.step_no) w
+    WHERE u.verdict = 'started' AND NOT u.undo AND s.attempt = 1;
     UPDATE _sas.step s
     SET started = CASE a.verdict WHEN 'started' THEN a.output ELSE s.started END,
         asks = coalesce(s.asks + 1, 0),
         ask_until = CASE a.verdict WHEN 'started' THEN now + ((a.def).shape #>> '{poll,timeout}')::interval
             ELSE s.ask_until END,
         progress = coalesce(_sas.reported_progress(a.r, a.def, s, a.output), s.progress)
-    FROM (SELECT u.*, r, w.def
-          FROM _sas.asks_of(replies, changes, verdicts) u
+    FROM (SELECT u.*, r, w AS def FROM _sas.asks_of(replies, changes, verdicts) u
           JOIN _sas.run r ON r.run_id = u.run_id
-          CROSS JOIN LATERAL (SELECT x AS def FROM _sas.workflow_step x WHERE x.version_id = r.version_id
-                              AND x.step_no = u.step_no AND NOT x.undo OFFSET 0) w
+          CROSS JOIN LATERAL _sas.step_definition(r.version_id, u.step_no) w
           WHERE NOT u.undo OFFSET 0) a
     WHERE s.run_id = a.run_id AND s.step_no = a.step_no AND s.element = a.element;
     INSERT INTO _sas.phase AS g (run_id, step_no, element, undo, stage, response, asks, ask_until)
@@ -117,8 +112,7 @@ BEGIN
            now + (w.shape #>> '{poll,timeout}')::interval
     FROM _sas.asks_of(replies, changes, verdicts) u
     JOIN _sas.run r ON r.run_id = u.run_id
-    CROSS JOIN LATERAL (SELECT x.shape FROM _sas.workflow_step x WHERE x.version_id = r.version_id
-                        AND x.step_no = u.step_no AND x.undo OFFSET 0) w
+    CROSS JOIN LATERAL _sas.step_definition(r.version_id, u.step_no, true) w
     WHERE u.undo AND u.undoes
     ON CONFLICT (run_id, step_no, element, undo) DO UPDATE SET asks = g.asks + 1;
 END $$;
@@ -173,17 +167,15 @@ DECLARE
     late record;
 BEGIN
     SELECT array_agg(s.run_id) AS run_ids, array_agg(s.step_no) AS step_nos,
-        array_agg(s.element) AS elements, array_agg(_sas.late_poll(s.run_id, w.whole)) AS errors INTO late
+        array_agg(s.element) AS elements, array_agg(_sas.late_poll(s.run_id, w)) AS errors INTO late
     FROM (SELECT DISTINCT * FROM unnest(run_ids, step_nos, elements) AS u (run_id, step_no, element)) u
-    CROSS JOIN LATERAL (SELECT x AS whole, x.* FROM _sas.step x WHERE x.run_id = u.run_id
-                        AND x.step_no = u.step_no AND x.element = u.element OFFSET 0) s
+    CROSS JOIN LATERAL _sas.step_row(u.run_id, u.step_no, u.element) s
     JOIN _sas.run r ON r.run_id = u.run_id AND r.state <> 'paused'
         AND (r.abandon_as IS NULL OR s.state = 'compensating')
-    CROSS JOIN LATERAL (SELECT x AS whole FROM _sas.workflow_step x WHERE x.version_id = r.version_id
-                        AND x.step_no = s.step_no AND x.undo = (s.state = 'compensating')
-                        AND x.shape ? 'poll' OFFSET 0) w
-    CROSS JOIN LATERAL _sas.poll_of(s.whole) o
-    WHERE s.state IN ('ready', 'compensating') AND s.request_id IS NULL AND o.ask_until <= sas.now();
+    CROSS JOIN LATERAL _sas.step_definition(r.version_id, s.step_no, s.state = 'compensating') w
+    CROSS JOIN LATERAL _sas.poll_of(s) o
+    WHERE w.shape ? 'poll' AND s.state IN ('ready', 'compensating') AND s.request_id IS NULL
+      AND o.ask_until <= sas.now();
     IF late.run_ids IS NOT NULL THEN
         PERFORM _sas.take_ready_steps(late.run_ids, late.step_nos, late.elements);
         PERFORM _sas.fail_steps(late.run_ids, late.step_nos, late.elements, late.errors);

@@ -44,8 +44,7 @@ LANGUAGE sql STABLE AS $$
                u.max_running, w.lane
         FROM unnest(free) o
         JOIN _sas.run r ON r.run_id = o.run_id
-        CROSS JOIN LATERAL (SELECT x.lane FROM _sas.workflow_step x WHERE x.version_id = r.version_id
-                            AND x.step_no = o.step_no AND x.undo = o.undo OFFSET 0) w
+        CROSS JOIN LATERAL _sas.step_definition(r.version_id, o.step_no, o.undo) w
         JOIN _sas.queue u ON u.queue_id = -o.lane
         CROSS JOIN LATERAL (SELECT CASE WHEN u.key IS NOT NULL
                             THEN _sas.key_of_step(u.key, o.run_id, o.step_no, o.element, o.undo) END AS key

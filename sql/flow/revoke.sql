@@ -33,8 +33,7 @@ BEGIN
                                                      WHEN s.waiting_kind = 'elements' THEN 'turn'
                                                      ELSE 'ready' END END))::_sas.abandoned_step AS step
         FROM listed k
-        CROSS JOIN LATERAL (SELECT * FROM _sas.step x WHERE x.run_id = k.run_id AND x.step_no = k.step_no
-                            AND x.element = k.element OFFSET 0) s
+        CROSS JOIN LATERAL _sas.step_row(k.run_id, k.step_no, k.element) s
         UNION ALL
         -- a message to begin a step, which the scheduler ignores in a run that cannot continue
         SELECT d.run_id, ROW(d.step_no, d.element, 'none', false, NULL, NULL, 'enter')::_sas.abandoned_step
@@ -154,8 +153,7 @@ BEGIN
     INTO changes, kinds
     FROM _sas.abandoned_run a
     CROSS JOIN LATERAL unnest(a.steps) was
-    LEFT JOIN LATERAL (SELECT * FROM _sas.step x WHERE x.run_id = a.run_id AND x.step_no = was.step_no
-                       AND x.element = was.element OFFSET 0) s ON true
+    LEFT JOIN LATERAL _sas.step_row(a.run_id, was.step_no, was.element) s ON true
     CROSS JOIN LATERAL (SELECT CASE was.from_state WHEN 'none' THEN 'ready' WHEN 'running' THEN 'ready'
                                ELSE was.from_state END AS to_state) x
     WHERE a.run_id = ANY (run_ids) AND was.from_state <> 'compensating'
@@ -192,8 +190,7 @@ BEGIN
            array_agg(s.element) FILTER (WHERE s.state = 'compensated') AS undone_elements
     INTO ended
     FROM _sas.abandoned_run a CROSS JOIN LATERAL unnest(a.steps) was
-    CROSS JOIN LATERAL (SELECT * FROM _sas.step x WHERE x.run_id = a.run_id AND x.step_no = was.step_no
-                        AND x.element = was.element OFFSET 0) s
+    CROSS JOIN LATERAL _sas.step_row(a.run_id, was.step_no, was.element) s
     WHERE a.run_id = ANY ($1) AND was.from_state IN ('running', 'suspended', 'compensating');
     -- undone for its fallback
     PERFORM _sas.fall_back(ended.undone_runs, ended.undone_nos, ended.undone_elements)

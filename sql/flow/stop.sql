@@ -36,14 +36,12 @@ RETURNS SETOF record
 LANGUAGE plpgsql STABLE AS $$
 BEGIN
     RETURN QUERY
-    SELECT s, w.whole, f.is_function,
+    SELECT s, w, f.is_function,
            EXISTS (SELECT FROM _sas.answer a WHERE a.run_id = s.run_id AND a.step_no = s.step_no
                    AND a.element = s.element AND a.request_id = s.request_id)
     FROM _sas.run r
     JOIN _sas.step s ON s.run_id = r.run_id AND s.request_id IS NOT NULL
-    CROSS JOIN LATERAL (SELECT x AS whole, x.kind, x.lane, x.undo FROM _sas.workflow_step x
-                        WHERE x.version_id = r.version_id AND x.step_no = s.step_no
-                            AND x.undo = (s.state = 'compensating') OFFSET 0) w
+    CROSS JOIN LATERAL _sas.step_definition(r.version_id, s.step_no, s.state = 'compensating') w
     CROSS JOIN LATERAL (SELECT _sas.is_function(s.run_id, s.step_no, s.element, w.lane, w.undo)
                         AS is_function OFFSET 0) f
     WHERE r.run_id = ANY ($1)
@@ -139,11 +137,9 @@ BEGIN
            coalesce((SELECT p.claimed_at FROM _sas.external_slot p WHERE p.request_id = s.request_id),
                     s.complete_by - coalesce(w.complete_in, _sas.complete_in())), c.finished_at
     FROM unnest(changes) c
-    CROSS JOIN LATERAL (SELECT * FROM _sas.step x WHERE x.run_id = c.run_id AND x.step_no = c.step_no
-                        AND x.element = c.element OFFSET 0) s
+    CROSS JOIN LATERAL _sas.step_row(c.run_id, c.step_no, c.element) s
     JOIN _sas.run r ON r.run_id = s.run_id
-    CROSS JOIN LATERAL (SELECT * FROM _sas.workflow_step x WHERE x.version_id = r.version_id
-                        AND x.step_no = s.step_no AND x.undo = (s.state = 'compensating') OFFSET 0) w
+    CROSS JOIN LATERAL _sas.step_definition(r.version_id, s.step_no, s.state = 'compensating') w
     LEFT JOIN _sas.lease l ON l.lease_id = s.lease_id
     WHERE c.attempt IS NOT NULL;
 END $$;
@@ -166,8 +162,7 @@ BEGIN
         SELECT u.n::int
         FROM unnest(run_ids, step_nos, elements, request_ids) WITH ORDINALITY AS u (run_id, step_no, element,
                     request_id, n)
-        LEFT JOIN LATERAL (SELECT x.request_id FROM _sas.step x WHERE x.run_id = u.run_id
-                           AND x.step_no = u.step_no AND x.element = u.element OFFSET 0) s ON true
+        LEFT JOIN LATERAL _sas.step_row(u.run_id, u.step_no, u.element) s ON true
         WHERE s.request_id IS DISTINCT FROM u.request_id);
 END $$;
 
@@ -246,8 +241,7 @@ BEGIN
         DELETE FROM _sas.message d WHERE d.ctid = ANY (ARRAY(
             SELECT m.ctid
             FROM unnest(run_ids, step_nos, elements) AS u (run_id, step_no, element)
-            CROSS JOIN LATERAL (SELECT x.waiting_until FROM _sas.step x WHERE x.run_id = u.run_id
-                                AND x.step_no = u.step_no AND x.element = u.element OFFSET 0) s
+            CROSS JOIN LATERAL _sas.step_row(u.run_id, u.step_no, u.element) s
             CROSS JOIN LATERAL (SELECT x.ctid FROM _sas.message x
                                 WHERE x.actor = 's' AND x.due_at = s.waiting_until AND x.run_id = u.run_id
                                     AND x.step_no = u.step_no AND x.element = u.element OFFSET 0) m));

@@ -15,8 +15,7 @@ BEGIN
                to_state => CASE s.state WHEN 'suspended' THEN 'ready' ELSE s.state END))
     INTO changes
     FROM (SELECT DISTINCT * FROM unnest(run_ids, step_nos, elements) AS u (run_id, step_no, element)) u
-    CROSS JOIN LATERAL (SELECT * FROM _sas.step x WHERE x.run_id = u.run_id AND x.step_no = u.step_no
-                        AND x.element = u.element OFFSET 0) s
+    CROSS JOIN LATERAL _sas.step_row(u.run_id, u.step_no, u.element) s
     WHERE s.state IN ('suspended', 'compensating') AND s.waiting_until <= sas.now();
     PERFORM _sas.move_steps(changes);
     PERFORM _sas.requeue(array_agg(c.run_id), array_agg(c.step_no), array_agg(c.element))
@@ -102,10 +101,8 @@ BEGIN
     RETURN QUERY
     SELECT l.step_no, l.element, l.place, s.state, w.reads_own_output, s.output, s.asks
     FROM (SELECT x.* FROM _sas.undo_order x WHERE x.run_id = $1 ORDER BY x.place) l
-    CROSS JOIN LATERAL (SELECT * FROM _sas.step x WHERE x.run_id = $1 AND x.step_no = l.step_no
-                        AND x.element = l.element OFFSET 0) s
-    CROSS JOIN LATERAL (SELECT x.reads_own_output FROM _sas.workflow_step x WHERE x.version_id = $2
-                        AND x.step_no = l.step_no AND x.undo OFFSET 0) w
+    CROSS JOIN LATERAL _sas.step_row($1, l.step_no, l.element) s
+    CROSS JOIN LATERAL _sas.step_definition($2, l.step_no, true) w
     WHERE s.state = 'succeeded' OR s.state IN ('failed', 'skipped') AND (s.in_doubt OR s.asks IS NOT NULL)
         AND NOT (s.state = 'skipped' AND coalesce(s.error ->> 'type' = 'urn:sas:left-standing', false))
     LIMIT 1;
@@ -130,11 +127,9 @@ BEGIN
            CASE WHEN w.kind = 'call' AND w.output IS NULL THEN (s.output ->> 'status')::int END,
            s.started_at, s.finished_at
     FROM unnest(changes) c
-    CROSS JOIN LATERAL (SELECT * FROM _sas.step x WHERE x.run_id = c.run_id AND x.step_no = c.step_no
-                        AND x.element = c.element OFFSET 0) s
+    CROSS JOIN LATERAL _sas.step_row(c.run_id, c.step_no, c.element) s
     JOIN _sas.run r ON r.run_id = c.run_id
-    CROSS JOIN LATERAL (SELECT x.lane, x.kind, x.output FROM _sas.workflow_step x
-                        WHERE x.version_id = r.version_id AND x.step_no = c.step_no AND NOT x.undo OFFSET 0) w
+    CROSS JOIN LATERAL _sas.step_definition(r.version_id, c.step_no) w
     WHERE c.from_state = 'succeeded' AND s.attempt = 1 AND s.asks IS NULL;
 END $$;
 

@@ -18,14 +18,12 @@ DECLARE
     changes _sas.step_change[];
 BEGIN
     FOR b IN SELECT u.run_id, u.step_no, u.element, w.name, w.shape -> 'wait' AS wait,
-        coalesce(s.state, 'none') AS state, r, w.whole AS w
+        coalesce(s.state, 'none') AS state, r, w
              FROM unnest(run_ids, step_nos, elements) AS u (run_id, step_no, element)
              JOIN _sas.run r ON r.run_id = u.run_id
-             LEFT JOIN LATERAL (SELECT * FROM _sas.step x WHERE x.run_id = u.run_id AND x.step_no = u.step_no
-                                AND x.element = u.element OFFSET 0) s ON true
-             CROSS JOIN LATERAL (SELECT x AS whole, x.name, x.shape FROM _sas.workflow_step x
-                                 WHERE x.version_id = r.version_id AND x.step_no = u.step_no
-                                     AND x.undo = (coalesce(s.state, '') = 'compensating') OFFSET 0) w
+             LEFT JOIN LATERAL _sas.step_row(u.run_id, u.step_no, u.element) s ON true
+             CROSS JOIN LATERAL _sas.step_definition(
+                 r.version_id, u.step_no, coalesce(s.state, '') = 'compensating') w
     LOOP
         until := NULL;
         ending := (SELECT k FROM unnest('{until,for,timeout}'::text[]) k WHERE b.wait ? k);
@@ -76,8 +74,7 @@ DECLARE
     net timestamptz := sas.now() + _sas.hold_net();
     waiting bigint[] := ARRAY(
         SELECT DISTINCT s.run_id FROM unnest(run_ids, step_nos, elements) AS u (run_id, step_no, element)
-        CROSS JOIN LATERAL (SELECT x.run_id, x.waiting_kind FROM _sas.step x WHERE x.run_id = u.run_id
-                            AND x.step_no = u.step_no AND x.element = u.element OFFSET 0) s
+        CROSS JOIN LATERAL _sas.step_row(u.run_id, u.step_no, u.element) s
         WHERE s.waiting_kind = 'signal');
     sent bigint[];
     unserved bigint[];
@@ -92,8 +89,7 @@ BEGIN
     SELECT 's', CASE WHEN s.run_id = ANY (sent) THEN net ELSE sas.now() END, s.run_id, 'timer', s.step_no,
         s.element
     FROM unnest(run_ids, step_nos, elements) AS u (run_id, step_no, element)
-    CROSS JOIN LATERAL (SELECT * FROM _sas.step x WHERE x.run_id = u.run_id AND x.step_no = u.step_no
-                        AND x.element = u.element OFFSET 0) s
+    CROSS JOIN LATERAL _sas.step_row(u.run_id, u.step_no, u.element) s
     WHERE s.run_id = ANY (unserved || sent) AND s.waiting_kind = 'signal';
     RETURN unserved || sent;
 END $$;
@@ -116,11 +112,9 @@ BEGIN
         array_agg(CASE s.waiting_kind WHEN 'timer' THEN to_jsonb(s.waiting_until) ELSE 'null' END) AS outputs
             INTO done
     FROM (SELECT DISTINCT * FROM unnest(run_ids, step_nos, elements) AS u (run_id, step_no, element)) u
-    CROSS JOIN LATERAL (SELECT * FROM _sas.step x WHERE x.run_id = u.run_id AND x.step_no = u.step_no
-                        AND x.element = u.element OFFSET 0) s
+    CROSS JOIN LATERAL _sas.step_row(u.run_id, u.step_no, u.element) s
     JOIN _sas.run r ON r.run_id = s.run_id
-    CROSS JOIN LATERAL (SELECT * FROM _sas.workflow_step x WHERE x.version_id = r.version_id
-                        AND x.step_no = s.step_no AND x.undo = (s.state = 'compensating') OFFSET 0) w
+    CROSS JOIN LATERAL _sas.step_definition(r.version_id, s.step_no, s.state = 'compensating') w
     WHERE s.state IN ('suspended', 'compensating') AND s.waiting_until <= now
       AND (s.waiting_kind = 'timer'
            OR s.waiting_kind = 'signal' AND w.shape #>> '{wait,on_timeout}' = 'go_on'
@@ -137,11 +131,9 @@ BEGIN
                                          NULL, s.run_id, w.name)) AS errors
                INTO late
     FROM (SELECT DISTINCT * FROM unnest(run_ids, step_nos, elements) AS u (run_id, step_no, element)) u
-    CROSS JOIN LATERAL (SELECT * FROM _sas.step x WHERE x.run_id = u.run_id AND x.step_no = u.step_no
-                        AND x.element = u.element OFFSET 0) s
+    CROSS JOIN LATERAL _sas.step_row(u.run_id, u.step_no, u.element) s
     JOIN _sas.run r ON r.run_id = s.run_id
-    CROSS JOIN LATERAL (SELECT * FROM _sas.workflow_step x WHERE x.version_id = r.version_id
-                        AND x.step_no = s.step_no AND x.undo = (s.state = 'compensating') OFFSET 0) w
+    CROSS JOIN LATERAL _sas.step_definition(r.version_id, s.step_no, s.state = 'compensating') w
     WHERE s.state IN ('suspended', 'compensating') AND s.waiting_kind = 'signal'
       AND s.waiting_until <= now AND s.run_id <> ALL (unserved)
       AND w.shape #>> '{wait,on_timeout}' IS DISTINCT FROM 'go_on';
@@ -205,9 +197,7 @@ LANGUAGE sql AS $$
         FROM _sas.run r
         JOIN _sas.step s ON s.run_id = r.run_id AND s.state IN ('suspended', 'compensating')
             AND s.waiting_kind = 'signal'
-        CROSS JOIN LATERAL (SELECT x.shape, x.undo FROM _sas.workflow_step x
-                            WHERE x.version_id = r.version_id AND x.step_no = s.step_no
-                                AND x.undo = (s.state = 'compensating') OFFSET 0) w
+        CROSS JOIN LATERAL _sas.step_definition(r.version_id, s.step_no, s.state = 'compensating') w
         -- a signal for this step
         LEFT JOIN LATERAL (SELECT x.signal_id FROM _sas.signal x WHERE x.run_id = s.run_id
                            AND x.step_no = s.step_no AND x.element = s.element OFFSET 0) g ON true

@@ -35,15 +35,14 @@ BEGIN
           WHEN t.n > 1 THEN format('step "%s" of run %s has %s elements; name one, such as "%s"', $3,
                                    t.run_id, t.n, t.label)
                                                        ELSE format('step "%s" of run %s ', t.label, t.run_id)
-                                                           || _sas.unfit_input(r, w.whole,
+                                                           || _sas.unfit_input(r, w,
                                                                    ROW(t.run_id, t.step_no, t.element,
                                                                        t.label, t.situation, t.state,
                                                                        t.note)::_sas.target, $4) END AS why
           FROM (SELECT f.*, count(*) OVER (PARTITION BY f.run_id) AS n FROM unnest(p.fit) f) t
           JOIN _sas.run r ON r.run_id = t.run_id
-          CROSS JOIN LATERAL (SELECT x AS whole FROM _sas.workflow_step x WHERE x.version_id = r.version_id
-                              AND x.step_no = t.step_no AND NOT x.undo OFFSET 0) w
-          WHERE t.n > 1 OR _sas.unfit_input(r, w.whole,
+          CROSS JOIN LATERAL _sas.step_definition(r.version_id, t.step_no) w
+          WHERE t.n > 1 OR _sas.unfit_input(r, w,
                                             ROW(t.run_id, t.step_no, t.element, t.label, t.situation,
                                                 t.state, t.note)::_sas.target, $4) IS NOT NULL
               ORDER BY t.run_id, t.element) x;

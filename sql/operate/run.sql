@@ -307,8 +307,7 @@ BEGIN
                failure_count => CASE WHEN s.deferred AND s.state <> 'compensating' THEN NULL ELSE 0 END))
     INTO changes
     FROM _sas.step s JOIN _sas.run r ON r.run_id = s.run_id
-    CROSS JOIN LATERAL (SELECT x.shape FROM _sas.workflow_step x WHERE x.version_id = r.version_id
-                        AND x.step_no = s.step_no AND NOT x.undo OFFSET 0) w
+    CROSS JOIN LATERAL _sas.step_definition(r.version_id, s.step_no) w
     WHERE s.run_id = ANY (run_ids) AND s.request_id IS NULL AND s.waiting_until IS NULL
       -- an undo that waits for its child run or a signal has begun
       AND (s.state = 'ready' AND s.deferred

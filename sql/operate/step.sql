@@ -64,10 +64,8 @@ BEGIN
         doubtful := ARRAY(SELECT ROW(t.run_id, t.step_no, t.element, t.label, t.situation, t.state,
                                      CASE WHEN o.asks IS NOT NULL THEN 'begun' END)::_sas.target
                           FROM unnest(p.fit) t
-                          CROSS JOIN LATERAL (SELECT x AS whole, x.in_doubt FROM _sas.step x
-                                              WHERE x.run_id = t.run_id AND x.step_no = t.step_no
-                                                  AND x.element = t.element OFFSET 0) s
-                          LEFT JOIN LATERAL _sas.poll_of(s.whole) o ON true
+                          CROSS JOIN LATERAL _sas.step_row(t.run_id, t.step_no, t.element) s
+                          LEFT JOIN LATERAL _sas.poll_of(s) o ON true
                           WHERE $3 IS NULL AND (s.in_doubt OR o.asks IS NOT NULL));
         p.fit := ARRAY(SELECT ROW(t.*)::_sas.target FROM unnest(p.fit) t
                        WHERE NOT EXISTS (SELECT FROM unnest(doubtful) d WHERE d.run_id = t.run_id)
@@ -124,8 +122,7 @@ BEGIN
                    WHEN t.state = 'compensating' THEN gen_random_uuid()::text END
         FROM unnest(targets) t
         JOIN _sas.run r ON r.run_id = t.run_id
-        CROSS JOIN LATERAL (SELECT * FROM _sas.workflow_step x WHERE x.version_id = r.version_id
-                            AND x.step_no = t.step_no AND NOT x.undo OFFSET 0) w
+        CROSS JOIN LATERAL _sas.step_definition(r.version_id, t.step_no) w
         WHERE NOT EXISTS (SELECT FROM _sas.phase g WHERE g.run_id = t.run_id AND g.step_no = t.step_no
                           AND g.element = t.element AND g.stage = 'after' AND NOT g.undo)
         ON CONFLICT (run_id, step_no, element) DO UPDATE
@@ -160,8 +157,7 @@ BEGIN
     INTO going
     FROM unnest(targets) t
     JOIN _sas.run r ON r.run_id = t.run_id AND r.state <> 'paused' AND r.abandon_as IS NULL
-    CROSS JOIN LATERAL (SELECT * FROM _sas.workflow_step x WHERE x.version_id = r.version_id
-                        AND x.step_no = t.step_no AND NOT x.undo OFFSET 0) w
+    CROSS JOIN LATERAL _sas.step_definition(r.version_id, t.step_no) w
     WHERE t.situation = 'failed' AND NOT coalesce(w.shape ? 'fallback'
                                                   AND _sas.fell_back(t.run_id, t.element, w.shape), false);
     PERFORM _sas.move_steps(going);
@@ -188,8 +184,7 @@ DECLARE
 BEGIN
     UPDATE _sas.message d SET due_at = now, urgent = true
     FROM unnest(targets) t
-    CROSS JOIN LATERAL (SELECT * FROM _sas.step x WHERE x.run_id = t.run_id AND x.step_no = t.step_no
-                        AND x.element = t.element OFFSET 0) s
+    CROSS JOIN LATERAL _sas.step_row(t.run_id, t.step_no, t.element) s
     WHERE s.waiting_kind IN ('cool_off', 'agent', 'poll') AND s.waiting_until > now
       AND d.actor = 's' AND d.due_at = s.waiting_until AND d.run_id = s.run_id AND d.kind = 'ready'
           AND d.step_no = s.step_no AND d.element = s.element;
@@ -297,10 +292,8 @@ BEGIN
     INTO changes, leases, requests
     FROM unnest(targets) t
     JOIN _sas.run r ON r.run_id = t.run_id
-    CROSS JOIN LATERAL (SELECT * FROM _sas.workflow_step x WHERE x.version_id = r.version_id
-                        AND x.step_no = t.step_no AND NOT x.undo OFFSET 0) w
-    LEFT JOIN LATERAL (SELECT * FROM _sas.step x WHERE x.run_id = t.run_id AND x.step_no = t.step_no
-                       AND x.element = t.element OFFSET 0) s ON true
+    CROSS JOIN LATERAL _sas.step_definition(r.version_id, t.step_no) w
+    LEFT JOIN LATERAL _sas.step_row(t.run_id, t.step_no, t.element) s ON true
     CROSS JOIN LATERAL (SELECT CASE WHEN s.error ? 'title' THEN _sas.title(s.error) END AS title) why;
     PERFORM _sas.move_steps(changes), _sas.end_undo_polls(changes);
     IF leases IS NOT NULL THEN
@@ -411,8 +404,7 @@ BEGIN
     -- the run ends with a warning
     UPDATE _sas.run r SET error = s.error
     FROM unnest(changes) c
-    CROSS JOIN LATERAL (SELECT x.error FROM _sas.step x WHERE x.run_id = c.run_id AND x.step_no = c.step_no
-                        AND x.element = c.element OFFSET 0) s
+    CROSS JOIN LATERAL _sas.step_row(c.run_id, c.step_no, c.element) s
     WHERE r.run_id = c.run_id;
     PERFORM _sas.after_skip(array_agg(c.run_id), array_agg(c.step_no)) FROM unnest(changes) c
         WHERE c.element = 0 HAVING count(*) > 0;

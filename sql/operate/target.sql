@@ -63,16 +63,16 @@ BEGIN
                    || coalesce('[' || nullif(e.element, 0) || ']', ''),
                    CASE WHEN u.word = 'skipped' AND NOT _sas.can_run_later(r, w) THEN 'ended'
                        ELSE u.word END,
-                       coalesce((s.whole).state, CASE WHEN q.run_id IS NOT NULL THEN 'ready'
+                       coalesce(s.state, CASE WHEN q.run_id IS NOT NULL THEN 'ready'
                                 ELSE 'waiting' END),
-                   CASE WHEN (s.whole).request_id IS NOT NULL THEN l.locked_by
-                        WHEN (s.whole).waiting_kind = 'child' THEN 'run '
+                   CASE WHEN s.request_id IS NOT NULL THEN l.locked_by
+                        WHEN s.waiting_kind = 'child' THEN 'run '
                             || (SELECT c.run_id
-                                FROM _sas.last_child(r.run_id, w.step_no, CASE (s.whole).state
+                                FROM _sas.last_child(r.run_id, w.step_no, CASE s.state
                                                      WHEN 'compensating' THEN _sas.undo_element(e.element)
                                                      ELSE e.element END) c)
-                        WHEN (s.whole).waiting_kind = 'fallback' THEN 'step "' || w.name || '.fallback"'
-                        WHEN (s.whole).waiting_kind = 'elements' THEN 'its elements' END)::_sas.target
+                        WHEN s.waiting_kind = 'fallback' THEN 'step "' || w.name || '.fallback"'
+                        WHEN s.waiting_kind = 'elements' THEN 'its elements' END)::_sas.target
         FROM _sas.run r
         JOIN _sas.workflow_step w ON w.version_id = r.version_id AND NOT w.undo
             AND (NOT w.hidden OR w.shape ? 'stands_in' OR w.kind = 'join' AND w.covers IS NOT NULL)
@@ -85,11 +85,10 @@ BEGIN
                                   UNION ALL SELECT x.element FROM _sas.ready x WHERE x.run_id = r.run_id
                                       AND x.step_no = w.step_no AND x.element > 0) i
                             WHERE parts[2] IS NULL OR i.element = parts[2]::int) e
-        LEFT JOIN LATERAL (SELECT x AS whole, x.lease_id FROM _sas.step x WHERE x.run_id = r.run_id
-                           AND x.step_no = w.step_no AND x.element = e.element OFFSET 0) s ON true
+        LEFT JOIN LATERAL _sas.step_row(r.run_id, w.step_no, e.element) s ON true
         LEFT JOIN _sas.ready q ON q.run_id = r.run_id AND q.step_no = w.step_no AND q.element = e.element
         LEFT JOIN _sas.lease l ON l.lease_id = s.lease_id
-        CROSS JOIN LATERAL (SELECT _sas.situation(r, s.whole, q.run_id IS NOT NULL,
+        CROSS JOIN LATERAL (SELECT _sas.situation(r, s, q.run_id IS NOT NULL,
                                                   coalesce(w.shape ? 'stands_in', false)) AS word OFFSET 0) u
         WHERE r.run_id = ANY (ids)
         ORDER BY r.run_id, w.step_no, e.element);

@@ -306,8 +306,7 @@ BEGIN
     FROM unnest(run_ids, step_nos, elements, undos) AS u (run_id, step_no, element, undo)
     JOIN _sas.run r ON r.run_id = u.run_id
     JOIN _sas.workflow_version v ON v.version_id = r.version_id
-    CROSS JOIN LATERAL (SELECT x.kind, x.shape FROM _sas.workflow_step x WHERE x.version_id = r.version_id
-                        AND x.step_no = u.step_no AND x.undo = u.undo OFFSET 0) w
+    CROSS JOIN LATERAL _sas.step_definition(r.version_id, u.step_no, u.undo) w
     CROSS JOIN LATERAL (SELECT CASE WHEN w.kind = 'call'
                         THEN _sas.middleware_chain('call', v.workflow_id, r.owner) END AS chain OFFSET 0) c
     WHERE c.chain IS NOT NULL

@@ -55,15 +55,13 @@ BEGIN
                                        AND p.step_no = pw.step_no AND p.state = 'succeeded' OFFSET 0) p
                    WHERE pw.version_id = r.version_id AND pw.pivot AND NOT pw.undo),
            s.state, s.failure_count, s.transient, s.in_doubt,
-           (SELECT o.ask_until FROM _sas.poll_of(s.whole) o), s.error, w.name, w.undo, w.lane,
+           (SELECT o.ask_until FROM _sas.poll_of(s) o), s.error, w.name, w.undo, w.lane,
            w.recovery, w.on_transient, w.on_permanent, w.shape
     FROM (SELECT DISTINCT t.kind, t.run_id, t.step_no, t.element FROM unnest(taken) t) d
     JOIN _sas.run r ON r.run_id = d.run_id
     JOIN _sas.workflow_version v ON v.version_id = r.version_id
-    LEFT JOIN LATERAL (SELECT x AS whole, x.* FROM _sas.step x WHERE x.run_id = d.run_id
-                       AND x.step_no = d.step_no AND x.element = d.element OFFSET 0) s ON true
-    LEFT JOIN LATERAL (SELECT * FROM _sas.workflow_step x WHERE x.version_id = r.version_id
-                       AND x.step_no = d.step_no AND x.undo = (s.state = 'compensating') OFFSET 0) w ON true
+    LEFT JOIN LATERAL _sas.step_row(d.run_id, d.step_no, d.element) s ON true
+    LEFT JOIN LATERAL _sas.step_definition(r.version_id, d.step_no, s.state = 'compensating') w ON true
     WHERE d.kind IN ('deadline', 'reminder') OR s.waiting_kind = 'supervisor'
     ORDER BY d.run_id, d.kind DESC, d.step_no, d.element;
 END $$;

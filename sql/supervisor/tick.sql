@@ -190,16 +190,12 @@ LANGUAGE sql STABLE AS $$
            t.complete_by <= sas.now() AND NOT e.goes_on, cardinality(l.run_ids), s.run_id, s.step_no,
            s.element, w.name,
            _sas.lane_now(s.run_id, s.step_no, s.element, w.undo, w.lane), s.state, s.attempt, s.in_doubt,
-           s.alone, (SELECT o.asks FROM _sas.poll_of(s.whole) o), t.complete_by
+           s.alone, (SELECT o.asks FROM _sas.poll_of(s) o), t.complete_by
     FROM unnest(leases) l
     CROSS JOIN LATERAL unnest(l.run_ids, l.step_nos, l.elements) AS u (run_id, step_no, element)
-    CROSS JOIN LATERAL (SELECT x AS whole, x.* FROM _sas.step x WHERE x.run_id = u.run_id
-                        AND x.step_no = u.step_no AND x.element = u.element
-                        AND x.lease_id = l.lease_id OFFSET 0) s
+    CROSS JOIN LATERAL _sas.step_row(u.run_id, u.step_no, u.element) s
     JOIN _sas.run r ON r.run_id = s.run_id
-    CROSS JOIN LATERAL (SELECT x.name, x.undo, x.lane FROM _sas.workflow_step x
-                        WHERE x.version_id = r.version_id AND x.step_no = s.step_no
-                            AND x.undo = (s.state = 'compensating') OFFSET 0) w
+    CROSS JOIN LATERAL _sas.step_definition(r.version_id, s.step_no, s.state = 'compensating') w
     -- for a task: the time to which a heartbeat has extended it while another session held the run
     CROSS JOIN LATERAL (
         SELECT greatest(s.complete_by,
@@ -211,7 +207,7 @@ LANGUAGE sql STABLE AS $$
                AND (l.boot <> $2 OR l.worker_id <= newest AND NOT l.worker_id = ANY (live)) AS dead,
                CASE WHEN t.complete_by <= sas.now() AND l.worker_id > 0 THEN _sas.is_executed(s.request_id)
                    ELSE false END AS goes_on OFFSET 0) e
-    WHERE s.request_id IS NOT NULL
+    WHERE s.lease_id = l.lease_id AND s.request_id IS NOT NULL
       AND NOT EXISTS (SELECT FROM _sas.answer a WHERE a.run_id = s.run_id AND a.step_no = s.step_no
                       AND a.element = s.element AND a.request_id = s.request_id)
 $$;
@@ -288,14 +284,11 @@ BEGIN
                                              WHERE p.request_id = s.request_id)
                                 ELSE s.complete_by - coalesce(w.complete_in, _sas.complete_in()) END AS since
         FROM unnest(changes) c
-        CROSS JOIN LATERAL (SELECT * FROM _sas.step x WHERE x.run_id = c.run_id AND x.step_no = c.step_no
-                            AND x.element = c.element OFFSET 0) s
+        CROSS JOIN LATERAL _sas.step_row(c.run_id, c.step_no, c.element) s
         JOIN _sas.lease l ON l.lease_id = s.lease_id
         JOIN _sas.run r ON r.run_id = c.run_id
         JOIN _sas.workflow_version v ON v.version_id = r.version_id
-        CROSS JOIN LATERAL (SELECT x.undo, x.lane, x.complete_in FROM _sas.workflow_step x
-                            WHERE x.version_id = r.version_id AND x.step_no = c.step_no
-                                AND x.undo = (c.from_state = 'compensating') OFFSET 0) w),
+        CROSS JOIN LATERAL _sas.step_definition(r.version_id, c.step_no, c.from_state = 'compensating') w),
     recorded AS (
         INSERT INTO _sas.attempt (run_id, step_no, element, attempt, undo, agent_id, worker, status, error,
                                   started_at, finished_at)
