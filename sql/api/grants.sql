@@ -343,12 +343,9 @@ RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     a _sas.agent := _sas.live_agent(agent, '/agent');
-    p _sas.problem;
 BEGIN
     PERFORM _sas.check_role(role);
-    FOR p IN SELECT * FROM _sas.check_granted(a, methods, paths) LOOP
-        PERFORM _sas.raise(p);
-    END LOOP;
+    PERFORM _sas.raise(wrong) FROM _sas.check_granted(a, methods, paths) wrong;
     INSERT INTO _sas.agent_grant AS g (agent_id, role, methods, paths, granted_by, granted_at)
     VALUES (a.agent_id, $3, $4, $5, pg_get_userbyid(caller), sas.now())
     ON CONFLICT ON CONSTRAINT agent_grant_pkey DO UPDATE

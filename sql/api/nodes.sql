@@ -106,11 +106,8 @@ DECLARE
     number int := (facts ->> 'version')::int;
     maker oid := _sas.role_here(facts ->> 'created_by');
     f _sas.workflow;
-    p _sas.problem;
 BEGIN
-    FOR p IN SELECT * FROM _sas.check_definition(facts -> 'definition', $1, maker) LOOP
-        PERFORM _sas.raise(p);
-    END LOOP;
+    PERFORM _sas.raise(wrong) FROM _sas.check_definition(facts -> 'definition', $1, maker) wrong;
     INSERT INTO _sas.workflow AS w (name, owner, version, created_at) VALUES ($1, $2, number, sas.now())
     ON CONFLICT (name) WHERE dropped_at IS NULL DO UPDATE SET version = greatest(w.version, number)
     RETURNING * INTO f;

@@ -190,7 +190,6 @@ LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_variable
 DECLARE
     a _sas.agent;
-    p _sas.problem;
     before _sas.agent;
     old int;
 BEGIN
@@ -201,9 +200,7 @@ BEGIN
              coalesce(request_timeout, '30 s'), coalesce(retry, '{}'), coalesce(breaker, '{}'),
                  coalesce(options, '{}'), true, sas.now(), NULL, '{}', false)::_sas.agent;
     PERFORM _sas.hold_secrets(a.headers, a.options);
-    FOR p IN SELECT * FROM _sas.check_agent(a) LOOP
-        PERFORM _sas.raise(p);
-    END LOOP;
+    PERFORM _sas.raise(wrong) FROM _sas.check_agent(a) wrong;
     PERFORM _sas.check_agent_files(caller, before.options, a.options);
     a.by_superuser := _sas.check_destination(caller, before, a, true);
     IF EXISTS (SELECT FROM _sas.agent x WHERE x.agent_id = old AND x.kind <> kind) THEN
@@ -316,7 +313,6 @@ DECLARE
     before _sas.agent := a;
     known text[] := '{headers,max_in_flight,rate_limit,request_timeout,retry,breaker,options,enabled}';
     given text;
-    p _sas.problem;
 BEGIN
     IF NOT coalesce(reset, '{}') <@ known THEN
         RAISE EXCEPTION 'cannot reset "%"', (SELECT x FROM unnest(reset) x WHERE NOT x = ANY (known) LIMIT 1)
@@ -351,9 +347,7 @@ BEGIN
     a.options := coalesce(options, CASE WHEN 'options' = ANY (reset) THEN '{}' ELSE a.options END);
     a.enabled := coalesce(enabled, CASE WHEN 'enabled' = ANY (reset) THEN true ELSE a.enabled END);
     PERFORM _sas.hold_secrets(a.headers, a.options);
-    FOR p IN SELECT * FROM _sas.check_agent(a) LOOP
-        PERFORM _sas.raise(p);
-    END LOOP;
+    PERFORM _sas.raise(wrong) FROM _sas.check_agent(a) wrong;
     PERFORM _sas.check_agent_files(caller, (SELECT x.options FROM _sas.agent x WHERE x.agent_id = a.agent_id),
                                    a.options);
     a.by_superuser := _sas.check_destination(

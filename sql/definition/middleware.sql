@@ -57,7 +57,6 @@ CREATE FUNCTION _sas.middleware_function(caller oid, f regprocedure, path text) 
 LANGUAGE plpgsql STABLE AS $$
 DECLARE
     name text := _sas.function_text(f);
-    p _sas.problem;
 BEGIN
     IF f IS NULL THEN
         RETURN NULL;
@@ -71,9 +70,7 @@ BEGIN
             USING ERRCODE = 'invalid_function_definition', DETAIL = _sas.at(path),
                 HINT = 'It must be a plain function (context jsonb) that returns jsonb.';
     END IF;
-    FOR p IN SELECT * FROM _sas.check_function(to_jsonb(name), path, caller) LOOP
-        PERFORM _sas.raise(p);
-    END LOOP;
+    PERFORM _sas.raise(wrong) FROM _sas.check_function(to_jsonb(name), path, caller) wrong;
     RETURN name;
 END $$;
 
@@ -176,13 +173,11 @@ LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_column
 DECLARE
     f int;
-    p _sas.problem;
     old jsonb;
 BEGIN
-    FOR p IN SELECT * FROM _sas.check_name($2, '/name') UNION ALL SELECT *
-        FROM _sas.check_choice(to_jsonb(coalesce($3, '')), '/phase', '{plan,call,function,finalize}') LOOP
-        PERFORM _sas.raise(p);
-    END LOOP;
+    PERFORM _sas.raise(wrong) FROM _sas.check_name($2, '/name') wrong;
+    PERFORM _sas.raise(wrong)
+    FROM _sas.check_choice(to_jsonb(coalesce($3, '')), '/phase', '{plan,call,function,finalize}') wrong;
     IF $4 IS NULL AND $5 IS NULL AND $9 IS NULL THEN
         RAISE EXCEPTION 'a middleware needs a function before or after'
             USING ERRCODE = 'invalid_parameter_value', DETAIL = 'At /before.',
@@ -248,7 +243,6 @@ CREATE FUNCTION _sas.check_middleware(caller oid, workflow text, is_child boolea
 LANGUAGE plpgsql STABLE AS $$
 DECLARE
     m record;
-    p _sas.problem;
 BEGIN
     FOR m IN
         SELECT x.e ->> 'name' AS name, (x.e ->> 'owner')::oid AS owner, x.e -> 'before' AS before,
@@ -267,10 +261,9 @@ BEGIN
                 USING ERRCODE = 'insufficient_privilege', DETAIL = 'At /workflow.',
                     HINT = 'An admin can create it again, or drop it.';
         END IF;
-        FOR p IN SELECT c.* FROM unnest(ARRAY[m.before, m.after]) AS function
-                 CROSS JOIN LATERAL _sas.check_function(function, '/workflow', m.owner, true) c
-                 WHERE function <> 'null' LOOP
-            PERFORM _sas.raise(p);
-        END LOOP;
+        PERFORM _sas.raise(c)
+        FROM unnest(ARRAY[m.before, m.after]) AS function
+        CROSS JOIN LATERAL _sas.check_function(function, '/workflow', m.owner, true) c
+        WHERE function <> 'null';
     END LOOP;
 END $$;

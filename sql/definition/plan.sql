@@ -259,11 +259,10 @@ BEGIN
     PERFORM FROM _sas.workflow_version x WHERE x.version_id = found_id FOR KEY SHARE SKIP LOCKED;
     IF FOUND THEN
         SELECT * INTO v FROM _sas.workflow_version x WHERE x.version_id = found_id;
-        FOR p IN SELECT c.* FROM unnest(v.functions) fn
-            CROSS JOIN LATERAL _sas.check_function(to_jsonb(fn), '/plan', caller, true) c
-            UNION ALL SELECT * FROM _sas.check_uses(caller, v.uses) LOOP
-            PERFORM _sas.raise(p);
-        END LOOP;
+        PERFORM _sas.raise(c)
+        FROM unnest(v.functions) fn
+        CROSS JOIN LATERAL _sas.check_function(to_jsonb(fn), '/plan', caller, true) c;
+        PERFORM _sas.raise(wrong) FROM _sas.check_uses(caller, v.uses) wrong;
         RETURN v;
     END IF;
     -- child runs are planned by a scheduler

@@ -72,8 +72,6 @@ $$;
 -- _sas.check_queue_key(key, per_key): key null: there is none.
 CREATE FUNCTION _sas.check_queue_key(key text, per_key int) RETURNS void
 LANGUAGE plpgsql AS $$
-DECLARE
-    p _sas.problem;
 BEGIN
     IF key IS NULL AND per_key IS NOT NULL THEN
         RAISE EXCEPTION 'per_key needs a key'
@@ -84,9 +82,7 @@ BEGIN
             USING ERRCODE = 'invalid_parameter_value', DETAIL = 'At /per_key.',
                 HINT = 'It is the number of steps with the same key that may run at once.';
     END IF;
-    FOR p IN SELECT * FROM _sas.check_step_key(key, '/key') LOOP
-        PERFORM _sas.raise(p);
-    END LOOP;
+    PERFORM _sas.raise(wrong) FROM _sas.check_step_key(key, '/key') wrong;
 END $$;
 
 -- _sas.record_queue(caller, act, old, new): the limits of a queue before and after; null: no queue.
@@ -109,13 +105,10 @@ RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_column
 DECLARE
-    p _sas.problem;
     old _sas.queue;
     new _sas.queue;
 BEGIN
-    FOR p IN SELECT * FROM _sas.check_name($2, '/name') LOOP
-        PERFORM _sas.raise(p);
-    END LOOP;
+    PERFORM _sas.raise(wrong) FROM _sas.check_name($2, '/name') wrong;
     PERFORM _sas.check_max_running($3);
     PERFORM _sas.check_queue_key($4, $5);
     SELECT q.* INTO old FROM _sas.queue q WHERE q.name = $2 AND q.dropped_at IS NULL FOR NO KEY UPDATE;

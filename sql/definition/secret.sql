@@ -108,12 +108,8 @@ END $$;
 CREATE FUNCTION _sas.set_secret_as(caller oid, name text, value text) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_variable
-DECLARE
-    p _sas.problem;
 BEGIN
-    FOR p IN SELECT * FROM _sas.check_name(name, '/name') LOOP
-        PERFORM _sas.raise(p);
-    END LOOP;
+    PERFORM _sas.raise(wrong) FROM _sas.check_name(name, '/name') wrong;
     IF coalesce(value, '') = '' OR value ~ E'[\\x01-\\x1f\\x7f]' THEN
         RAISE EXCEPTION 'the value of secret "%" is empty or contains control characters', name
             USING ERRCODE = 'invalid_parameter_value', DETAIL = 'At /value.',
@@ -126,13 +122,10 @@ CREATE FUNCTION _sas.set_secret_file_as(caller oid, name text, file text) RETURN
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_variable
 DECLARE
-    p _sas.problem;
     problem text;
     sqlstate text;
 BEGIN
-    FOR p IN SELECT * FROM _sas.check_name(name, '/name') LOOP
-        PERFORM _sas.raise(p);
-    END LOOP;
+    PERFORM _sas.raise(wrong) FROM _sas.check_name(name, '/name') wrong;
     SELECT r.problem, r.sqlstate INTO problem, sqlstate
     FROM _sas.read_secret_file(coalesce(file, '')) r;
     IF problem IS NOT NULL THEN

@@ -118,7 +118,6 @@ LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET jit 
 DECLARE
     target _sas.workflow := _sas.own_workflow(caller, to_workflow, '/to_workflow');
     f _sas.workflow;
-    p _sas.problem;
 BEGIN
     SELECT * INTO f FROM _sas.workflow w WHERE w.name = $2 AND w.dropped_at IS NULL FOR SHARE;
     IF NOT FOUND THEN
@@ -138,12 +137,10 @@ BEGIN
             USING ERRCODE = 'invalid_parameter_value', DETAIL = 'At /input.',
             HINT = 'Leave it out to share the input of the run.';
     END IF;
-    FOR p IN SELECT c.* FROM _sas.workflow_version v CROSS JOIN unnest(v.functions) fn
-        CROSS JOIN LATERAL _sas.check_function(to_jsonb(fn), '/workflow', target.owner, true) c
-             WHERE v.workflow_id = f.workflow_id
-               AND v.version = _sas.runnable_version(target.owner, f) LOOP
-        PERFORM _sas.raise(p);
-    END LOOP;
+    PERFORM _sas.raise(c)
+    FROM _sas.workflow_version v CROSS JOIN unnest(v.functions) fn
+    CROSS JOIN LATERAL _sas.check_function(to_jsonb(fn), '/workflow', target.owner, true) c
+    WHERE v.workflow_id = f.workflow_id AND v.version = _sas.runnable_version(target.owner, f);
     INSERT INTO _sas.subscription AS s (to_workflow_id, workflow_id, input, created_by, created_at)
     VALUES (target.workflow_id, f.workflow_id, $4, caller, sas.now())
     ON CONFLICT (to_workflow_id, workflow_id) DO UPDATE SET input = EXCLUDED.input;

@@ -75,13 +75,10 @@ AS $$
 #variable_conflict use_column
 DECLARE
     f _sas.workflow;
-    p _sas.problem;
 BEGIN
     PERFORM _sas.hold_named($3);
-    FOR p IN SELECT * FROM _sas.check_name($2, '/name') UNION ALL SELECT *
-        FROM _sas.check_definition($3, $2, caller) LOOP
-        PERFORM _sas.raise(p);
-    END LOOP;
+    PERFORM _sas.raise(wrong) FROM _sas.check_name($2, '/name') wrong;
+    PERFORM _sas.raise(wrong) FROM _sas.check_definition($3, $2, caller) wrong;
     INSERT INTO _sas.workflow AS w (name, owner, version, created_at) VALUES ($2, caller, 1, sas.now())
     ON CONFLICT (name) WHERE dropped_at IS NULL DO NOTHING
     RETURNING * INTO f;
@@ -329,10 +326,9 @@ BEGIN
                 HINT = 'Submit a version that does not use it. One that has its name now is another.';
     END IF;
     IF cardinality(v.functions) > 0 THEN
-        FOR p IN SELECT c.* FROM unnest(v.functions) fn
-            CROSS JOIN LATERAL _sas.check_function(to_jsonb(fn), '/workflow', caller, true) c LOOP
-            PERFORM _sas.raise(p);
-        END LOOP;
+        PERFORM _sas.raise(c)
+        FROM unnest(v.functions) fn
+        CROSS JOIN LATERAL _sas.check_function(to_jsonb(fn), '/workflow', caller, true) c;
     END IF;
     IF cardinality(v.uses) > 0 THEN
         FOR p IN SELECT * FROM _sas.check_uses(caller, v.uses) LOOP

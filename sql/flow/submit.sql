@@ -200,7 +200,6 @@ CREATE FUNCTION _sas.check_submit(inputs jsonb[], keys text[], priority int, sta
 LANGUAGE plpgsql AS $$
 DECLARE
     latest timestamptz := sas.now() + interval '100 years';
-    p _sas.problem;
 BEGIN
     PERFORM _sas.check_inputs(inputs, keys, is_child);
     IF jsonb_typeof(labels) IS DISTINCT FROM 'object' THEN
@@ -233,9 +232,7 @@ BEGIN
             HINT = 'The default is 0. A larger priority comes first.';
     END IF;
     IF reply_to IS NOT NULL THEN
-        FOR p IN SELECT * FROM _sas.check_name(reply_to, '/reply_to') LOOP
-            PERFORM _sas.raise(p);
-        END LOOP;
+        PERFORM _sas.raise(wrong) FROM _sas.check_name(reply_to, '/reply_to') wrong;
     END IF;
 END $$;
 

@@ -73,16 +73,12 @@ END $$;
 -- _sas.check_schedule(s): raises an error if the schedule is not valid.
 CREATE FUNCTION _sas.check_schedule(s _sas.schedule) RETURNS void
 LANGUAGE plpgsql AS $$
-DECLARE
-    p _sas.problem;
 BEGIN
-    FOR p IN SELECT * FROM _sas.check_name(s.name, '/name')
-        UNION ALL SELECT * FROM _sas.check_choice(coalesce(to_jsonb(s.overlap), 'null'), '/overlap',
-                                                  '{skip,wait,once_more,replace,allow}')
-        UNION ALL SELECT * FROM _sas.check_choice(coalesce(to_jsonb(s.catch_up), 'null'), '/catch_up',
-                                                  '{none,last,all}') LOOP
-        PERFORM _sas.raise(p);
-    END LOOP;
+    PERFORM _sas.raise(wrong) FROM _sas.check_name(s.name, '/name') wrong;
+    PERFORM _sas.raise(wrong)
+    FROM _sas.check_choice(coalesce(to_jsonb(s.overlap), 'null'), '/overlap', '{skip,wait,once_more,replace,allow}') wrong;
+    PERFORM _sas.raise(wrong)
+    FROM _sas.check_choice(coalesce(to_jsonb(s.catch_up), 'null'), '/catch_up', '{none,last,all}') wrong;
     PERFORM _sas.refuse_schedule('the catch-up window must be positive, and at most ten years',
                                  '/catch_up_window', 'It is how old an instant may be that is caught up.')
     WHERE coalesce(s.catch_up_window <= '0' OR s.catch_up_window > '10 years', true);

@@ -128,15 +128,12 @@ LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_column
 DECLARE
     s _sas.schedule := _sas.own_schedule(caller, $2);
-    p _sas.problem;
     instants timestamptz[];
     i _sas.schedule_instant;
 BEGIN
     PERFORM _sas.check_by_hand(caller, s);
-    FOR p IN SELECT * FROM _sas.check_choice(to_jsonb($5), '/overlap',
-                                             '{skip,wait,once_more,replace,allow}') LOOP
-        PERFORM _sas.raise(p);
-    END LOOP;
+    PERFORM _sas.raise(wrong)
+    FROM _sas.check_choice(to_jsonb($5), '/overlap', '{skip,wait,once_more,replace,allow}') wrong;
     PERFORM _sas.refuse_schedule('the span must begin before it ends, and end before now', '/to_at',
                                  'What lies ahead is run by the schedule.')
     WHERE coalesce(from_at > to_at OR to_at > sas.now() OR NOT isfinite(from_at), true);

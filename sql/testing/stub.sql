@@ -107,7 +107,6 @@ LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     a _sas.agent;
     list jsonb := CASE jsonb_typeof(response) WHEN 'array' THEN response ELSE jsonb_build_array(response) END;
-    p _sas.problem;
 BEGIN
     SELECT * INTO a FROM _sas.agent x WHERE x.name = agent AND x.dropped_at IS NULL;
     IF NOT FOUND THEN
@@ -124,11 +123,10 @@ BEGIN
                               AND a.kind = 'http' THEN jsonb_build_object('status', e.value) ELSE e.value END
                               ORDER BY e.n)
              FROM jsonb_array_elements(list) WITH ORDINALITY AS e (value, n));
-    FOR p IN SELECT c.* FROM jsonb_array_elements(list) WITH ORDINALITY AS e (value, n)
-             CROSS JOIN LATERAL _sas.check_answer(e.value, '/response' || CASE jsonb_typeof(response)
-                                                  WHEN 'array' THEN '/' || e.n - 1 ELSE '' END, a.kind) c LOOP
-        PERFORM _sas.raise(p);
-    END LOOP;
+    PERFORM _sas.raise(c)
+    FROM jsonb_array_elements(list) WITH ORDINALITY AS e (value, n)
+    CROSS JOIN LATERAL _sas.check_answer(e.value, '/response' || CASE jsonb_typeof(response)
+                                         WHEN 'array' THEN '/' || e.n - 1 ELSE '' END, a.kind) c;
     IF EXISTS (SELECT FROM jsonb_array_elements(list) e WHERE e ->> 'error' = 'breaker open')
        AND (jsonb_typeof(response) = 'array' OR num_nonnulls(method, path, step, element, attempt, undo) > 0)
            THEN
@@ -164,12 +162,8 @@ END $$;
 CREATE FUNCTION _sas.stub_signal_as(caller oid, name text, payload jsonb, after interval, times int)
 RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
-DECLARE
-    p _sas.problem;
 BEGIN
-    FOR p IN SELECT * FROM _sas.check_name(name, '/name') LOOP
-        PERFORM _sas.raise(p);
-    END LOOP;
+    PERFORM _sas.raise(wrong) FROM _sas.check_name(name, '/name') wrong;
     IF payload IS NULL OR after IS NULL OR after < '0' OR times IS NULL OR times < 1 THEN
         RAISE EXCEPTION
             'a stubbed signal needs a payload, an interval that is not negative, and at least one time'

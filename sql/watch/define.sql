@@ -346,13 +346,10 @@ LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     old _sas.watcher;
     d _sas.watcher;
-    p _sas.problem;
 BEGIN
     PERFORM _sas.hold_named($3);
-    FOR p IN SELECT * FROM _sas.check_name($2, '/name') UNION ALL SELECT *
-        FROM _sas.check_watcher($3, caller) LOOP
-        PERFORM _sas.raise(p);
-    END LOOP;
+    PERFORM _sas.raise(wrong) FROM _sas.check_name($2, '/name') wrong;
+    PERFORM _sas.raise(wrong) FROM _sas.check_watcher($3, caller) wrong;
     d := _sas.compiled_watcher($2, $3);
     INSERT INTO _sas.watcher (name, owner, definition, change, kind, lane, request, function, every, spec,
                               timezone, jitter, target_kind, target, target_item, target_key,

@@ -14,8 +14,6 @@ $$;
 -- _sas.check_watch(d, caller, key, input): raises an error if such a task is not possible.
 CREATE FUNCTION _sas.check_watch(d _sas.watcher, caller oid, key text, input jsonb) RETURNS void
 LANGUAGE plpgsql AS $$
-DECLARE
-    p _sas.problem;
 BEGIN
     IF NOT _sas.may_watch(caller, d) THEN
         RAISE EXCEPTION 'permission denied for watcher "%"', d.name
@@ -39,17 +37,16 @@ BEGIN
                 HINT = 'See the setting sas.max_input_size.';
     END IF;
     -- functions, targets and agent are used as the owner of the task
-    FOR p IN SELECT * FROM _sas.check_function(to_jsonb(d.function), '/watcher', caller, true)
-        WHERE d.kind = 'function'
-             UNION ALL SELECT * FROM _sas.check_function(to_jsonb(d.target), '/items/function', caller, true)
-                 WHERE d.target_kind = 'function'
-             UNION ALL SELECT * FROM _sas.check_target_table(to_jsonb(d.target), caller)
-                 WHERE d.target_kind = 'table'
-             UNION ALL SELECT * FROM _sas.check_target_workflow(to_jsonb(d.target), caller)
-                 WHERE d.target_kind = 'workflow'
-             UNION ALL SELECT * FROM _sas.check_watch_use(caller, d.lane, d.kind, d.request) LOOP
-        PERFORM _sas.raise(p);
-    END LOOP;
+    PERFORM _sas.raise(wrong) FROM _sas.check_function(to_jsonb(d.function), '/watcher', caller, true) wrong
+    WHERE d.kind = 'function';
+    PERFORM _sas.raise(wrong)
+    FROM _sas.check_function(to_jsonb(d.target), '/items/function', caller, true) wrong
+    WHERE d.target_kind = 'function';
+    PERFORM _sas.raise(wrong) FROM _sas.check_target_table(to_jsonb(d.target), caller) wrong
+    WHERE d.target_kind = 'table';
+    PERFORM _sas.raise(wrong) FROM _sas.check_target_workflow(to_jsonb(d.target), caller) wrong
+    WHERE d.target_kind = 'workflow';
+    PERFORM _sas.raise(wrong) FROM _sas.check_watch_use(caller, d.lane, d.kind, d.request) wrong;
 END $$;
 
 -- _sas.start_cursor(d, key, input, given): the cursor at which the task begins.
