@@ -82,6 +82,24 @@ LANGUAGE sql STABLE AS $$
     SELECT has_function_privilege(role, format('_sas.level_%s()', level)::regprocedure, 'EXECUTE')
 $$;
 
+-- _sas.is_operator(role): may the role act on runs of all roles?
+CREATE FUNCTION _sas.is_operator(role oid) RETURNS boolean
+LANGUAGE sql STABLE AS $$
+    SELECT _sas.has_level(role, 'operator') OR _sas.has_level(role, 'admin')
+$$;
+
+-- _sas.may_operate(role, owner): may the role act on what belongs to this owner, such as runs?
+CREATE FUNCTION _sas.may_operate(role oid, owner oid) RETURNS boolean
+LANGUAGE sql STABLE AS $$
+    SELECT pg_has_role(role, owner, 'MEMBER') OR _sas.is_operator(role)
+$$;
+
+-- _sas.may_see(role, owner): may the role see what belongs to this owner?
+CREATE FUNCTION _sas.may_see(role oid, owner oid) RETURNS boolean
+LANGUAGE sql STABLE AS $$
+    SELECT _sas.may_operate(role, owner) OR _sas.has_level(role, 'monitor')
+$$;
+
 -- _sas.holds(acl, role): does this list have a privilege that is granted to the role itself?
 CREATE FUNCTION _sas.holds(acl aclitem[], role oid) RETURNS boolean
 LANGUAGE sql IMMUTABLE AS $$

@@ -232,8 +232,7 @@ DECLARE
     r _sas.run;
 BEGIN
     SELECT * INTO r FROM _sas.run x WHERE x.run_id = $2
-       AND (pg_has_role(caller, x.owner, 'MEMBER') OR _sas.has_level(caller, 'operator')
-            OR _sas.has_level(caller, 'admin'));
+       AND _sas.may_operate(caller, x.owner);
     IF NOT FOUND THEN
         RAISE EXCEPTION 'run % does not exist, or is not yours', coalesce($2::text, 'null')
             USING ERRCODE = 'undefined_object', DETAIL = 'At /run_id.',
@@ -258,8 +257,7 @@ BEGIN
                         WHERE y.owner = o.owner AND y.workflow_id = f.workflow_id AND y.key = $3 OFFSET 0) k
     JOIN _sas.run x ON x.run_id = k.run_id
     WHERE f.name = $2 AND f.dropped_at IS NULL
-      AND (pg_has_role(caller, o.owner, 'MEMBER') OR _sas.has_level(caller, 'operator')
-           OR _sas.has_level(caller, 'admin'));
+      AND _sas.may_operate(caller, o.owner);
     IF ids IS NULL THEN
         RAISE EXCEPTION 'workflow "%" has no run of yours with key "%"', $2, $3
             USING ERRCODE = 'undefined_object', DETAIL = 'At /key.',
@@ -294,7 +292,7 @@ BEGIN
             HINT = 'Pass the value of {{steps.NAME.token}}.';
     END IF;
     PERFORM _sas.check_giver(caller, r, $3)
-    WHERE _sas.has_level(caller, 'operator') OR _sas.has_level(caller, 'admin');
+    WHERE _sas.is_operator(caller);
     PERFORM _sas.send_signal(caller, r, waits.shape #>> '{wait,signal}', $3, waits.step_no, 0);
     PERFORM _sas.record(caller, ARRAY[r.run_id], 'signal', _sas.shown_name(waits.name),
                         jsonb_build_object('name', waits.shape #>> '{wait,signal}'))

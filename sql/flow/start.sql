@@ -117,8 +117,7 @@ BEGIN
     END IF;
     SELECT e INTO unknown FROM unnest(after_runs) e
     WHERE NOT EXISTS (SELECT FROM _sas.run r WHERE r.run_id = e
-                      AND (pg_has_role(caller, r.owner, 'MEMBER') OR _sas.has_level(caller, 'operator')
-                           OR _sas.has_level(caller, 'admin')))
+                      AND _sas.may_operate(caller, r.owner))
     LIMIT 1;
     IF FOUND AND unknown >> _sas.node_shift() <> _sas.id_base() >> _sas.node_shift()
         AND to_regclass('pg_catalog.pg_dist_node') IS NOT NULL THEN
@@ -376,8 +375,7 @@ DECLARE
 BEGIN
     PERFORM _sas.wake_on_abort();
     SELECT * INTO f FROM _sas.workflow w WHERE w.name = workflow_name AND w.dropped_at IS NULL
-        AND (pg_has_role(caller, w.owner, 'MEMBER') OR _sas.has_level(caller, 'operator')
-             OR _sas.has_level(caller, 'admin'));
+        AND _sas.may_operate(caller, w.owner);
     IF NOT FOUND THEN
         RAISE EXCEPTION 'workflow "%" does not exist, or is not yours', workflow_name
             USING ERRCODE = 'undefined_object', DETAIL = 'At /name.',

@@ -31,8 +31,7 @@ BEGIN
     RETURN QUERY
     SELECT c.chunk_id, nullif(c.element, 0), c.attempt, c.undo,
            CASE WHEN mask IS NOT NULL AND r.owner <> caller THEN to_jsonb('***'::text)
-                WHEN pg_has_role(caller, r.owner, 'MEMBER') OR _sas.has_level(caller, 'admin')
-                     OR _sas.has_level(caller, 'operator') THEN c.chunk END, c.emitted_at
+                WHEN _sas.may_operate(caller, r.owner) THEN c.chunk END, c.emitted_at
     FROM _sas.chunk c
     WHERE c.run_id = r.run_id AND c.step_no = no AND (parts[2] IS NULL OR c.element = parts[2]::int)
       AND c.chunk_id > coalesce($4, 0)

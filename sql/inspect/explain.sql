@@ -4,13 +4,6 @@
 -- shows nothing that the views do not show. What no view has (how steps depend on each other, the progress
 -- of a map, child runs) comes from internal functions that check the caller's right themselves.
 
--- _sas.may_see(caller, owner): may this role see runs of that owner?
-CREATE FUNCTION _sas.may_see(caller oid, owner oid) RETURNS boolean
-LANGUAGE sql STABLE AS $$
-    SELECT pg_has_role($1, $2, 'MEMBER') OR _sas.has_level($1, 'admin') OR _sas.has_level($1, 'operator')
-        OR _sas.has_level($1, 'monitor')
-$$;
-
 -- _sas.run_facts(run_id): progress of the steps of a run that have elements or child runs. children: the
 -- first twenty open child runs; open_children: how many there are. No rows if the caller may not see the
 -- run.

@@ -126,7 +126,7 @@ BEGIN
     IF search ? 'workflow' THEN
         s.workflows := ARRAY(SELECT f.workflow_id FROM _sas.workflow f WHERE f.name = search ->> 'workflow');
     END IF;
-    s.payload := _sas.has_level(caller, 'admin') OR _sas.has_level(caller, 'operator');
+    s.payload := _sas.is_operator(caller);
     IF NOT s.payload OR search ? 'submitted_by' THEN
         s.own := ARRAY(SELECT o.oid FROM pg_roles o WHERE pg_has_role(caller, o.oid, 'MEMBER'));
         IF NOT s.payload AND NOT _sas.has_level(caller, 'monitor') THEN

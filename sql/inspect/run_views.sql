@@ -70,8 +70,7 @@ LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
     JOIN _sas.workflow_step w ON w.version_id = r.version_id AND w.step_no = $3 AND NOT w.undo
     LEFT JOIN _sas.override d ON d.run_id = r.run_id AND d.step_no = $3 AND d.element = $4
     WHERE r.run_id = $2
-      AND (pg_has_role(caller, r.owner, 'MEMBER') OR _sas.has_level(caller, 'admin')
-           OR _sas.has_level(caller, 'operator'))
+      AND _sas.may_operate(caller, r.owner)
 $$;
 
 -- _sas.starts_after(run_id): what keeps a scheduled run from beginning.
@@ -91,8 +90,7 @@ LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
                 ELSE 'scheduler' END
     FROM _sas.run r
     WHERE r.run_id = $2
-      AND (pg_has_role(caller, r.owner, 'MEMBER') OR _sas.has_level(caller, 'admin')
-           OR _sas.has_level(caller, 'operator') OR _sas.has_level(caller, 'monitor'))
+      AND _sas.may_see(caller, r.owner)
 $$;
 
 -- _sas.suggests(run_id, step_no, element): what on_failure says about this failed step of a paused run;
@@ -116,8 +114,7 @@ LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
     CROSS JOIN LATERAL (SELECT CASE WHEN s.transient THEN coalesce(w.on_transient, v.on_transient)
                         ELSE coalesce(w.on_permanent, v.on_permanent) END AS policy) p
     WHERE r.run_id = $2
-      AND (pg_has_role(caller, r.owner, 'MEMBER') OR _sas.has_level(caller, 'admin')
-           OR _sas.has_level(caller, 'operator') OR _sas.has_level(caller, 'monitor'))
+      AND _sas.may_see(caller, r.owner)
 $$;
 
 -- _sas.run_progress(run_id): how much of an open run is done, from 0 to 1, by the weights of its steps. A
@@ -165,9 +162,7 @@ LANGUAGE C STABLE ROWS 10 AS 'MODULE_PATHNAME', 'sas_api_verb';
 CREATE FUNCTION _sas.seen_owners_as(caller oid) RETURNS SETOF oid
 LANGUAGE plpgsql STABLE SECURITY DEFINER ROWS 10 SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
-    IF _sas.has_level(caller, 'admin') OR _sas.has_level(caller, 'operator')
-       OR _sas.has_level(caller, 'monitor')
-       OR EXISTS (SELECT FROM pg_roles o WHERE o.oid = caller AND o.rolbypassrls) THEN
+    IF _sas.is_operator(caller) OR _sas.has_level(caller, 'monitor') OR EXISTS (SELECT FROM pg_roles o WHERE o.oid = caller AND o.rolbypassrls) THEN
         RETURN QUERY SELECT _sas.run_owners();
     ELSE
         RETURN QUERY SELECT o.oid FROM pg_roles o WHERE pg_has_role(caller, o.oid, 'MEMBER');

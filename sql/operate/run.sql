@@ -7,13 +7,6 @@
 -- The session of the caller may have any planner settings; these functions set their own, so that
 -- statements use an index however small a table was when they were planned.
 
--- _sas.may_operate(caller, owner): may the caller act on runs of this owner?
-CREATE FUNCTION _sas.may_operate(caller oid, owner oid) RETURNS boolean
-LANGUAGE sql STABLE AS $$
-    SELECT pg_has_role(caller, owner, 'MEMBER') OR _sas.has_level(caller, 'operator')
-        OR _sas.has_level(caller, 'admin')
-$$;
-
 -- _sas.lock_others(run_ids): locks runs of other roles, free ones first. A session that has locked a run
 -- may never end, and would block everything that is locked here; therefore each is waited for two seconds
 -- only. Returns the runs that are still locked by others.

@@ -224,21 +224,12 @@ BEGIN
     WHERE r.run_id = ANY (move_to_versions.run_ids) AND r.own_version;
     UPDATE _sas.run r SET version_id = v.version_id, own_version = v.of_version IS NOT NULL,
         open_steps = CASE WHEN 'scheduled' IN (r.state, coalesce(r.paused_state, ''))
-            THEN _sas.first_steps(v) ELSE r.open_steps END
+            THEN _sas.count_roots(v) ELSE r.open_steps END
     FROM unnest(run_ids, version_ids) AS m (run_id, version_id)
     JOIN _sas.workflow_version v ON v.version_id = m.version_id
     WHERE r.run_id = m.run_id;
     PERFORM _sas.find_ready(run_ids);
 END $$;
-
--- _sas.first_steps(v): how many steps of this version depend on no other step.
-CREATE FUNCTION _sas.first_steps(v _sas.workflow_version) RETURNS int
-LANGUAGE sql STABLE AS $$
-    SELECT CASE WHEN ($1).step_count = 0 THEN (($1).finalize_no IS NOT NULL)::int
-           ELSE (SELECT count(*)::int FROM _sas.workflow_step w
-                 WHERE w.version_id = ($1).version_id AND NOT w.undo AND w.needs = 0
-                   AND w.step_no IS DISTINCT FROM ($1).finalize_no) END
-$$;
 
 -- _sas.close_forgotten(run_ids, step_nos): these steps have not begun; those that were ready no longer count
 -- as open.

@@ -227,7 +227,7 @@ BEGIN
                 HINT = 'See sas.schedules for existing schedules.';
     END IF;
     IF NOT pg_has_role(caller, s.owner, 'MEMBER')
-       AND (change OR NOT _sas.has_level(caller, 'admin') AND NOT _sas.has_level(caller, 'operator')) THEN
+       AND (change OR NOT _sas.is_operator(caller)) THEN
         RAISE EXCEPTION 'must be owner of schedule "%"', schedule_name
             USING ERRCODE = 'insufficient_privilege', DETAIL = 'At /name.',
                 HINT = 'Its runs have the rights of its owner. Use another name.';

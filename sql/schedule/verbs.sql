@@ -181,8 +181,7 @@ DECLARE
     done int := 0;
     todo int[] := ARRAY(SELECT s.schedule_id FROM _sas.schedule s
                         WHERE s.state = 'active' AND NOT s.copy AND coalesce(s.due_at <= until, true)
-                          AND (pg_has_role(caller, s.owner, 'MEMBER') OR _sas.has_level(caller, 'admin')
-                               OR _sas.has_level(caller, 'operator') OR _sas.has_level(caller, 'monitor'))
+                          AND _sas.may_see(caller, s.owner)
                         ORDER BY s.due_at);
     found _sas.calendar_entry[] := '{}';
 BEGIN

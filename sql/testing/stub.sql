@@ -185,8 +185,7 @@ LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
     FROM (SELECT x.*, row_number() OVER (ORDER BY x.call_no) AS n FROM _sas.stubbed_call x) c
     JOIN _sas.agent a USING (agent_id) JOIN _sas.run r USING (run_id)
     WHERE ($2 IS NULL OR a.name = $2)
-      AND (pg_has_role(caller, r.owner, 'MEMBER') OR _sas.has_level(caller, 'operator')
-           OR _sas.has_level(caller, 'admin'))
+      AND _sas.may_operate(caller, r.owner)
     ORDER BY c.call_no
 $$;
 

@@ -163,7 +163,7 @@ LANGUAGE plpgsql AS $$
 #variable_conflict use_column
 DECLARE
     d _sas.watcher;
-    all_ boolean := _sas.has_level(caller, 'operator') OR _sas.has_level(caller, 'admin');
+    all_ boolean := _sas.is_operator(caller);
 BEGIN
     SELECT * INTO d FROM _sas.watcher x WHERE x.name = $2;
     IF NOT FOUND THEN
@@ -274,9 +274,7 @@ BEGIN
         IF discard THEN
             UPDATE _sas.watch w SET discard = true FROM _sas.watcher d
             WHERE d.name = $2 AND w.watcher_id = d.watcher_id AND w.key = ANY (busy)
-                AND w.state = 'on_deleting' AND (pg_has_role(caller, w.owner, 'MEMBER')
-                                                 OR _sas.has_level(caller, 'operator')
-                                                 OR _sas.has_level(caller, 'admin'));
+                AND w.state = 'on_deleting' AND _sas.may_operate(caller, w.owner);
         END IF;
     END IF;
 END $$;
