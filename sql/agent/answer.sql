@@ -42,7 +42,7 @@ BEGIN
                         IN (SELECT * FROM unnest(run_ids, step_nos, elements)));
     INSERT INTO _sas.message (actor, due_at, run_id, kind)
     SELECT DISTINCT 'a'::"char", now, u, 'answer' FROM unnest(run_ids) u;
-    PERFORM _sas.wake('{}', true, false, '{}');
+    PERFORM _sas.wake(scheduler => true);
 END $$;
 
 -- _sas.apply_answers(run_ids, most): writes the answers of these runs as replies are written, in the order in

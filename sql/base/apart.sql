@@ -79,21 +79,21 @@ LANGUAGE sql IMMUTABLE AS $$
     SELECT jsonb_build_object('path', 'template', 'what', message, 'transient', _sas.may_pass(state))
 $$;
 
--- _sas.defer_apart(of_kind, ids, whys, pauses, runs): these items could not be carried out: raises an alert,
--- and defers each for its pause. Scans for work of this kind leave them out until then: see
--- _sas.is_deferred. runs: the run of each item; null: none.
-CREATE FUNCTION _sas.defer_apart(of_kind text, ids bigint[], whys text[], pauses interval[],
+-- _sas.defer_apart(of_kind, ids, failed, errors, pauses, runs): raises alerts for those of these items that
+-- _sas.apart could not carry out, and defers each for its pause. Scans for work of this kind leave them out
+-- until then: see _sas.is_deferred. runs: the run of each item; null: none.
+CREATE FUNCTION _sas.defer_apart(of_kind text, ids bigint[], failed int[], errors text[], pauses interval[],
                                  runs bigint[] DEFAULT NULL)
 RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
     INSERT INTO _sas.deferred_work AS d (kind, id, until)
-    SELECT of_kind, u.id, sas.now() + max(u.pause) FROM unnest(ids, pauses) AS u (id, pause) GROUP BY u.id
+    SELECT of_kind, ids[u.n], sas.now() + max(u.pause) FROM unnest(failed, pauses) AS u (n, pause) GROUP BY 2
     ON CONFLICT (kind, id) DO UPDATE SET until = excluded.until;
-    PERFORM _sas.raise_alert('stuck', format('%s %s stuck', of_kind, u.id),
-                             format('%s%s %s cannot be carried out: %s', 'run ' || u.run || ': ', of_kind,
-                                    u.id, u.why), NULL, u.run)
-    FROM unnest(ids, whys, runs) AS u (id, why, run);
+    PERFORM _sas.raise_alert('stuck', format('%s %s stuck', of_kind, ids[u.n]),
+                             format('%s%s %s cannot be carried out: %s', 'run ' || runs[u.n] || ': ', of_kind,
+                                    ids[u.n], u.why), NULL, runs[u.n])
+    FROM unnest(failed, errors) AS u (n, why);
 END $$;
 
 -- _sas.is_deferred(of_kind, of_id): is this item deferred now?

@@ -44,6 +44,18 @@ BEGIN
     END IF;
 END $$;
 
+-- _sas.check_input_size(input, pointer, what): raises an error if the input is larger than
+-- sas.max_input_size.
+CREATE FUNCTION _sas.check_input_size(input jsonb, pointer text, what text) RETURNS void
+LANGUAGE plpgsql AS $$
+BEGIN
+    IF _sas.share_size(input) > _sas.max_input_size() THEN
+        RAISE EXCEPTION '% has more than % bytes', what, _sas.max_input_size()
+            USING ERRCODE = 'program_limit_exceeded', DETAIL = _sas.at(pointer),
+            HINT = 'See the setting sas.max_input_size.';
+    END IF;
+END $$;
+
 -- _sas.check_name(name, path): names of agents, workflows, steps and queues must be plain.
 CREATE FUNCTION _sas.check_name(name text, path text) RETURNS SETOF _sas.problem
 LANGUAGE sql STABLE AS $$

@@ -302,7 +302,8 @@ AS 'MODULE_PATHNAME', 'sas_api_launcher_state';
 
 -- _sas.wake(lanes, scheduler, supervisor, runs): wakes workers when this transaction commits. lanes: agent
 -- ids, 0 for functions; runs: sessions that wait for them (sas.wait) wake up. Nulls are ignored.
-CREATE FUNCTION _sas.wake(lanes int[], scheduler boolean, supervisor boolean, runs bigint[]) RETURNS void
+CREATE FUNCTION _sas.wake(lanes int[] DEFAULT NULL, scheduler boolean DEFAULT false,
+                          supervisor boolean DEFAULT false, runs bigint[] DEFAULT NULL) RETURNS void
 LANGUAGE c VOLATILE
 AS 'MODULE_PATHNAME', 'sas_api_wake';
 

@@ -152,6 +152,20 @@ LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
         'instance', '/runs/' || run_id || coalesce('/steps/' || _sas.shown_name(step), '')))
 $$;
 
+-- _sas.problem_text(problem): what _sas.render reports, as text.
+CREATE FUNCTION _sas.problem_text(problem jsonb) RETURNS text
+LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
+    SELECT format('%s: %s', problem ->> 'path', problem ->> 'what') WHERE problem IS NOT NULL
+$$;
+
+-- _sas.output_error(problem, run_id, step): the error of a step whose output could not be built; null: it
+-- could.
+CREATE FUNCTION _sas.output_error(problem jsonb, run_id bigint, step text) RETURNS jsonb
+LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
+    SELECT _sas.problem_object('output', 'could not build the output of the step',
+                               _sas.problem_text(problem), NULL, run_id, step) WHERE problem IS NOT NULL
+$$;
+
 -- _sas.with_undo_error(error, undo_error): the error of a run that cannot go on, and beside it what keeps
 -- the run from being undone. A resume takes that away again (_sas.move_runs).
 CREATE FUNCTION _sas.with_undo_error(error jsonb, undo_error jsonb) RETURNS jsonb

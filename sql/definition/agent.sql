@@ -161,7 +161,7 @@ END $$;
 CREATE FUNCTION _sas.publish_agent(agent_id int) RETURNS void
 LANGUAGE sql AS $$
     SELECT _sas.announce_agents();
-    SELECT _sas.wake(_sas.notify_outside(ARRAY[agent_id]), false, false, '{}');
+    SELECT _sas.wake(_sas.notify_outside(ARRAY[agent_id]));
     SELECT _sas.notify_lanes(ARRAY[agent_id])
     WHERE EXISTS (SELECT FROM _sas.watch_wait q WHERE q.lane = agent_id);
 $$;
@@ -300,7 +300,7 @@ LANGUAGE plpgsql AS $$
 BEGIN
     IF before.options -> 'concurrency' IS DISTINCT FROM a.options -> 'concurrency' THEN
         INSERT INTO _sas.freed_key (queue_id) VALUES (-a.agent_id);
-        PERFORM _sas.wake('{}', true, false, '{}');
+        PERFORM _sas.wake(scheduler => true);
     END IF;
 END $$;
 
@@ -425,6 +425,6 @@ BEGIN
       AND s.run_id = d.run_id AND s.step_no = d.step_no AND s.element = d.element
           AND s.waiting_until > now;
     PERFORM _sas.publish_agent(a.agent_id);
-    PERFORM _sas.wake('{}', true, false, '{}');
+    PERFORM _sas.wake(scheduler => true);
     PERFORM _sas.record(caller, ARRAY[NULL::bigint], 'reset_agent', NULL, jsonb_build_object('agent', name));
 END $$;

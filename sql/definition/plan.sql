@@ -62,10 +62,9 @@ BEGIN
         IF named.problem IS NOT NULL OR jsonb_typeof(named.result) <> 'string'
             OR NOT _sas.matches(named.result #>> '{}', s.body ->> 'agents') THEN
             RAISE EXCEPTION 'step "%" has no agent: %', prefix || s.name,
-                CASE WHEN named.problem IS NOT NULL
-                    THEN format('%s: %s', named.problem ->> 'path', named.problem ->> 'what')
-                     ELSE format('%s gives %s, which is not one of "%s"', s.body ->> 'agent',
-                                 left(named.result::text, 80), s.body ->> 'agents') END
+                coalesce(_sas.problem_text(named.problem),
+                         format('%s gives %s, which is not one of "%s"', s.body ->> 'agent',
+                                left(named.result::text, 80), s.body ->> 'agents'))
                 USING ERRCODE = 'invalid_parameter_value',
                     DETAIL = _sas.at(CASE prefix WHEN '' THEN _sas.pointer('/steps', s.name) || '/agent'
                                      ELSE _sas.include_place(prefix) END),
@@ -168,8 +167,7 @@ CREATE FUNCTION _sas.planned_includes(caller oid, definition jsonb, input jsonb,
 RETURNS TABLE (step text, workflow text, input jsonb, problem text, definition jsonb)
 LANGUAGE sql STABLE AS $$
     SELECT s.key, f.name, CASE WHEN $3 IS NOT NULL AND i.problem IS NULL THEN i.result END,
-           CASE WHEN $3 IS NOT NULL AND i.problem IS NOT NULL
-               THEN format('%s: %s', i.problem ->> 'path', i.problem ->> 'what') END, x.definition
+           CASE WHEN $3 IS NOT NULL THEN _sas.problem_text(i.problem) END, x.definition
     FROM jsonb_each($2 -> 'steps') s
     JOIN _sas.workflow f ON f.name = CASE jsonb_typeof(s.value -> 'include')
         WHEN 'string' THEN s.value ->> 'include' END AND f.dropped_at IS NULL

@@ -121,7 +121,7 @@ BEGIN
         -- what is parked gets a new key, also what a scheduler parks at this moment
         INSERT INTO _sas.freed_key (queue_id) VALUES (new.queue_id);
     END IF;
-    PERFORM _sas.wake('{}', true, false, '{}');
+    PERFORM _sas.wake(scheduler => true);
     PERFORM _sas.record_queue(caller, 'create_queue', old, new);
 END $$;
 
@@ -134,7 +134,7 @@ DECLARE
 BEGIN
     PERFORM _sas.check_max_running($3);
     UPDATE _sas.queue q SET max_running = $3 WHERE q.queue_id = u.queue_id RETURNING q.* INTO changed;
-    PERFORM _sas.wake('{}', true, false, '{}');
+    PERFORM _sas.wake(scheduler => true);
     PERFORM _sas.record_queue(caller, 'alter_queue', u, changed);
 END $$;
 
@@ -145,7 +145,7 @@ DECLARE
     u _sas.queue := _sas.live_queue(name);
 BEGIN
     UPDATE _sas.queue q SET paused_at = coalesce(q.paused_at, sas.now()) WHERE q.queue_id = u.queue_id;
-    PERFORM _sas.wake('{}', true, false, '{}');
+    PERFORM _sas.wake(scheduler => true);
     PERFORM _sas.record(caller, ARRAY[NULL::bigint], 'pause_queue', NULL, jsonb_build_object('queue', u.name))
     WHERE u.paused_at IS NULL;
     RETURN u.paused_at IS NULL;
@@ -158,7 +158,7 @@ DECLARE
     u _sas.queue := _sas.live_queue(name);
 BEGIN
     UPDATE _sas.queue q SET paused_at = NULL WHERE q.queue_id = u.queue_id;
-    PERFORM _sas.wake('{}', true, false, '{}');
+    PERFORM _sas.wake(scheduler => true);
     PERFORM _sas.record(caller, ARRAY[NULL::bigint], 'resume_queue', NULL,
                         jsonb_build_object('queue', u.name))
     WHERE u.paused_at IS NOT NULL;

@@ -100,7 +100,7 @@ BEGIN
     PERFORM _sas.announce_agents();
     -- steps of an agent whose secret was missing wait for this only
     PERFORM _sas.wake(ARRAY(SELECT a.agent_id FROM _sas.agent a
-                            WHERE a.dropped_at IS NULL AND name = ANY (a.secrets)), false, false, '{}');
+                            WHERE a.dropped_at IS NULL AND name = ANY (a.secrets)));
     PERFORM _sas.record_change(caller, act, jsonb_strip_nulls(jsonb_build_object(
         'secret', name, 'file', file, 'changed', before.name IS NOT NULL)));
 END $$;
@@ -317,7 +317,7 @@ BEGIN
         PERFORM _sas.raise_alert('breaker-open', format('agent %s breaker', opened.name),
                                  format('the breaker of agent "%s" is open', opened.name), opened.agent_id);
         -- steps that wait for this agent may have a fallback
-        PERFORM _sas.wake('{}', false, true, '{}');
+        PERFORM _sas.wake(supervisor => true);
     END LOOP;
     IF 'closed' = ANY (breakers) THEN
         PERFORM _sas.close_alerts(ARRAY(SELECT format('agent %s breaker', a.name)

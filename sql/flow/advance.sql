@@ -118,8 +118,7 @@ BEGIN
                open_steps => 0, output => o.result,
                error => CASE WHEN o.problem IS NOT NULL
                    THEN _sas.problem_object('output', 'could not build the output of the run',
-                                            format('%s: %s', o.problem ->> 'path', o.problem ->> 'what'),
-                                            NULL, r.run_id, NULL) END))
+                                            _sas.problem_text(o.problem), NULL, r.run_id, NULL) END))
                FILTER (WHERE f.stops)
     INTO pending, last_runs, last_nos, deferred, stops
     FROM _sas.run r
@@ -162,7 +161,7 @@ BEGIN
     -- a child run that undoes a step continues, except in a halt
     WHERE (how = 'halt' OR c.parent_element >= 0) IS NOT FALSE;
     IF FOUND THEN
-        PERFORM _sas.wake('{}', true, false, '{}');
+        PERFORM _sas.wake(scheduler => true);
     END IF;
 END $$;
 
@@ -176,7 +175,7 @@ BEGIN
     SELECT 's', sas.now(), r.run_id, 'undo'
     FROM _sas.run r WHERE r.run_id = ANY (run_ids) AND r.state = 'compensating' AND r.open_steps = 0;
     IF FOUND THEN
-        PERFORM _sas.wake('{}', true, false, '{}');
+        PERFORM _sas.wake(scheduler => true);
     END IF;
 END $$;
 
@@ -229,7 +228,7 @@ LANGUAGE plpgsql AS $$
 BEGIN
     INSERT INTO _sas.message (actor, due_at, run_id, kind, step_no, element)
     SELECT 'v', sas.now(), f.run_id, 'failed', f.step_no, f.element FROM unnest(failed) f;
-    PERFORM _sas.wake('{}', false, true, '{}');
+    PERFORM _sas.wake(supervisor => true);
 END $$;
 
 -- _sas.queue_again(again): offers steps again that a worker has given back: now, or by a timer later.
@@ -241,7 +240,7 @@ BEGIN
     SELECT 's', a.waiting_until, a.run_id, 'ready', a.step_no, a.element
     FROM unnest(again) a WHERE a.waiting_until IS NOT NULL;
     IF FOUND THEN
-        PERFORM _sas.wake('{}', true, false, '{}');
+        PERFORM _sas.wake(scheduler => true);
     END IF;
     PERFORM _sas.requeue(array_agg(a.run_id), array_agg(a.step_no), array_agg(a.element))
     FROM unnest(again) a WHERE a.waiting_until IS NULL;

@@ -66,10 +66,7 @@ BEGIN
                     WHEN NOT j.met
                     THEN _sas.problem_object('expect', 'the result is not what was expected',
                                              w.expect #>> '{}', NULL, u.run_id, w.name)
-                    WHEN j.problem IS NOT NULL
-                    THEN _sas.problem_object('output', 'could not build the output of the step',
-                                             format('%s: %s', j.problem ->> 'path', j.problem ->> 'what'),
-                                             NULL, u.run_id, w.name) END AS error
+                    ELSE _sas.output_error(j.problem, u.run_id, w.name) END AS error
         FROM unnest(run_ids, step_nos, elements, outputs) AS u (run_id, step_no, element, output)
         JOIN _sas.run r ON r.run_id = u.run_id
         -- OFFSET 0: each is looked up by its whole key, and what asks nothing is not evaluated
@@ -293,9 +290,7 @@ LANGUAGE sql STABLE AS $$
                     AND jsonb_typeof(m.result) = CASE WHEN m.fans THEN 'array' WHEN m.kind = 'workflow'
                                                       THEN 'object' END, m.problem IS NULL)
     FROM (SELECT j.*, CASE WHEN j.met THEN coalesce(j.input, (j.made).result) END AS result,
-                 CASE WHEN (j.made).problem IS NOT NULL
-                      THEN format('%s: %s', (j.made).problem ->> 'path', (j.made).problem ->> 'what') END
-                     AS problem
+                 _sas.problem_text((j.made).problem) AS problem
           FROM (SELECT a.*, _sas.render(CASE WHEN a.met AND a.input IS NULL THEN a.template END, a.root)
                            AS made
                 FROM (SELECT c.*, CASE WHEN c.asks THEN (c.asked).met ELSE true END AS met

@@ -232,9 +232,7 @@ BEGIN
     END IF;
     ids := _sas.lock_runs(ids);
     done := _sas.apart(format('ARRAY[_sas.leave_closed_lanes($1, %L)]', doors), ids);
-    PERFORM _sas.defer_apart('fallback', array_agg(ids[f.n]), array_agg(f.why), array_agg(f.pause),
-                             array_agg(ids[f.n]))
-    FROM unnest(done.failed, done.errors, done.pauses) AS f (n, why, pause) HAVING count(*) > 0;
+    PERFORM _sas.defer_apart('fallback', ids, done.failed, done.errors, done.pauses, ids);
     RETURN (SELECT coalesce(sum(n), 0) FROM unnest(done.results) n);
 END $$;
 

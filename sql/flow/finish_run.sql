@@ -46,7 +46,7 @@ BEGIN
     IF paused IS NOT NULL THEN
         PERFORM _sas.make_room(paused);
         PERFORM _sas.reply_to(paused);
-        PERFORM _sas.wake('{}', false, false, paused);
+        PERFORM _sas.wake(runs => paused);
     END IF;
 END $$;
 
@@ -114,7 +114,7 @@ BEGIN
         INSERT INTO _sas.message (actor, due_at, run_id, kind, step_no, element)
         SELECT 's', sas.now(), p.run_id, 'child', p.step_no, p.element FROM unnest(ends.parents) p;
     END IF;
-    PERFORM _sas.wake('{}', ends.parents IS NOT NULL, false, run_ids);
+    PERFORM _sas.wake(scheduler => ends.parents IS NOT NULL, runs => run_ids);
 END $$;
 
 -- _sas.reply_to(run_ids): writes a message into the reply queue that each of these runs, which have stopped
@@ -148,6 +148,6 @@ BEGIN
                             AND l.pause_on_failure AND l.state = 'active' AND NOT l.copy
                             FOR NO KEY UPDATE SKIP LOCKED);
     IF FOUND THEN
-        PERFORM _sas.wake('{}', true, false, '{}');
+        PERFORM _sas.wake(scheduler => true);
     END IF;
 END $$;

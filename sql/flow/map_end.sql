@@ -161,7 +161,7 @@ BEGIN
                     AND s.element = 0;
                 INSERT INTO _sas.message (actor, due_at, run_id, kind, step_no, element)
                 VALUES ('s', at, t.run_id, 'turn', t.step_no, 0);
-                PERFORM _sas.wake('{}', true, false, '{}');
+                PERFORM _sas.wake(scheduler => true);
             END IF;
         END IF;
     END LOOP;

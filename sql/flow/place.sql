@@ -15,8 +15,7 @@ BEGIN
     IF problem IS NOT NULL OR jsonb_typeof(result) NOT IN ('string', 'number', 'boolean')
        OR octet_length(result #>> '{}') > 1000 THEN
         RAISE EXCEPTION 'could not build the concurrency key: %',
-            CASE WHEN problem IS NOT NULL
-                THEN format('%s: %s', problem ->> 'path', problem ->> 'what')
+            CASE WHEN problem IS NOT NULL THEN _sas.problem_text(problem)
                  WHEN jsonb_typeof(result) IN ('string', 'number', 'boolean')
                      THEN 'it has more than 1000 bytes'
                  ELSE 'it is of type ' || jsonb_typeof(result) END
@@ -195,7 +194,7 @@ BEGIN
     IF run_id IS NULL AND replaced <> '{}' THEN
         INSERT INTO _sas.message (actor, due_at, run_id, kind)
         SELECT DISTINCT 's'::"char", sas.now(), o, 'replace' FROM unnest(replaced) o;
-        PERFORM _sas.wake('{}', true, false, '{}');
+        PERFORM _sas.wake(scheduler => true);
     END IF;
 END $$;
 
@@ -304,7 +303,7 @@ BEGIN
             AND r.abandon_as IS NULL
         FOR NO KEY UPDATE;
         IF FOUND THEN
-            PERFORM _sas.wake('{}', true, false, '{}');
+            PERFORM _sas.wake(scheduler => true);
         END IF;
         IF FOUND OR NOT candidate.made THEN
             RETURN candidate.run_id;

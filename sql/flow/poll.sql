@@ -62,10 +62,7 @@ BEGIN
         SELECT o.result, o.problem INTO made FROM _sas.render(w.output, root) o WHERE w.output IS NOT NULL;
         result.verdict := CASE WHEN made.problem IS NULL THEN 'done' ELSE 'permanent' END;
         result.output := CASE WHEN w.output IS NULL THEN reply ELSE made.result END;
-        result.error := CASE WHEN made.problem IS NOT NULL
-            THEN _sas.problem_object('output', 'could not build the output of the step',
-                                     format('%s: %s', made.problem ->> 'path', made.problem ->> 'what'),
-                                     NULL, r.run_id, w.name) END;
+        result.error := _sas.output_error(made.problem, r.run_id, w.name);
     END IF;
     RETURN result;
 END $$;

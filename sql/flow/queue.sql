@@ -68,7 +68,7 @@ BEGIN
         SELECT DISTINCT g.queue_id, g.key FROM gone g WHERE g.key IS NOT NULL)
     SELECT count(*) INTO freed FROM gone;
     IF freed > 0 THEN
-        PERFORM _sas.wake('{}', true, false, '{}');
+        PERFORM _sas.wake(scheduler => true);
     END IF;
 END $$;
 
@@ -167,11 +167,10 @@ BEGIN
         RETURN back_now;
     END IF;
     done := _sas.apart('ARRAY[_sas.let_out($1)]', free);
-    PERFORM _sas.defer_apart('queue', array_agg(free[f.n].run_id), array_agg(f.why),
-                             array_agg(f.pause), array_agg(free[f.n].run_id))
-    FROM unnest(done.failed, done.errors, done.pauses) AS f (n, why, pause) HAVING count(*) > 0;
+    PERFORM _sas.defer_apart('queue', array_agg(f.run_id), done.failed, done.errors, done.pauses,
+                             array_agg(f.run_id)) FROM unnest(free) f;
     -- the part of its share that an owner does not use is given out by the next call
-    PERFORM _sas.wake('{}', true, false, '{}') WHERE turns.shared IS NOT NULL;
+    PERFORM _sas.wake(scheduler => true) WHERE turns.shared IS NOT NULL;
     RETURN back_now + (SELECT coalesce(sum(n), 0) FROM unnest(done.results) n);
 END $$;
 
@@ -203,6 +202,6 @@ BEGIN
         ON CONFLICT (run_id, step_no, element) DO UPDATE
             SET queue_id = EXCLUDED.queue_id, key = EXCLUDED.key, rank = EXCLUDED.rank)
     SELECT array_agg(DISTINCT m.lane) FILTER (WHERE NOT m.parks), count(*) INTO lanes, out_now FROM moved m;
-    PERFORM _sas.wake(_sas.notify_outside(lanes), false, false, '{}') WHERE lanes IS NOT NULL;
+    PERFORM _sas.wake(_sas.notify_outside(lanes)) WHERE lanes IS NOT NULL;
     RETURN out_now;
 END $$;

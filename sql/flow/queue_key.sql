@@ -100,10 +100,10 @@ BEGIN
             INSERT INTO _sas.freed_key (queue_id, key) SELECT f.queue_id, f.key WHERE done.held;
         END IF;
     END LOOP;
-    PERFORM _sas.wake(array_agg(-k.queue_id), false, false, '{}')
+    PERFORM _sas.wake(array_agg(-k.queue_id))
     FROM unnest(freed.keys) k WHERE k.queue_id < 0 HAVING back_now > 0 AND count(*) > 0;
     -- there may be more
-    PERFORM _sas.wake('{}', true, false, '{}') WHERE freed.n = quantity;
+    PERFORM _sas.wake(scheduler => true) WHERE freed.n = quantity;
     RETURN back_now;
 END $$;
 
@@ -196,7 +196,7 @@ BEGIN
     INTO parked, keys, kept FROM turn t;
     IF parked IS NOT NULL THEN
         PERFORM _sas.park_calls(parked, keys);
-        PERFORM _sas.wake(array_agg(DISTINCT c.lane), true, false, '{}') FROM unnest(parked) c;
+        PERFORM _sas.wake(array_agg(DISTINCT c.lane), true) FROM unnest(parked) c;
     END IF;
     RETURN kept;
 END $$;

@@ -122,7 +122,7 @@ BEGIN
     PERFORM _sas.reopen_abandoned(ids);
     PERFORM _sas.follow_abandoned(ids);
     DELETE FROM _sas.abandoned_run a WHERE a.run_id = ANY (ids);
-    PERFORM _sas.wake('{}', true, false, '{}');
+    PERFORM _sas.wake(scheduler => true);
     RETURN ids;
 END $$;
 

@@ -110,11 +110,9 @@ BEGIN
         RAISE EXCEPTION 'the payload of a signal must not be null'
             USING ERRCODE = 'null_value_not_allowed', DETAIL = 'At /payload.',
             HINT = 'Pass jsonb such as {"approved": true}.';
-    ELSIF _sas.share_size(payload) > _sas.max_input_size() THEN
-        RAISE EXCEPTION 'the payload has more than % bytes', _sas.max_input_size()
-            USING ERRCODE = 'program_limit_exceeded', DETAIL = 'At /payload.',
-            HINT = 'See the setting sas.max_input_size.';
+    
     END IF;
+    PERFORM _sas.check_input_size(payload, '/payload', 'the payload');
     PERFORM _sas.check_takers(r, $3, for_step, for_element);
     PERFORM _sas.check_signals(r);
     INSERT INTO _sas.signal (run_id, name, step_no, element, payload, sent_by, created_at)
@@ -130,7 +128,7 @@ BEGIN
     PERFORM _sas.await_ends(ARRAY[r.run_id], $3);
     PERFORM _sas.check_takers(r, $3, for_step, for_element);
     INSERT INTO _sas.message (actor, due_at, run_id, kind) VALUES ('s', sas.now(), r.run_id, 'signal');
-    PERFORM _sas.wake('{}', true, false, '{}');
+    PERFORM _sas.wake(scheduler => true);
 END $$;
 
 -- _sas.waiting_below(run_id, signal): the open runs below this one that are waiting for this signal now.
@@ -219,7 +217,7 @@ BEGIN
         IF _sas.signal_children(caller, r.run_id, $3, $4) = 0 THEN
             RAISE;
         END IF;
-        PERFORM _sas.wake('{}', true, false, '{}');
+        PERFORM _sas.wake(scheduler => true);
         RETURN;
     END;
     PERFORM _sas.signal_children(caller, r.run_id, $3, $4);

@@ -171,7 +171,7 @@ BEGIN
     SELECT 's', sas.now(), u, 'ended' FROM unnest($1) u
     WHERE _sas.keeps_snapshot();
     IF FOUND THEN
-        PERFORM _sas.wake('{}', true, false, '{}');
+        PERFORM _sas.wake(scheduler => true);
     END IF;
 END $$;
 
@@ -194,7 +194,7 @@ BEGIN
     SELECT DISTINCT 's'::"char", sas.now(), p.run_id, 'leave' FROM _sas.concurrency_slot p
     WHERE p.run_id = ANY ($1) AND (p.state = 'waits' OR p.told);
     IF FOUND THEN
-        PERFORM _sas.wake('{}', true, false, '{}');
+        PERFORM _sas.wake(scheduler => true);
     END IF;
 END $$;
 
@@ -410,7 +410,7 @@ BEGIN
     WITH held AS (DELETE FROM _sas.deferred_run h WHERE h.workflow_id = id RETURNING h.run_id)
     INSERT INTO _sas.message (actor, due_at, run_id, kind) SELECT 's', sas.now(), h.run_id, 'start'
     FROM held h;
-    PERFORM _sas.wake('{}', true, false, '{}');
+    PERFORM _sas.wake(scheduler => true);
     PERFORM _sas.record(caller, ARRAY[NULL::bigint], 'resume_workflow', NULL,
                         jsonb_build_object('workflow', name));
     RETURN true;

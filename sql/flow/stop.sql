@@ -15,7 +15,7 @@ BEGIN
     INSERT INTO _sas.message (actor, due_at, run_id, kind)
     SELECT DISTINCT 's'::"char", sas.now(), s.run_id, 'revoke' FROM _sas.step s
     WHERE s.run_id = ANY ($1) AND s.request_id IS NOT NULL;
-    PERFORM _sas.wake('{}', true, false, '{}') WHERE FOUND;
+    PERFORM _sas.wake(scheduler => true) WHERE FOUND;
 END $$;
 
 -- _sas.is_function(run_id, step_no, element, lane, undo): does a function worker hold the claim of this
@@ -273,7 +273,7 @@ LANGUAGE plpgsql AS $$
 BEGIN
     INSERT INTO _sas.message (actor, due_at, run_id, kind) SELECT DISTINCT 's'::"char", sas.now(), u, 'held'
     FROM unnest(run_ids) u;
-    PERFORM _sas.wake('{}', true, false, '{}');
+    PERFORM _sas.wake(scheduler => true);
 END $$;
 
 -- _sas.pause_held(run_ids): pauses those of these runs in which nothing is in progress.

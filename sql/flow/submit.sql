@@ -325,13 +325,13 @@ BEGIN
     IF $7 IS NOT NULL THEN
         INSERT INTO _sas.message (actor, due_at, run_id, kind) SELECT 's', $7, u, 'late'
         FROM unnest(run_ids) u;
-        PERFORM _sas.wake('{}', true, false, '{}');
+        PERFORM _sas.wake(scheduler => true);
     END IF;
     IF waits THEN
         PERFORM _sas.note_start(v, run_ids, $3, after_runs, after_result, NOT held);
         INSERT INTO _sas.message (actor, due_at, run_id, kind)
         SELECT 's', greatest($6, now), u, 'start' FROM unnest(run_ids) u;
-        PERFORM _sas.wake('{}', true, false, '{}');
+        PERFORM _sas.wake(scheduler => true);
     ELSE
         PERFORM _sas.make_roots_ready(run_ids);
         PERFORM _sas.end_of_steps(array_agg(r.run_id)) FROM _sas.run r

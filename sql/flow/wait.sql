@@ -39,9 +39,8 @@ BEGIN
                         'wait',
                         format('"%s" needs %s', ending,
                                CASE ending WHEN 'until' THEN 'an instant' ELSE 'a span of time' END),
-                        CASE WHEN made.problem IS NOT NULL
-                             THEN format('%s: %s', made.problem ->> 'path', made.problem ->> 'what')
-                             ELSE format('%s gives %s', b.wait ->> ending, left(made.result::text, 80)) END,
+                        coalesce(_sas.problem_text(made.problem),
+                                 format('%s gives %s', b.wait ->> ending, left(made.result::text, 80))),
                         NULL, b.run_id, b.name)]);
                 CONTINUE;
             END IF;
@@ -57,7 +56,7 @@ BEGIN
     SELECT 's', c.waiting_until, c.run_id, 'timer', c.step_no, c.element FROM unnest(changes) c
     WHERE c.waiting_until IS NOT NULL;
     IF FOUND THEN
-        PERFORM _sas.wake('{}', true, false, '{}');
+        PERFORM _sas.wake(scheduler => true);
     END IF;
     PERFORM _sas.deliver_signals(array_agg(DISTINCT c.run_id)) FROM unnest(changes) c
         WHERE c.waiting_kind = 'signal' HAVING count(*) > 0;
@@ -103,44 +102,40 @@ DECLARE
     -- before the signals are read: see _sas.send_signal
     now timestamptz := sas.now();
     done record;
-    late record;
     unserved bigint[] := _sas.serve_waits(run_ids, step_nos, elements);
 BEGIN
     -- a timer is ignored if its step has got its signal, or another time
-    SELECT array_agg(s.run_id) AS run_ids, array_agg(s.step_no) AS step_nos,
-        array_agg(s.element) AS elements,
-        array_agg(CASE s.waiting_kind WHEN 'timer' THEN to_jsonb(s.waiting_until) ELSE 'null' END) AS outputs
-            INTO done
-    FROM (SELECT DISTINCT * FROM unnest(run_ids, step_nos, elements) AS u (run_id, step_no, element)) u
-    CROSS JOIN LATERAL _sas.step_row(u.run_id, u.step_no, u.element) s
-    JOIN _sas.run r ON r.run_id = s.run_id
-    CROSS JOIN LATERAL _sas.step_definition(r.version_id, s.step_no, s.state = 'compensating') w
-    WHERE s.state IN ('suspended', 'compensating') AND s.waiting_until <= now
-      AND (s.waiting_kind = 'timer'
-           OR s.waiting_kind = 'signal' AND w.shape #>> '{wait,on_timeout}' = 'go_on'
-               AND s.run_id <> ALL (unserved));
-    SELECT array_agg(s.run_id) AS run_ids, array_agg(s.step_no) AS step_nos, array_agg(s.element) AS elements,
-           array_agg(_sas.problem_object('timeout',
-                                         format('signal "%s" did not arrive in time',
-                                                btrim(replace(w.shape #>> '{wait,signal}', '", "', '" or "'),
-                                                      '["]')),
-                                         -- a reference is shown as the instant that it gave
-                                         CASE WHEN w.shape #>> '{wait,timeout}' LIKE '%{{%'
-                                              THEN 'until ' || (to_jsonb(s.waiting_until) #>> '{}')
-                                              ELSE w.shape #>> '{wait,timeout}' END,
-                                         NULL, s.run_id, w.name)) AS errors
-               INTO late
-    FROM (SELECT DISTINCT * FROM unnest(run_ids, step_nos, elements) AS u (run_id, step_no, element)) u
-    CROSS JOIN LATERAL _sas.step_row(u.run_id, u.step_no, u.element) s
-    JOIN _sas.run r ON r.run_id = s.run_id
-    CROSS JOIN LATERAL _sas.step_definition(r.version_id, s.step_no, s.state = 'compensating') w
-    WHERE s.state IN ('suspended', 'compensating') AND s.waiting_kind = 'signal'
-      AND s.waiting_until <= now AND s.run_id <> ALL (unserved)
-      AND w.shape #>> '{wait,on_timeout}' IS DISTINCT FROM 'go_on';
+    WITH due AS (
+        SELECT s.run_id, s.step_no, s.element, s.waiting_until, w.name, w.shape -> 'wait' AS wait,
+               CASE WHEN s.waiting_kind = 'timer' THEN to_jsonb(s.waiting_until)
+                    WHEN w.shape #>> '{wait,on_timeout}' = 'go_on' THEN 'null' END AS output
+        FROM (SELECT DISTINCT * FROM unnest(run_ids, step_nos, elements) AS u (run_id, step_no, element)) u
+        CROSS JOIN LATERAL _sas.step_row(u.run_id, u.step_no, u.element) s
+        JOIN _sas.run r ON r.run_id = s.run_id
+        CROSS JOIN LATERAL _sas.step_definition(r.version_id, s.step_no, s.state = 'compensating') w
+        WHERE s.state IN ('suspended', 'compensating') AND s.waiting_until <= now
+          AND (s.waiting_kind = 'timer' OR s.waiting_kind = 'signal' AND s.run_id <> ALL (unserved)))
+    SELECT array_agg(d.run_id) FILTER (WHERE d.output IS NOT NULL) AS run_ids,
+           array_agg(d.step_no) FILTER (WHERE d.output IS NOT NULL) AS step_nos,
+           array_agg(d.element) FILTER (WHERE d.output IS NOT NULL) AS elements,
+           array_agg(d.output) FILTER (WHERE d.output IS NOT NULL) AS outputs,
+           array_agg(d.run_id) FILTER (WHERE d.output IS NULL) AS late_runs,
+           array_agg(d.step_no) FILTER (WHERE d.output IS NULL) AS late_nos,
+           array_agg(d.element) FILTER (WHERE d.output IS NULL) AS late_elements,
+           array_agg(_sas.problem_object(
+               'timeout',
+               format('signal "%s" did not arrive in time',
+                      btrim(replace(d.wait ->> 'signal', '", "', '" or "'), '["]')),
+               -- a reference is shown as the instant that it gave
+               CASE WHEN d.wait ->> 'timeout' LIKE '%{{%'
+                    THEN 'until ' || (to_jsonb(d.waiting_until) #>> '{}')
+                    ELSE d.wait ->> 'timeout' END,
+               NULL, d.run_id, d.name)) FILTER (WHERE d.output IS NULL) AS errors
+    INTO done FROM due d;
     PERFORM _sas.succeed_steps(done.run_ids, done.step_nos, done.elements, done.outputs)
         WHERE done.run_ids IS NOT NULL;
-    PERFORM _sas.fail_steps(late.run_ids, late.step_nos, late.elements, late.errors)
-        WHERE late.run_ids IS NOT NULL;
+    PERFORM _sas.fail_steps(done.late_runs, done.late_nos, done.late_elements, done.errors)
+        WHERE done.late_runs IS NOT NULL;
 END $$;
 
 -- _sas.deliver_signals(run_ids): gives the oldest signals to the steps that have waited longest for a
@@ -176,7 +171,7 @@ BEGIN
                               WHERE EXISTS (SELECT FROM _sas.signal g WHERE g.run_id = u));
             INSERT INTO _sas.message (actor, due_at, run_id, kind)
             SELECT 's', sas.now(), u, 'signal' FROM unnest(unserved) u;
-            PERFORM _sas.wake('{}', true, false, '{}');
+            PERFORM _sas.wake(scheduler => true);
             EXIT;
         END IF;
     END LOOP;

@@ -162,7 +162,8 @@ LANGUAGE C STABLE ROWS 10 AS 'MODULE_PATHNAME', 'sas_api_verb';
 CREATE FUNCTION _sas.seen_owners_as(caller oid) RETURNS SETOF oid
 LANGUAGE plpgsql STABLE SECURITY DEFINER ROWS 10 SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
-    IF _sas.is_operator(caller) OR _sas.has_level(caller, 'monitor') OR EXISTS (SELECT FROM pg_roles o WHERE o.oid = caller AND o.rolbypassrls) THEN
+    IF _sas.is_operator(caller) OR _sas.has_level(caller, 'monitor')
+       OR EXISTS (SELECT FROM pg_roles o WHERE o.oid = caller AND o.rolbypassrls) THEN
         RETURN QUERY SELECT _sas.run_owners();
     ELSE
         RETURN QUERY SELECT o.oid FROM pg_roles o WHERE pg_has_role(caller, o.oid, 'MEMBER');

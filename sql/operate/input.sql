@@ -21,31 +21,23 @@ BEGIN
         RAISE EXCEPTION 'the input must not be null'
             USING ERRCODE = 'null_value_not_allowed', DETAIL = 'At /input.',
             HINT = 'Pass jsonb, ''null'' for a JSON null.';
-    ELSIF _sas.share_size($4) > _sas.max_input_size() THEN
-        RAISE EXCEPTION 'the input has more than % bytes', _sas.max_input_size()
-            USING ERRCODE = 'program_limit_exceeded', DETAIL = 'At /input.',
-            HINT = 'See the setting sas.max_input_size.';
     END IF;
+    PERFORM _sas.check_input_size($4, '/input', 'the input');
     named := _sas.refuse_data(caller, _sas.operate(caller, run_ids), true);
     targets := _sas.by_element(_sas.targets(named, $3));
     SELECT * INTO p FROM _sas.pick_targets(named, targets, '{failed,deciding,resting,ready}');
-    SELECT array_agg(_sas.make_named(run_id => x.run_id, refused => x.why)) AS named,
-        array_agg(x.run_id) AS ids INTO wrong
-    FROM (SELECT DISTINCT ON (t.run_id) t.run_id, CASE
-          WHEN t.n > 1 THEN format('step "%s" of run %s has %s elements; name one, such as "%s"', $3,
-                                   t.run_id, t.n, t.label)
-                                                       ELSE format('step "%s" of run %s ', t.label, t.run_id)
-                                                           || _sas.unfit_input(r, w,
-                                                                   ROW(t.run_id, t.step_no, t.element,
-                                                                       t.label, t.situation, t.state,
-                                                                       t.note)::_sas.target, $4) END AS why
-          FROM (SELECT f.*, count(*) OVER (PARTITION BY f.run_id) AS n FROM unnest(p.fit) f) t
+    SELECT array_agg(x.run_id) AS ids, array_agg(x.why) AS whys INTO wrong
+    FROM (SELECT DISTINCT ON (t.run_id) t.run_id, y.why
+          FROM (SELECT f.*, f AS target, count(*) OVER (PARTITION BY f.run_id) AS n FROM unnest(p.fit) f) t
           JOIN _sas.run r ON r.run_id = t.run_id
           CROSS JOIN LATERAL _sas.step_definition(r.version_id, t.step_no) w
-          WHERE t.n > 1 OR _sas.unfit_input(r, w,
-                                            ROW(t.run_id, t.step_no, t.element, t.label, t.situation,
-                                                t.state, t.note)::_sas.target, $4) IS NOT NULL
-              ORDER BY t.run_id, t.element) x;
+          CROSS JOIN LATERAL (
+              SELECT CASE WHEN t.n > 1
+                          THEN format('step "%s" of run %s has %s elements; name one, such as "%s"', $3,
+                                      t.run_id, t.n, t.label)
+                          ELSE format('step "%s" of run %s ', t.label, t.run_id)
+                               || _sas.unfit_input(r, w, t.target, $4) END AS why OFFSET 0) y
+          WHERE y.why IS NOT NULL ORDER BY t.run_id, t.element) x;
     p.fit := ARRAY(SELECT ROW(t.*)::_sas.target FROM unnest(p.fit) t
                    WHERE NOT coalesce(t.run_id = ANY (wrong.ids), false)
                    ORDER BY t.run_id, t.step_no, t.element);
@@ -56,7 +48,8 @@ BEGIN
     PERFORM _sas.record_steps(caller, p.fit, 'set_input', jsonb_build_object('input', $4));
     RETURN QUERY
     SELECT t.run_id, t.step, t.changed, t.state, t.result,
-        coalesce((SELECT x.refused FROM unnest(wrong.named) x WHERE x.run_id = t.run_id), t.refused)
+        coalesce((SELECT u.why FROM unnest(wrong.ids, wrong.whys) AS u (run_id, why)
+                     WHERE u.run_id = t.run_id), t.refused)
     FROM _sas.report_steps('set_input', named, $3, p.fit, p.unfit) t;
 END $$;
 

@@ -31,7 +31,7 @@ BEGIN
     RETURNING l.value INTO old;
     INSERT INTO _sas.role_limit (role, name, value) SELECT $2, $3, $4 WHERE $4 IS NOT NULL;
     -- function workers may take further steps
-    PERFORM _sas.wake('{0}', false, false, '{}') WHERE $3 = 'function_workers';
+    PERFORM _sas.wake('{0}') WHERE $3 = 'function_workers';
     PERFORM _sas.record_change(caller, 'set_limit',
                                jsonb_build_object('role', pg_get_userbyid(role), 'name', $3),
                                jsonb_build_object('value', old), jsonb_build_object('value', $4));

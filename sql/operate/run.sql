@@ -72,20 +72,24 @@ BEGIN
         ORDER BY u);
 END $$;
 
+-- _sas.refused(n, why): the run, refused for this reason, unless it is refused already; null: it is not.
+CREATE FUNCTION _sas.refused(n _sas.named, why text) RETURNS _sas.named
+LANGUAGE sql IMMUTABLE AS $$
+    SELECT _sas.make_named(n.run_id, n.state, n.result, n.abandon_as, n.paused_by, coalesce(n.refused, why))
+$$;
+
 -- _sas.refuse_data(caller, named, everybody): refuses runs to which the caller may not give data. Data of a
 -- run comes from its owner only, because an operator could otherwise control what functions do with the
 -- rights of the owner. everybody: this applies to the runs of all roles, as for the input of a step; else
 -- only to runs of superusers, as for the output of a step settled by hand.
 CREATE FUNCTION _sas.refuse_data(caller oid, named _sas.named[], everybody boolean) RETURNS _sas.named[]
 LANGUAGE sql STABLE AS $$
-    SELECT coalesce(array_agg(CASE WHEN n.refused IS NOT NULL OR may.give THEN n
-        ELSE _sas.make_named(n.run_id, n.state, n.result, n.abandon_as, n.paused_by,
-                             format('only a member of role %s can give data to run %s', r.owner, n.run_id))
-        END ORDER BY n.run_id), '{}')
-    FROM unnest(named) n
-    LEFT JOIN _sas.run r ON r.run_id = n.run_id
-    CROSS JOIN LATERAL (SELECT pg_has_role(caller, r.owner::oid, 'MEMBER')
-                            OR NOT everybody AND _sas.trusts(r.owner::oid, caller) AS give) may
+    SELECT coalesce(array_agg(_sas.refused(n, CASE
+        WHEN (pg_has_role(caller, r.owner::oid, 'MEMBER')
+              OR NOT everybody AND _sas.trusts(r.owner::oid, caller)) IS NOT TRUE
+        THEN format('only a member of role %s can give data to run %s', r.owner, n.run_id) END)
+        ORDER BY n.run_id), '{}')
+    FROM unnest(named) n LEFT JOIN _sas.run r ON r.run_id = n.run_id
 $$;
 
 -- _sas.check_reason(reason): raises an error if the reason is too long.
@@ -262,7 +266,7 @@ BEGIN
     WHERE r.run_id = ANY (run_ids) AND r.abandon_as IS NULL AND r.open_steps = 0;
     PERFORM _sas.end_of_steps(stopped) WHERE stopped IS NOT NULL;
     PERFORM _sas.hand_to_scheduler(run_ids);
-    PERFORM _sas.wake('{}', true, true, '{}');
+    PERFORM _sas.wake(scheduler => true, supervisor => true);
 END $$;
 
 -- _sas.extend_deadlines(run_ids): runs among these that were paused because of their deadline get the

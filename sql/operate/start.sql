@@ -33,12 +33,10 @@ END $$;
 -- _sas.refuse_start(named, start_at): refuses runs whose start_before is not after this start_at.
 CREATE FUNCTION _sas.refuse_start(named _sas.named[], start_at timestamptz) RETURNS _sas.named[]
 LANGUAGE sql STABLE AS $$
-    SELECT coalesce(array_agg(CASE WHEN n.refused IS NOT NULL OR r.start_before IS NULL OR $2 IS NULL
-                                       OR r.start_before > $2 THEN n
-        ELSE _sas.make_named(n.run_id, n.state, n.result, n.abandon_as, n.paused_by,
-                             format('run %s must begin before %s; name an earlier time', n.run_id,
-                                    to_char(r.start_before AT TIME ZONE 'UTC',
-                                            'YYYY-MM-DD HH24:MI:SS" UTC"'))) END ORDER BY n.run_id), '{}')
+    SELECT coalesce(array_agg(_sas.refused(n, CASE WHEN r.start_before <= $2
+        THEN format('run %s must begin before %s; name an earlier time', n.run_id,
+                    to_char(r.start_before AT TIME ZONE 'UTC', 'YYYY-MM-DD HH24:MI:SS" UTC"')) END)
+        ORDER BY n.run_id), '{}')
     FROM unnest(named) n LEFT JOIN _sas.run r ON r.run_id = n.run_id
 $$;
 
@@ -68,5 +66,5 @@ BEGIN
     SELECT 's', greatest($2, now), r.run_id, 'start' FROM _sas.run r
     WHERE r.run_id = ANY ($1) AND r.state = 'scheduled';
     PERFORM _sas.due_by(next);
-    PERFORM _sas.wake('{}', true, true, '{}');
+    PERFORM _sas.wake(scheduler => true, supervisor => true);
 END $$;

@@ -193,7 +193,7 @@ BEGIN
         FROM unnest(targets) t
         WHERE s.run_id = t.run_id AND s.step_no = t.step_no AND s.element = t.element
             AND s.waiting_kind IN ('cool_off', 'agent', 'poll') AND s.waiting_until > now;
-        PERFORM _sas.wake('{}', true, false, '{}');
+        PERFORM _sas.wake(scheduler => true);
     END IF;
 END $$;
 

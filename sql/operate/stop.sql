@@ -6,6 +6,13 @@
 --   compensate   run to their end    undone             compensated
 --   halt         stopped at once     left as they are   error
 
+-- _sas.stop_errors(run_ids, kind, title, reason): the errors of runs that an operator ends.
+CREATE FUNCTION _sas.stop_errors(run_ids bigint[], kind text, title text, reason text) RETURNS jsonb[]
+LANGUAGE sql IMMUTABLE AS $$
+    SELECT array_agg(_sas.problem_object(kind, title, reason, NULL, u.id, NULL) ORDER BY u.n)
+    FROM unnest(run_ids) WITH ORDINALITY AS u (id, n)
+$$;
+
 CREATE FUNCTION _sas.cancel_runs_as(caller oid, run_ids bigint[], reason text)
 RETURNS TABLE (run_id bigint, step text, changed boolean, state text, result text, refused text)
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off
@@ -19,9 +26,7 @@ BEGIN
     PERFORM _sas.check_reason(reason);
     IF ids <> '{}' THEN
         PERFORM _sas.abandon(ids, array_fill('cancel'::text, ARRAY[cardinality(ids)]),
-                          ARRAY(SELECT _sas.problem_object('cancelled', 'the run was cancelled', reason,
-                                                           NULL, u.id, NULL)
-                                FROM unnest(ids) WITH ORDINALITY AS u (id, n) ORDER BY u.n), true);
+                          _sas.stop_errors(ids, 'cancelled', 'the run was cancelled', reason), true);
         PERFORM _sas.record(caller, ids, 'cancel', NULL, _sas.reason(reason));
     END IF;
     RETURN QUERY SELECT * FROM _sas.report_runs('cancel', named, ids);
@@ -41,8 +46,7 @@ DECLARE
 BEGIN
     PERFORM _sas.check_reason(reason);
     IF ids <> '{}' THEN
-        PERFORM _sas.halt_now(ids, ARRAY(SELECT _sas.problem_object('halted', 'the run was halted', reason,
-                            NULL, u.id, NULL) FROM unnest(ids) WITH ORDINALITY AS u (id, n) ORDER BY u.n));
+        PERFORM _sas.halt_now(ids, _sas.stop_errors(ids, 'halted', 'the run was halted', reason));
         PERFORM _sas.record(caller, ids, 'halt', NULL, _sas.reason(reason));
         PERFORM _sas.raise_alert('halted', 'halted',
                            -- a value of type name would bring its collation along, and the lookup of the
@@ -106,15 +110,9 @@ DECLARE
     over bigint[];
 BEGIN
     PERFORM _sas.check_reason(reason);
-    named := ARRAY(SELECT _sas.make_named(
-                              run_id => n.run_id, state => n.state, result => n.result,
-                              abandon_as => n.abandon_as, paused_by => n.paused_by,
-                              refused => CASE
-                                  WHEN n.refused IS NULL AND n.state = 'stopped' AND p.state <> 'stopped'
-                                  THEN format('%s; it is a child of run %s, which is open: '
-                                              'sas.compensate(%s) undoes both',
-                                              _sas.describe_state(ROW(n.*)::_sas.named), p.run_id, p.run_id)
-                                  ELSE n.refused END)
+    named := ARRAY(SELECT _sas.refused(n, CASE WHEN n.state = 'stopped' AND p.state <> 'stopped'
+                       THEN format('%s; it is a child of run %s, which is open: sas.compensate(%s) undoes '
+                                   'both', _sas.describe_state(n), p.run_id, p.run_id) END)
                    FROM unnest(named) n LEFT JOIN _sas.run r ON r.run_id = n.run_id
                    LEFT JOIN _sas.run p ON p.run_id = r.parent_run_id ORDER BY n.run_id);
     open := ARRAY(SELECT n.run_id FROM unnest(named) n WHERE n.refused IS NULL AND n.state <> 'stopped'
@@ -123,15 +121,11 @@ BEGIN
                   AND n.result NOT IN ('cancelled', 'compensated') AND _sas.can_undo(n.run_id));
     IF open <> '{}' THEN
         PERFORM _sas.abandon(open, array_fill('compensate'::text, ARRAY[cardinality(open)]),
-                          ARRAY(SELECT _sas.problem_object('compensated', 'an operator compensates the run',
-                                                           reason, NULL, u.id, NULL)
-                                FROM unnest(open) WITH ORDINALITY AS u (id, n) ORDER BY u.n));
+                          _sas.stop_errors(open, 'compensated', 'an operator compensates the run', reason));
     END IF;
     IF over <> '{}' THEN
-        PERFORM _sas.undo_stopped_runs(over, ARRAY(
-            SELECT _sas.problem_object('compensated', 'an operator compensates the run', reason, NULL, u,
-                                       NULL)
-            FROM unnest(over) u));
+        PERFORM _sas.undo_stopped_runs(
+            over, _sas.stop_errors(over, 'compensated', 'an operator compensates the run', reason));
     END IF;
     PERFORM _sas.record(caller, open || over, 'compensate', NULL, _sas.reason(reason));
     RETURN QUERY SELECT * FROM _sas.report_runs('compensate', named, open || over);

@@ -76,7 +76,8 @@ LANGUAGE plpgsql AS $$
 BEGIN
     PERFORM _sas.raise(wrong) FROM _sas.check_name(s.name, '/name') wrong;
     PERFORM _sas.raise(wrong)
-    FROM _sas.check_choice(coalesce(to_jsonb(s.overlap), 'null'), '/overlap', '{skip,wait,once_more,replace,allow}') wrong;
+    FROM _sas.check_choice(coalesce(to_jsonb(s.overlap), 'null'), '/overlap',
+                           '{skip,wait,once_more,replace,allow}') wrong;
     PERFORM _sas.raise(wrong)
     FROM _sas.check_choice(coalesce(to_jsonb(s.catch_up), 'null'), '/catch_up', '{none,last,all}') wrong;
     PERFORM _sas.refuse_schedule('the catch-up window must be positive, and at most ten years',
@@ -178,7 +179,7 @@ BEGIN
     WHERE s.state = 'active' AND s.due_at IS NULL AND NOT s.copy;
     PERFORM _sas.record_change(caller, 'schedule', jsonb_build_object('schedule', s.name),
                                _sas.schedule_facts(old), _sas.schedule_facts(s), '{input,labels}');
-    PERFORM _sas.wake('{}', true, false, '{}');
+    PERFORM _sas.wake(scheduler => true);
     RETURN s.due_at;
 END $$;
 

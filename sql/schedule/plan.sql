@@ -224,7 +224,7 @@ BEGIN
     PERFORM _sas.note_instants(ARRAY[i], false);
     PERFORM _sas.count_instants(ARRAY[i]);
     PERFORM _sas.set_due(ARRAY[of_schedule], '{}');
-    PERFORM _sas.wake('{}', true, false, '{}');
+    PERFORM _sas.wake(scheduler => true);
     RETURN true;
 END $$;
 
@@ -236,5 +236,5 @@ BEGIN
     SET offered = false, request_id = NULL, boot = NULL, worker_id = NULL,
         due_at = sas.now() + interval '500 ms' * 2 ^ least(p.tries, 6)
     WHERE p.schedule_id = of_schedule AND p.request_id = $2;
-    PERFORM _sas.wake('{}', true, false, '{}');
+    PERFORM _sas.wake(scheduler => true);
 END $$;

@@ -77,7 +77,7 @@ BEGIN
                                      WHEN 'once_more' THEN a.open[1]
                                      WHEN 'replace' THEN a.open[1] END, NULL)::_sas.schedule_instant)
     INTO decided FROM asked a;
-    PERFORM _sas.wake('{}', true, false, '{}');
+    PERFORM _sas.wake(scheduler => true);
     RETURN decided;
 END $$;
 

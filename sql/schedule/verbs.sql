@@ -58,7 +58,7 @@ BEGIN
     PERFORM _sas.close_alerts(ARRAY[format('schedule %s', s.name), format('schedule %s paused', s.name)]);
     PERFORM _sas.record(caller, ARRAY[NULL::bigint], 'resume_schedule', NULL,
                         jsonb_build_object('schedule', s.name));
-    PERFORM _sas.wake('{}', true, false, '{}');
+    PERFORM _sas.wake(scheduler => true);
     RETURN true;
 END $$;
 

@@ -113,7 +113,7 @@ BEGIN
     IF 0 > ANY (lanes) THEN
         PERFORM _sas.wake_queues(lanes);
     ELSE
-        PERFORM _sas.wake(lanes, thought, false, '{}');
+        PERFORM _sas.wake(lanes, thought);
     END IF;
 END $$;
 
@@ -202,7 +202,7 @@ BEGIN
     INSERT INTO _sas.message (actor, due_at, run_id, kind)
     SELECT DISTINCT 's'::"char", now, r.run_id, 'late' FROM unnest(claimed) c
     JOIN _sas.run r ON r.run_id = c.run_id WHERE r.state = 'pending' AND r.start_before <= now;
-    PERFORM _sas.wake(array_agg(DISTINCT c.lane), true, false, '{}')
+    PERFORM _sas.wake(array_agg(DISTINCT c.lane), true)
     FROM unnest(claimed) c
     WHERE EXISTS (SELECT FROM _sas.run r WHERE r.run_id = c.run_id AND r.state = 'pending'
                   AND r.start_before <= now);
@@ -232,7 +232,7 @@ BEGIN
     INSERT INTO _sas.deferred_work AS d (kind, id, until)
     SELECT DISTINCT 'claim', c.run_id, $2 FROM unnest(claimed) c
     ON CONFLICT (kind, id) DO UPDATE SET until = excluded.until;
-    PERFORM _sas.wake(array_agg(DISTINCT c.lane), true, false, '{}') FROM unnest(claimed) c;
+    PERFORM _sas.wake(array_agg(DISTINCT c.lane), true) FROM unnest(claimed) c;
 END $$;
 
 -- _sas.end_aside(run_ids): makes ready again what was put aside of these runs.
@@ -269,7 +269,7 @@ BEGIN
     UPDATE _sas.ready q SET lane = 0
     FROM unnest(run_ids, step_nos, elements) AS u (run_id, step_no, element)
     WHERE q.run_id = u.run_id AND q.step_no = u.step_no AND q.element = u.element AND q.lane > 0;
-    PERFORM _sas.wake('{0}', false, false, '{}');
+    PERFORM _sas.wake('{0}');
 END $$;
 
 -- _sas.middleware_chain(phase, workflow_id, owner): the middleware that applies to runs of this role and
@@ -331,5 +331,5 @@ $$;
 -- the others.
 CREATE FUNCTION _sas.wake_queues(lanes int[]) RETURNS void
 LANGUAGE sql AS $$
-    SELECT _sas.wake(ARRAY(SELECT l FROM unnest(lanes) l WHERE l >= 0), true, false, '{}')
+    SELECT _sas.wake(ARRAY(SELECT l FROM unnest(lanes) l WHERE l >= 0), true)
 $$;

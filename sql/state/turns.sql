@@ -205,7 +205,7 @@ CREATE FUNCTION _sas.look_again(shared int[], lanes int[], quantities int[], cla
 RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
-    PERFORM _sas.wake(array_agg(l.lane), false, false, '{}')
+    PERFORM _sas.wake(array_agg(l.lane))
     FROM unnest(lanes, quantities) AS l (lane, quantity)
     CROSS JOIN LATERAL (SELECT count(*) AS n FROM unnest(claimed) c WHERE c.lane = l.lane) got
     WHERE l.lane = ANY (shared) AND got.n BETWEEN 1 AND l.quantity - 1

@@ -86,9 +86,7 @@ BEGIN
         -- while the lock is held, no run can end without seeing its timer
         locked := _sas.lock_runs(open);
         done := _sas.apart('NULL::bigint[] FROM _sas.write_timers($1)', locked);
-        PERFORM _sas.defer_apart('timer', array_agg(locked[f.n]), array_agg(f.why), array_agg(f.pause),
-                                 array_agg(locked[f.n]))
-        FROM unnest(done.failed, done.errors, done.pauses) AS f (n, why, pause) HAVING count(*) > 0;
+        PERFORM _sas.defer_apart('timer', locked, done.failed, done.errors, done.pauses, locked);
         open := ARRAY(SELECT o FROM unnest(open) o EXCEPT SELECT l FROM unnest(locked) l);
         IF open <> '{}' THEN
             INSERT INTO _sas.message (actor, due_at, run_id, kind)

@@ -324,7 +324,7 @@ BEGIN
     SELECT 's', (m.change).waiting_until, m.run_id, 'ready', m.step_no, m.element FROM unnest(made) m
     WHERE m.what = 'again';
     IF FOUND THEN
-        PERFORM _sas.wake('{}', true, false, '{}');
+        PERFORM _sas.wake(scheduler => true);
     END IF;
     PERFORM _sas.requeue(array_agg(m.run_id), array_agg(m.step_no), array_agg(m.element)) FROM unnest(made) m
         WHERE m.what = 'settle' HAVING count(*) > 0;

@@ -145,9 +145,8 @@ BEGIN
     IF done.failed IS NOT NULL THEN
         UPDATE _sas.lease l SET next_by = sas.now() + (SELECT max(p) FROM unnest(done.pauses) p)
         WHERE l.lease_id = of_lease.lease_id;
-        PERFORM _sas.defer_apart('lease', array_agg(of_lease.lease_id), array_agg(f.why), array_agg(f.pause),
-                                 array_agg(runs[f.n]))
-        FROM unnest(done.failed, done.errors, done.pauses) AS f (n, why, pause);
+        PERFORM _sas.defer_apart('lease', array_fill(of_lease.lease_id, ARRAY[cardinality(runs)]),
+                                 done.failed, done.errors, done.pauses, runs);
     END IF;
 END $$;
 

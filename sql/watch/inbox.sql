@@ -256,7 +256,7 @@ BEGIN
                                    root || jsonb_build_object('item', e.item)) k;
     IF problem IS NOT NULL THEN
         problem := _sas.problem_object('template', 'could not build an item',
-                                       format('%s: %s', problem ->> 'path', problem ->> 'what'));
+                                       _sas.problem_text(problem));
     ELSIF NOT all_filled THEN
         problem := _sas.problem_object('template', 'could not build the items',
                                        'their templates take more than 2 s, or make more than 64 MB');
@@ -401,8 +401,7 @@ BEGIN
     END IF;
     done := _sas.apart(format('ARRAY[_sas.finish_lost_items($1, %s, %L::bigint[], %s)]', boot, live, newest),
                        locked);
-    PERFORM _sas.defer_apart('items', array_agg(locked[f.n]), array_agg(f.why), array_agg(f.pause))
-    FROM unnest(done.failed, done.errors, done.pauses) AS f (n, why, pause) HAVING count(*) > 0;
+    PERFORM _sas.defer_apart('items', locked, done.failed, done.errors, done.pauses);
     RETURN (SELECT coalesce(sum(n), 0) FROM unnest(done.results) n);
 END $$;
 

@@ -145,7 +145,7 @@ BEGIN
     SELECT array_agg(f.watch_id) INTO ids FROM freed f;
     PERFORM _sas.gone_from_host(n.node_id, ids) WHERE ids IS NOT NULL;
     -- tasks whose row another transaction has locked are left to the supervisor
-    PERFORM _sas.wake('{}', false, true, '{}');
+    PERFORM _sas.wake(supervisor => true);
 END $$;
 
 -- _sas.check_latest_node(id): raises an error (40001) if the snapshot of this transaction is too old to show

@@ -252,9 +252,8 @@ BEGIN
         RETURN 0;
     END IF;
     done := _sas.apart('NULL::bigint[] FROM _sas.settle_free($1)', ids);
-    PERFORM _sas.check_watches(array_agg(ids[f.n]), '1 min'),
-            _sas.defer_apart('watch', array_agg(ids[f.n]), array_agg(f.why), array_agg(f.pause))
-    FROM unnest(done.failed, done.errors, done.pauses) AS f (n, why, pause) HAVING count(*) > 0;
+    PERFORM _sas.check_watches(array_agg(ids[n]), '1 min') FROM unnest(done.failed) n HAVING count(*) > 0;
+    PERFORM _sas.defer_apart('watch', ids, done.failed, done.errors, done.pauses);
     -- the definition has changed while a host was claiming the task
     PERFORM _sas.notify_hosts(array_agg(h.watch_id))
     FROM _sas.watch_held h JOIN _sas.watch w ON w.watch_id = h.watch_id JOIN _sas.watcher d USING (watcher_id)

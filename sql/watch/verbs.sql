@@ -31,11 +31,7 @@ BEGIN
             USING ERRCODE = 'invalid_parameter_value', DETAIL = 'At /input.',
                 HINT = 'Pass jsonb such as {"symbol": "ABC"}.';
     END IF;
-    IF _sas.share_size($4) > _sas.max_input_size() THEN
-        RAISE EXCEPTION 'the input has more than % bytes', _sas.max_input_size()
-            USING ERRCODE = 'program_limit_exceeded', DETAIL = 'At /input.',
-                HINT = 'See the setting sas.max_input_size.';
-    END IF;
+    PERFORM _sas.check_input_size($4, '/input', 'the input');
     -- functions, targets and agent are used as the owner of the task
     PERFORM _sas.raise(wrong) FROM _sas.check_function(to_jsonb(d.function), '/watcher', caller, true) wrong
     WHERE d.kind = 'function';
@@ -63,7 +59,7 @@ BEGIN
     IF made.problem IS NOT NULL THEN
         RAISE EXCEPTION 'could not build the first cursor'
             USING ERRCODE = 'invalid_parameter_value',
-            DETAIL = format('%s: %s', made.problem ->> 'path', made.problem ->> 'what'),
+            DETAIL = _sas.problem_text(made.problem),
             HINT = 'See "cursor" of the watcher.';
     END IF;
     RETURN nullif(made.result, 'null');
