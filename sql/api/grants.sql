@@ -213,7 +213,7 @@ BEGIN
     FOR f IN SELECT p.function FROM _sas.privileges(level) p WHERE agent IS NULL OR p.part <> 'level' LOOP
         EXECUTE format('GRANT EXECUTE ON FUNCTION %s TO %s', f, role);
     END LOOP;
-    PERFORM _sas.record(caller, ARRAY[NULL::bigint], 'grant_usage', NULL, jsonb_strip_nulls(
+    PERFORM _sas.record_change(caller, 'grant_usage', jsonb_strip_nulls(
         jsonb_build_object('role', pg_get_userbyid(role), 'level', level, 'agent', agent)));
 END $$;
 
@@ -310,8 +310,8 @@ BEGIN
     END LOOP;
     PERFORM _sas.revoke_rights(role, level);
     IF had <> '{}' THEN
-        PERFORM _sas.record(caller, ARRAY[NULL::bigint], 'revoke_usage', NULL,
-                            jsonb_build_object('role', pg_get_userbyid(role), 'levels', to_jsonb(had)));
+        PERFORM _sas.record_change(caller, 'revoke_usage', jsonb_build_object(
+            'role', pg_get_userbyid(role), 'levels', to_jsonb(had)));
         PERFORM _sas.warn_of_code(role) WHERE 'admin' = ANY (had);
     END IF;
 END $$;
@@ -354,7 +354,7 @@ BEGIN
     PERFORM _sas.tie_role(role);
     PERFORM _sas.reload_watches(a.agent_id, role);
     PERFORM _sas.announce_agents();
-    PERFORM _sas.record(caller, ARRAY[NULL::bigint], 'grant_agent', NULL, jsonb_strip_nulls(
+    PERFORM _sas.record_change(caller, 'grant_agent', jsonb_strip_nulls(
         jsonb_build_object('agent', a.name, 'role', pg_get_userbyid(role), 'methods', methods,
                            'paths', paths)));
 END $$;
@@ -377,8 +377,8 @@ BEGIN
     IF FOUND THEN
         PERFORM _sas.reload_watches(a.agent_id, role);
         PERFORM _sas.announce_agents();
-        PERFORM _sas.record(caller, ARRAY[NULL::bigint], 'revoke_agent', NULL,
-                            jsonb_build_object('agent', a.name, 'role', pg_get_userbyid(role)));
+        PERFORM _sas.record_change(caller, 'revoke_agent', jsonb_build_object(
+            'agent', a.name, 'role', pg_get_userbyid(role)));
     END IF;
 END $$;
 

@@ -32,6 +32,13 @@ LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
                 ELSE ARRAY(SELECT u.e FROM unnest(given) WITH ORDINALITY AS u (e, n) ORDER BY u.n) END
 $$;
 
+-- _sas.matches_pattern(pattern, subject): does the subject match the pattern, in which * matches any
+-- characters?
+CREATE FUNCTION _sas.matches_pattern(pattern text, subject text) RETURNS boolean
+LANGUAGE sql IMMUTABLE AS $$
+    SELECT subject LIKE replace(regexp_replace(pattern, E'([\\\\%_])', E'\\\\\\1', 'g'), '*', '%')
+$$;
+
 -- _sas.check_bytes(bytes, most, pointer, what): raises an error if a value that is stored has more bytes
 -- than "most". A value that belongs to many runs is stored once for each of them.
 CREATE FUNCTION _sas.check_bytes(bytes bigint, most int, pointer text, what text) RETURNS void

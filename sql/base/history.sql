@@ -11,7 +11,7 @@ LANGUAGE sql AS $$
     SELECT u, sas.now(), pg_get_userbyid(caller), act, step, detail FROM unnest(run_ids) u
 $$;
 
--- _sas.record_change(caller, act, what, old, new, hidden): records an action that changed a definition.
+-- _sas.record_change(caller, act, what, old, new, hidden): records an action that is not about runs.
 -- what: names the object; old, new: its values before and after (null: it did not, or does not, exist).
 -- Only values that differ are stored; values of hidden keys are stored as ***.
 CREATE FUNCTION _sas.record_change(caller oid, act text, what jsonb, old jsonb DEFAULT NULL,

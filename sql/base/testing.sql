@@ -13,13 +13,6 @@ END $$;
 
 -- stubs -------------------------------------------------------------------------------
 
--- _sas.matches_pattern(pattern, subject): does the subject match the pattern, in which * matches any
--- characters?
-CREATE FUNCTION _sas.matches_pattern(pattern text, subject text) RETURNS boolean
-LANGUAGE sql IMMUTABLE AS $$
-    SELECT subject LIKE replace(regexp_replace(pattern, E'([\\\\%_])', E'\\\\\\1', 'g'), '*', '%')
-$$;
-
 -- _sas.stubbed_limits(): the agents whose last stub for all calls declares their breaker open.
 CREATE FUNCTION _sas.stubbed_limits() RETURNS SETOF int
 LANGUAGE sql STABLE AS $$

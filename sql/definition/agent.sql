@@ -226,16 +226,21 @@ BEGIN
     PERFORM _sas.record_agent(caller, 'create_agent', before, a);
 END $$;
 
+-- _sas.agent_defaults(): the options of an agent that has none of its own.
+CREATE FUNCTION _sas.agent_defaults() RETURNS jsonb
+LANGUAGE sql STABLE AS $$
+    SELECT jsonb_build_object('headers', '{}'::jsonb, 'max_in_flight', 100, 'rate_limit', NULL,
+                              'request_timeout', '30 s'::interval, 'retry', '{}'::jsonb,
+                              'breaker', '{}'::jsonb, 'options', '{}'::jsonb, 'enabled', true)
+$$;
+
 -- _sas.say_defaults(before, a): sends a NOTICE with the options that create_agent has reset to their
 -- default in an existing agent. create_agent replaces everything, and an omitted option is easily
 -- forgotten.
 CREATE FUNCTION _sas.say_defaults(before _sas.agent, a _sas.agent) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
-    fresh jsonb := jsonb_build_object('headers', '{}'::jsonb, 'max_in_flight', 100, 'rate_limit', NULL,
-        'request_timeout', '30 s'::interval, 'retry', '{}'::jsonb, 'breaker', '{}'::jsonb, 'options',
-        '{}'::jsonb, 'enabled', true);
-    names text := (SELECT string_agg(f.key, ', ' ORDER BY f.key) FROM jsonb_each(fresh) f
+    names text := (SELECT string_agg(f.key, ', ' ORDER BY f.key) FROM jsonb_each(_sas.agent_defaults()) f
                    WHERE to_jsonb(a) -> f.key = f.value AND to_jsonb(before) -> f.key <> f.value);
 BEGIN
     IF names IS NOT NULL THEN
@@ -333,19 +338,18 @@ BEGIN
             USING ERRCODE = 'invalid_parameter_value', DETAIL = 'At /kind.',
             HINT = 'Create another agent.';
     END IF;
+    a := jsonb_populate_record(a, (SELECT jsonb_object_agg(d.key, d.value)
+                                   FROM jsonb_each(_sas.agent_defaults()) d WHERE d.key = ANY (reset)));
     a.base_url := coalesce(regexp_replace(base_url, '/+$', ''), a.base_url);
-    a.headers := coalesce(headers, CASE WHEN 'headers' = ANY (reset) THEN '{}' ELSE a.headers END);
-    a.max_in_flight := coalesce(max_in_flight, CASE WHEN 'max_in_flight' = ANY (reset) THEN 100
-                                ELSE a.max_in_flight END);
-    a.rate_limit := coalesce(rate_limit, CASE WHEN 'rate_limit' = ANY (reset) THEN NULL
-                             ELSE a.rate_limit END);
+    a.headers := coalesce(headers, a.headers);
+    a.max_in_flight := coalesce(max_in_flight, a.max_in_flight);
+    a.rate_limit := coalesce(rate_limit, a.rate_limit);
     a.rate_per_s := _sas.rate_per_second(a.rate_limit);
-    a.request_timeout := coalesce(request_timeout, CASE WHEN 'request_timeout' = ANY (reset) THEN '30 s'
-                                  ELSE a.request_timeout END);
-    a.retry := coalesce(retry, CASE WHEN 'retry' = ANY (reset) THEN '{}' ELSE a.retry END);
-    a.breaker := coalesce(breaker, CASE WHEN 'breaker' = ANY (reset) THEN '{}' ELSE a.breaker END);
-    a.options := coalesce(options, CASE WHEN 'options' = ANY (reset) THEN '{}' ELSE a.options END);
-    a.enabled := coalesce(enabled, CASE WHEN 'enabled' = ANY (reset) THEN true ELSE a.enabled END);
+    a.request_timeout := coalesce(request_timeout, a.request_timeout);
+    a.retry := coalesce(retry, a.retry);
+    a.breaker := coalesce(breaker, a.breaker);
+    a.options := coalesce(options, a.options);
+    a.enabled := coalesce(enabled, a.enabled);
     PERFORM _sas.hold_secrets(a.headers, a.options);
     PERFORM _sas.raise(wrong) FROM _sas.check_agent(a) wrong;
     PERFORM _sas.check_agent_files(caller, (SELECT x.options FROM _sas.agent x WHERE x.agent_id = a.agent_id),
@@ -373,23 +377,20 @@ BEGIN
     a.enabled := enable;
     PERFORM _sas.write_agent(a);
     PERFORM _sas.publish_agent(a.agent_id);
-    PERFORM _sas.record(caller, ARRAY[NULL::bigint],
-                        CASE WHEN enable THEN 'resume_agent' ELSE 'pause_agent' END, NULL,
-                        jsonb_build_object('agent', a.name));
+    PERFORM _sas.record_change(caller, CASE WHEN enable THEN 'resume_agent' ELSE 'pause_agent' END,
+                               jsonb_build_object('agent', a.name));
     RETURN true;
 END $$;
 
 CREATE FUNCTION _sas.pause_agent_as(caller oid, name text) RETURNS boolean
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
-BEGIN
-    RETURN _sas.switch_agent(caller, name, false);
-END $$;
+LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+    SELECT _sas.switch_agent(caller, name, false)
+$$;
 
 CREATE FUNCTION _sas.resume_agent_as(caller oid, name text) RETURNS boolean
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
-BEGIN
-    RETURN _sas.switch_agent(caller, name, true);
-END $$;
+LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+    SELECT _sas.switch_agent(caller, name, true)
+$$;
 
 CREATE FUNCTION _sas.reset_agent_as(caller oid, name text) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -426,5 +427,5 @@ BEGIN
           AND s.waiting_until > now;
     PERFORM _sas.publish_agent(a.agent_id);
     PERFORM _sas.wake(scheduler => true);
-    PERFORM _sas.record(caller, ARRAY[NULL::bigint], 'reset_agent', NULL, jsonb_build_object('agent', name));
+    PERFORM _sas.record_change(caller, 'reset_agent', jsonb_build_object('agent', name));
 END $$;

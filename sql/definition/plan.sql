@@ -43,10 +43,6 @@ LANGUAGE sql STABLE AS $$
     WHERE NOT body ? 'agents' AND body ->> 'agent' ~ E'\\{\\{'
 $$;
 
--- _sas.matches(name, pattern): does the name match the pattern, in which * means any characters?
-CREATE FUNCTION _sas.matches(name text, pattern text) RETURNS boolean
-LANGUAGE sql IMMUTABLE AS $$ SELECT name LIKE replace(replace(pattern, '_', E'\\_'), '*', '%') $$;
-
 -- _sas.resolve_agents(definition, input, prefix): replaces references by the agents that this input names;
 -- raises an error if one is not allowed. prefix: that of an included workflow, else empty.
 CREATE FUNCTION _sas.resolve_agents(definition jsonb, input jsonb, prefix text) RETURNS jsonb
@@ -60,7 +56,7 @@ BEGIN
         SELECT i.result, i.problem INTO named
         FROM _sas.render(s.body -> 'agent', jsonb_build_object('input', input)) i;
         IF named.problem IS NOT NULL OR jsonb_typeof(named.result) <> 'string'
-            OR NOT _sas.matches(named.result #>> '{}', s.body ->> 'agents') THEN
+            OR NOT _sas.matches_pattern(s.body ->> 'agents', named.result #>> '{}') THEN
             RAISE EXCEPTION 'step "%" has no agent: %', prefix || s.name,
                 coalesce(_sas.problem_text(named.problem),
                          format('%s gives %s, which is not one of "%s"', s.body ->> 'agent',

@@ -138,30 +138,28 @@ BEGIN
     PERFORM _sas.record_queue(caller, 'alter_queue', u, changed);
 END $$;
 
-CREATE FUNCTION _sas.pause_queue_as(caller oid, name text) RETURNS boolean
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
-#variable_conflict use_column
+-- _sas.switch_queue(caller, name, pause): pauses or resumes a queue. False: nothing has changed.
+CREATE FUNCTION _sas.switch_queue(caller oid, name text, pause boolean) RETURNS boolean
+LANGUAGE plpgsql AS $$
 DECLARE
     u _sas.queue := _sas.live_queue(name);
 BEGIN
-    UPDATE _sas.queue q SET paused_at = coalesce(q.paused_at, sas.now()) WHERE q.queue_id = u.queue_id;
+    IF (u.paused_at IS NOT NULL) = pause THEN
+        RETURN false;
+    END IF;
+    UPDATE _sas.queue q SET paused_at = CASE WHEN pause THEN sas.now() END WHERE q.queue_id = u.queue_id;
     PERFORM _sas.wake(scheduler => true);
-    PERFORM _sas.record(caller, ARRAY[NULL::bigint], 'pause_queue', NULL, jsonb_build_object('queue', u.name))
-    WHERE u.paused_at IS NULL;
-    RETURN u.paused_at IS NULL;
+    PERFORM _sas.record_change(caller, CASE WHEN pause THEN 'pause_queue' ELSE 'resume_queue' END,
+                               jsonb_build_object('queue', u.name));
+    RETURN true;
 END $$;
+
+CREATE FUNCTION _sas.pause_queue_as(caller oid, name text) RETURNS boolean
+LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+    SELECT _sas.switch_queue(caller, name, true)
+$$;
 
 CREATE FUNCTION _sas.resume_queue_as(caller oid, name text) RETURNS boolean
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
-#variable_conflict use_column
-DECLARE
-    u _sas.queue := _sas.live_queue(name);
-BEGIN
-    UPDATE _sas.queue q SET paused_at = NULL WHERE q.queue_id = u.queue_id;
-    PERFORM _sas.wake(scheduler => true);
-    PERFORM _sas.record(caller, ARRAY[NULL::bigint], 'resume_queue', NULL,
-                        jsonb_build_object('queue', u.name))
-    WHERE u.paused_at IS NOT NULL;
-    RETURN u.paused_at IS NOT NULL;
-END $$;
-
+LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+    SELECT _sas.switch_queue(caller, name, false)
+$$;

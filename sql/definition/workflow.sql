@@ -223,9 +223,8 @@ BEGIN
         WHERE g.future <> EXCLUDED.future;
     PERFORM _sas.compose_version(f.workflow_id, granted);
     PERFORM _sas.tie_role(role);
-    PERFORM _sas.record(caller, ARRAY[NULL::bigint], 'grant_workflow', NULL,
-                        jsonb_build_object('workflow', f.name, 'role', pg_get_userbyid(role),
-                                           'version', granted, 'future', $5));
+    PERFORM _sas.record_change(caller, 'grant_workflow', jsonb_build_object(
+        'workflow', f.name, 'role', pg_get_userbyid(role), 'version', granted, 'future', $5));
 END $$;
 
 -- _sas.revoke_workflow_as(...): the body of sas.revoke_workflow: revokes the grant of that version; null:
@@ -240,9 +239,8 @@ BEGIN
     DELETE FROM _sas.workflow_grant g WHERE g.workflow_id = f.workflow_id AND g.role = $3
         AND ($4 IS NULL OR g.version = $4);
     IF FOUND THEN
-        PERFORM _sas.record(caller, ARRAY[NULL::bigint], 'revoke_workflow', NULL,
-                            jsonb_strip_nulls(jsonb_build_object('workflow', f.name,
-                                              'role', pg_get_userbyid(role), 'version', $4)));
+        PERFORM _sas.record_change(caller, 'revoke_workflow', jsonb_strip_nulls(jsonb_build_object(
+            'workflow', f.name, 'role', pg_get_userbyid(role), 'version', $4)));
     END IF;
 END $$;
 

@@ -391,8 +391,7 @@ DECLARE
 BEGIN
     UPDATE _sas.workflow f SET paused_at = sas.now() WHERE f.workflow_id = id AND f.paused_at IS NULL;
     IF FOUND THEN
-        PERFORM _sas.record(caller, ARRAY[NULL::bigint], 'pause_workflow', NULL,
-                            jsonb_build_object('workflow', name));
+        PERFORM _sas.record_change(caller, 'pause_workflow', jsonb_build_object('workflow', name));
         RETURN true;
     END IF;
     RETURN false;
@@ -411,7 +410,6 @@ BEGIN
     INSERT INTO _sas.message (actor, due_at, run_id, kind) SELECT 's', sas.now(), h.run_id, 'start'
     FROM held h;
     PERFORM _sas.wake(scheduler => true);
-    PERFORM _sas.record(caller, ARRAY[NULL::bigint], 'resume_workflow', NULL,
-                        jsonb_build_object('workflow', name));
+    PERFORM _sas.record_change(caller, 'resume_workflow', jsonb_build_object('workflow', name));
     RETURN true;
 END $$;

@@ -37,8 +37,7 @@ BEGIN ATOMIC
                THEN _sas.console_act($1, 'acknowledge', 'Acknowledge',
                                      jsonb_build_object('alert_id', a.alert_id)) ELSE '' END]
             ORDER BY a.open DESC, a.last_at DESC, a.alert_id DESC), 'None.')
-        || CASE WHEN max(a.total) > $3
-           THEN format('<p class="dim">and %s more: see sas.alerts</p>', max(a.total) - $3) ELSE '' END,
+        || _sas.html_more(max(a.total), $3, 'sas.alerts'),
         'sas.acknowledge(alert_id) says that somebody has seen one')
     FROM (SELECT x.*, x.acknowledged_at IS NULL AND x.closed_at IS NULL AS open, count(*) OVER () AS total
           FROM sas.alerts x

@@ -20,8 +20,7 @@ BEGIN ATOMIC
             w.restarts::text, w.items::text, w.waiting::text, _sas.html_time(w.last_item_at, look.now),
             w.failures::text, _sas.html_escape(w.last_error ->> 'title')]
             ORDER BY w.failures > 0 DESC, w.watcher, w.key), 'There are none.')
-        || CASE WHEN max(w.total) > 200
-           THEN format('<p class="dim">and %s more: see sas.watches</p>', max(w.total) - 200) ELSE '' END)
+        || _sas.html_more(max(w.total), 200, 'sas.watches'))
     FROM (SELECT x.*, count(*) OVER () AS total FROM sas.watches x WHERE x.state <> 'deleted'
           ORDER BY x.failures > 0 DESC, x.watcher, x.key LIMIT 200) w
     CROSS JOIN LATERAL (SELECT CASE WHEN w.state LIKE '%paus%' THEN 'resume' ELSE 'pause' END AS verb) v;

@@ -294,8 +294,7 @@ BEGIN ATOMIC
                    SELECT string_agg(_sas.console_step(look, s), '' ORDER BY s.position, s.step)
                    FROM sas.steps s
                    WHERE s.run_id = $2 AND s.step = ANY (whole.steps) AND s.element IS NULL) END
-               || CASE WHEN whole.total > 300
-                  THEN format('<p class="dim">and %s more: see sas.steps</p>', whole.total - 300) ELSE '' END,
+               || _sas.html_more(whole.total, 300, 'sas.steps'),
                'open one for its input, output and error')
            || CASE WHEN part.total IS NULL THEN '' ELSE _sas.html_section('elements', 'Elements', (
                    SELECT string_agg(_sas.console_step(look, s), ''
@@ -304,8 +303,7 @@ BEGIN ATOMIC
                    JOIN unnest(part.steps, part.elements) AS u (step, element)
                        ON u.step = s.step AND u.element = s.element
                    WHERE s.run_id = $2 AND s.step = ANY (part.steps) AND s.element = ANY (part.elements))
-               || CASE WHEN part.total > 50
-                  THEN format('<p class="dim">and %s more: see sas.steps</p>', part.total - 50) ELSE '' END,
+               || _sas.html_more(part.total, 50, 'sas.steps'),
                'those that failed or are open first') END
     FROM whole CROSS JOIN part;
 END;

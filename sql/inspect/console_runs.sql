@@ -90,7 +90,7 @@ CREATE FUNCTION _sas.console_recent(look _sas.look) RETURNS text
 LANGUAGE sql STABLE
 BEGIN ATOMIC
     SELECT _sas.html_section('recent', 'Recent runs', _sas.console_run_rows(
-        look, ARRAY(SELECT _sas.find_run_ids('{}', 20, NULL)), 'There are none.'),
+        look, (_sas.find_run_page('{}', 20, NULL, NULL)).run_ids, 'There are none.'),
         'the newest 20; sas.find_runs(search) finds others');
 END;
 
@@ -130,8 +130,7 @@ BEGIN ATOMIC
             CASE WHEN n.error > 0 THEN format('<span class="bad">%s</span>', n.error) ELSE n.error::text END,
             n.compensated::text, n.cancelled::text, _sas.console_run_link(look, n.last)]
             ORDER BY n.last DESC NULLS LAST, n.workflow), 'There are none.')
-        || CASE WHEN max(n.total) > 100
-           THEN format('<p class="dim">and %s more: see sas.workflows</p>', max(n.total) - 100) ELSE '' END,
+        || _sas.html_more(max(n.total), 100, 'sas.workflows'),
         format('* of the newest %s runs', _sas.recent()))
     FROM (SELECT *, count(*) OVER () AS total
           FROM name LEFT JOIN open o USING (workflow) LEFT JOIN ended e USING (workflow)
@@ -162,7 +161,7 @@ BEGIN ATOMIC
         SELECT _sas.read_page_search(args) AS search, nullif(args ->> 'before', '')::bigint AS before),
     found AS MATERIALIZED (
         SELECT a.*, coalesce(f.run_ids, '{}') AS run_ids, cardinality(f.run_ids) AS n, f.below
-        FROM asked a CROSS JOIN LATERAL _sas.find_run_page(a.search, 1001, a.before) f),
+        FROM asked a CROSS JOIN LATERAL _sas.find_run_page(a.search, 1001, a.before, 20000) f),
     said AS (
         SELECT f.*, CASE WHEN f.n > 1000 THEN 'more than 1000'
                     WHEN f.below IS NOT NULL THEN 'at least ' || f.n ELSE f.n::text END AS quantity,

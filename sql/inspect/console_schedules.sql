@@ -30,8 +30,7 @@ BEGIN ATOMIC
                 s.open_runs::text, s.runs::text, s.missed::text, s.skipped::text,
                 _sas.html_escape(coalesce(s.error ->> 'title', s.paused_reason))]
             ORDER BY s.place), 'There are none.')
-        || CASE WHEN max(s.total) > $2
-           THEN format('<p class="dim">and %s more: see sas.schedules</p>', max(s.total) - $2) ELSE '' END,
+        || _sas.html_more(max(s.total), $2, 'sas.schedules'),
         'sas.pause_schedule(name) stops one, sas.trigger_schedule(name) runs one now')
     FROM (SELECT x.*, count(*) OVER () AS total, row_number() OVER (
               ORDER BY x.state = 'failed' DESC, x.failures > 0 DESC, x.state = 'paused' DESC,

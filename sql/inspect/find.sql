@@ -342,12 +342,15 @@ BEGIN
     fitting := fitting[: quantity];
 END $$;
 
-CREATE FUNCTION _sas.find_run_ids(search jsonb, quantity int, before bigint) RETURNS SETOF bigint
+-- _sas.find_run_page(search, quantity, before, most): the ids of the runs that match, the newest first. It
+-- ends once "most" candidates were compared (null: all), for a page that must be ready within a second,
+-- however rare the runs are. below: it has searched the runs from there on; null: all.
+CREATE FUNCTION _sas.find_run_page(search jsonb, quantity int, before bigint, most int,
+                                   OUT run_ids bigint[], OUT below bigint)
 LANGUAGE C STABLE AS 'MODULE_PATHNAME', 'sas_api_verb';
 
--- _sas.find_run_ids_as(...): the body of sas.find_runs.
-CREATE FUNCTION _sas.find_run_ids_as(caller oid, search jsonb, quantity int, before bigint)
-RETURNS SETOF bigint
+CREATE FUNCTION _sas.find_run_page_as(caller oid, search jsonb, quantity int, before bigint, most int,
+                                      OUT run_ids bigint[], OUT below bigint)
 LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
     -- the session of the caller may have any planner settings; these statements read few rows, by an index
     SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off
@@ -355,27 +358,8 @@ LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
     PERFORM _sas.check_search(search, quantity);
-    RETURN QUERY
-    SELECT unnest(f.fitting)
-    FROM _sas.search_runs(_sas.read_search(caller, search), quantity, before, NULL) f;
-END $$;
-
--- _sas.find_run_page(search, quantity, before): the same for a page that must be ready within a second,
--- however rare the runs are. below: it has searched the runs from there on; null: all.
-CREATE FUNCTION _sas.find_run_page(search jsonb, quantity int, before bigint,
-                                   OUT run_ids bigint[], OUT below bigint)
-LANGUAGE C STABLE AS 'MODULE_PATHNAME', 'sas_api_verb';
-
-CREATE FUNCTION _sas.find_run_page_as(caller oid, search jsonb, quantity int, before bigint,
-                                      OUT run_ids bigint[], OUT below bigint)
-LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
-    SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off
-        SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off
-AS $$
-BEGIN
-    PERFORM _sas.check_search(search, quantity);
     SELECT f.fitting, f.below INTO run_ids, below
-    FROM _sas.search_runs(_sas.read_search(caller, search), quantity, before, 20000) f;
+    FROM _sas.search_runs(_sas.read_search(caller, search), quantity, before, most) f;
 END $$;
 
 CREATE FUNCTION sas.find_runs(search jsonb, quantity int DEFAULT 50, before bigint DEFAULT NULL)
@@ -383,7 +367,8 @@ RETURNS SETOF sas.runs
 LANGUAGE sql STABLE SET jit = off
 BEGIN ATOMIC
     SELECT r.* FROM sas.runs r
-    WHERE r.run_id = ANY (ARRAY(SELECT _sas.find_run_ids(search, quantity, before)))
+    WHERE r.run_id = ANY ((SELECT f.run_ids
+                             FROM _sas.find_run_page(search, quantity, before, NULL) f)::bigint[])
     ORDER BY r.run_id DESC;
 END;
 COMMENT ON FUNCTION sas.find_runs IS

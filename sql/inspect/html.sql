@@ -76,6 +76,14 @@ BEGIN ATOMIC
                       html);
 END;
 
+-- _sas.html_more(total, shown, place): how many rows are left out, and where to see them.
+CREATE FUNCTION _sas.html_more(total bigint, shown int, place text) RETURNS text
+LANGUAGE sql IMMUTABLE PARALLEL SAFE
+BEGIN ATOMIC
+    SELECT CASE WHEN total > shown THEN format('<p class="dim">and %s more: see %s</p>', total - shown, place)
+           ELSE '' END;
+END;
+
 -- _sas.html_json(label, value): a value under its label, a short value in one line; its first 20,000
 -- characters.
 CREATE FUNCTION _sas.html_json(label text, value jsonb) RETURNS text

@@ -86,9 +86,8 @@ BEGIN
     END LOOP;
     IF moved > 0 THEN
         UPDATE _sas.watcher d SET change = d.change + 1 WHERE d.owner = to_role;
-        PERFORM _sas.record(caller, ARRAY[NULL::bigint], 'reassign_owned', NULL,
-                            jsonb_build_object('from', pg_get_userbyid(from_role),
-                                               'to', pg_get_userbyid(to_role)));
+        PERFORM _sas.record_change(caller, 'reassign_owned', jsonb_build_object(
+            'from', pg_get_userbyid(from_role), 'to', pg_get_userbyid(to_role)));
     END IF;
     IF moved > 0 AND kept IS NOT NULL THEN
         RAISE WARNING 'role "%" does not get the grants of role "%"', pg_get_userbyid(to_role),

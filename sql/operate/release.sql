@@ -13,8 +13,7 @@ BEGIN
     END IF;
     PERFORM _sas.note_home();
     PERFORM _sas.close_alerts('{quarantine}');
-    PERFORM _sas.record(caller, ARRAY[NULL::bigint], 'release', NULL,
-                        jsonb_build_object('quarantined_for', reason));
+    PERFORM _sas.record_change(caller, 'release', jsonb_build_object('quarantined_for', reason));
     PERFORM _sas.probe();
     RETURN true;
 END $$;

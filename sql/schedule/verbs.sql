@@ -16,8 +16,7 @@ BEGIN
     END IF;
     DELETE FROM _sas.schedule x WHERE x.schedule_id = s.schedule_id;
     PERFORM _sas.close_alerts(ARRAY[format('schedule %s', s.name), format('schedule %s paused', s.name)]);
-    PERFORM _sas.record(caller, ARRAY[NULL::bigint], 'unschedule', NULL,
-                        jsonb_build_object('schedule', s.name));
+    PERFORM _sas.record_change(caller, 'unschedule', jsonb_build_object('schedule', s.name));
 END $$;
 
 CREATE FUNCTION _sas.pause_schedule_as(caller oid, name text, reason text) RETURNS boolean
@@ -32,8 +31,8 @@ BEGIN
     UPDATE _sas.schedule x SET state = 'paused', paused_reason = reason, due_at = NULL
     WHERE x.schedule_id = s.schedule_id;
     PERFORM _sas.drop_plan(s.schedule_id);
-    PERFORM _sas.record(caller, ARRAY[NULL::bigint], 'pause_schedule', NULL,
-                        jsonb_strip_nulls(jsonb_build_object('schedule', s.name, 'reason', reason)));
+    PERFORM _sas.record_change(caller, 'pause_schedule', jsonb_strip_nulls(jsonb_build_object(
+        'schedule', s.name, 'reason', reason)));
     RETURN true;
 END $$;
 
@@ -56,8 +55,7 @@ BEGIN
         open_run_ids = _sas.still_open(x.open_run_ids)
     WHERE x.schedule_id = s.schedule_id;
     PERFORM _sas.close_alerts(ARRAY[format('schedule %s', s.name), format('schedule %s paused', s.name)]);
-    PERFORM _sas.record(caller, ARRAY[NULL::bigint], 'resume_schedule', NULL,
-                        jsonb_build_object('schedule', s.name));
+    PERFORM _sas.record_change(caller, 'resume_schedule', jsonb_build_object('schedule', s.name));
     PERFORM _sas.wake(scheduler => true);
     RETURN true;
 END $$;
@@ -149,9 +147,9 @@ BEGIN
         created := i.outcome = 'run';
         RETURN NEXT;
     END LOOP;
-    PERFORM _sas.record(caller, ARRAY[NULL::bigint], 'backfill_schedule', NULL,
-                        jsonb_build_object('schedule', s.name, 'from_at', from_at, 'to_at', to_at,
-                                           'overlap', $5, 'instants', cardinality(instants)));
+    PERFORM _sas.record_change(caller, 'backfill_schedule', jsonb_build_object(
+        'schedule', s.name, 'from_at', from_at, 'to_at', to_at, 'overlap', $5, 'instants',
+        cardinality(instants)));
 END $$;
 
 -- _sas.calendar_of(s, from_at, to_at, most): its next runs within a span of time.
