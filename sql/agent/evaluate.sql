@@ -57,13 +57,39 @@ LANGUAGE sql IMMUTABLE AS $$
                 -- a run that cannot continue makes no further status request
                 WHEN verdict IN ('started', 'asked')
                 THEN CASE WHEN abandon_as IS NULL THEN 'suspended' ELSE 'failed' END
+                WHEN verdict = 'fall' THEN 'ready'
                 WHEN verdict = 'hand_back' THEN CASE WHEN again_in > '0' THEN 'suspended' ELSE 'ready' END
                 ELSE 'failed' END
 $$;
 
+-- _sas.doubt_after_reply(doubted, verdict, to_state, asks, told, tells, error): is a step in doubt after a
+-- reply that says "told", and makes it "verdict"?
+CREATE FUNCTION _sas.doubt_after_reply(doubted boolean, verdict text, to_state text, asks boolean, told text,
+                                       tells boolean, error jsonb) RETURNS boolean
+LANGUAGE sql IMMUTABLE AS $$
+    SELECT CASE WHEN verdict IN ('done', 'started') OR asks THEN false
+                WHEN to_state = 'skipped' THEN doubted
+                -- done, but not as expected: it has to be undone
+                WHEN told = 'done' THEN true
+                WHEN verdict = 'permanent'
+                THEN (doubted OR tells) AND coalesce((error ->> 'status')::int IN (409, 422), true)
+                ELSE doubted OR tells END
+$$;
+
+-- _sas.leaves_closed_path(step, state, stands): the breaker of the call's path is open: does the fallback of
+-- the step take over? If the step would have to be undone first (stands), its own call settles it.
+CREATE FUNCTION _sas.leaves_closed_path(step _sas.workflow_step, state text, stands boolean) RETURNS boolean
+LANGUAGE plpgsql STABLE AS $$
+BEGIN
+    RETURN coalesce(step.shape #> '{fallback,on}' ? 'breaker_open', false) AND state = 'running'
+        AND (NOT stands OR NOT EXISTS (SELECT FROM _sas.workflow_step u WHERE u.version_id = step.version_id
+                                       AND u.step_no = step.step_no AND u.undo));
+END $$;
+
 -- _sas.evaluate_replies(replies, now): for each reply that counts, the change of its step and the verdict:
 -- that of the worker, or what the step makes of it: permanent if it is not as expected; for a poll also
--- started (its call has succeeded) and asked (not finished yet).
+-- started (its call has succeeded) and asked (not finished yet); fall if the breaker of its path is open, and
+-- its fallback takes over.
 --   queued    one of the steps has a slot in a queue
 --   falls     one of them has a fallback, or is one
 --   objected  one of them is a call that was done, and whose step does not accept the reply
@@ -82,14 +108,8 @@ BEGIN
                -- a status request that was answered is no attempt
                attempt => s.attempt + p.attempt - CASE WHEN h.asks AND p.verdict = 'done' THEN 1 ELSE 0 END,
                failure_count => CASE WHEN f.verdict IN ('started', 'asked') THEN 0 END,
-               in_doubt => CASE WHEN f.verdict IN ('done', 'started') OR h.asks THEN false
-                                WHEN f.to_state = 'skipped' THEN s.in_doubt
-                                -- done, but not as expected: it has to be undone
-                                WHEN p.verdict = 'done' THEN true
-                                WHEN f.verdict = 'permanent'
-                                    THEN (s.in_doubt OR p.in_doubt)
-                                        AND coalesce((p.error ->> 'status')::int IN (409, 422), true)
-                                ELSE s.in_doubt OR p.in_doubt END,
+               in_doubt => _sas.doubt_after_reply(s.in_doubt, f.verdict, f.to_state, h.asks, p.verdict,
+                                                  p.in_doubt, p.error),
                transient => f.verdict = 'transient',
                output => CASE WHEN f.verdict IN ('started', 'asked') OR s.state <> 'running' THEN NULL
                               WHEN h.asks THEN h.output
@@ -99,7 +119,8 @@ BEGIN
                                                                          'its undo had not finished') END,
                completion => CASE WHEN f.to_state = 'succeeded' OR f.verdict = 'started'
                                       AND s.state = 'running' THEN nextval('_sas.completion_seq') END,
-               finished_at => CASE WHEN f.verdict <> 'hand_back' AND NOT f.asks_again THEN now END,
+               finished_at => CASE WHEN f.verdict NOT IN ('hand_back', 'fall') AND NOT f.asks_again
+                                   THEN now END,
                waiting_kind => CASE WHEN f.verdict = 'hand_back' AND p.again_in > '0' THEN 'agent'
                                     WHEN f.verdict IN ('transient', 'permanent') THEN 'supervisor'
                                     WHEN f.asks_again THEN 'poll' END,
@@ -127,8 +148,12 @@ BEGIN
     CROSS JOIN LATERAL _sas.judge_output(r, w.whole, p.element, p.output,
                                          w.expects AND h.asks IS NOT TRUE, w.keeps AND NOT w.polls) o
     CROSS JOIN LATERAL (
-        SELECT CASE WHEN o.objection IS NOT NULL THEN 'permanent' ELSE coalesce(h.verdict, p.verdict) END
-               AS verdict, coalesce(o.objection, h.error) AS error OFFSET 0) v
+        SELECT CASE WHEN o.objection IS NOT NULL THEN 'permanent'
+                    WHEN p.verdict = 'hand_back' AND p.error IS NOT NULL AND r.abandon_as IS NULL
+                         AND _sas.leaves_closed_path(w.whole, s.state,
+                                                     s.in_doubt OR p.in_doubt OR s.asks IS NOT NULL)
+                    THEN 'fall' ELSE coalesce(h.verdict, p.verdict) END AS verdict,
+               coalesce(o.objection, h.error) AS error OFFSET 0) v
     CROSS JOIN LATERAL (
         SELECT CASE t.to_state WHEN 'skipped' THEN 'asked' ELSE v.verdict END AS verdict, v.error, t.to_state,
                v.verdict IN ('started', 'asked') AND t.to_state IN ('suspended', 'compensating') AS asks_again

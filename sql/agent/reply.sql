@@ -268,10 +268,11 @@ BEGIN
 
     IF falls THEN
         PERFORM _sas.undone_substitute(changes);
-        -- undone in a run that continues: its fallback begins
-        PERFORM _sas.fall_back(array_agg(c.run_id), array_agg(c.step_no), array_agg(c.element))
-        FROM unnest(changes) c JOIN _sas.run r ON r.run_id = c.run_id AND r.abandon_as IS NULL
-        WHERE c.to_state = 'compensated' HAVING count(*) > 0;
+        -- undone in a run that continues, or the breaker of its path is open: its fallback begins
+        PERFORM _sas.fall_back(array_agg((x.c).run_id), array_agg((x.c).step_no), array_agg((x.c).element))
+        FROM (SELECT unnest(changes) AS c, unnest(verdicts) AS v) x
+        JOIN _sas.run r ON r.run_id = (x.c).run_id AND r.abandon_as IS NULL
+        WHERE (x.c).to_state = 'compensated' OR x.v = 'fall' HAVING count(*) > 0;
         IF ok_runs IS NOT NULL THEN
             SELECT i.run_ids, i.step_nos, i.elements INTO ok_runs, ok_nos, ok_elements
             FROM _sas.substituted(ok_runs, ok_nos, ok_elements) i;

@@ -114,7 +114,7 @@ CREATE TYPE _sas.claimed AS (
 --               transient  it failed and may be tried again
 --               permanent  it failed for good
 --               hand_back  the worker gives the claim back, and no failure counts; again_in says when the
---                          step may be claimed again
+--                          step may be claimed again; error: the breaker of the path refuses its call
 --   arrived_at  when the worker received it. The reply counts if that is before complete_by, however late it
 --               is written
 CREATE TYPE _sas.call_reply AS (

@@ -139,6 +139,17 @@ flight_hand_back(SasFlight *flight, double again_in_ms)
 	sas_agent_flight_end(flight, false);
 }
 
+/* The error is for a step that has a fallback for an open breaker: only this worker knows the path. */
+static void
+flight_hand_back_path(SasFlight *flight, int64 again_us)
+{
+	Jsonb	   *why = sas_work_json_problem("breaker", "the breaker of its path is open", NULL, 0,
+											   sas_work_json_instance(&flight->id, flight->step));
+
+	sas_agent_replies_add(flight, "hand_back", NULL, why, flight_path_rest_ms(again_us));
+	sas_agent_flight_end(flight, false);
+}
+
 void
 sas_agent_flight_give_back(SasFlight *flight)
 {
@@ -350,7 +361,7 @@ sas_agent_flight_wake(SasFlight *flight, int64 now)
 	}
 	if (!flight_path_lets_through(flight, agent, &again))
 	{
-		flight_hand_back(flight, flight_path_rest_ms(again));
+		flight_hand_back_path(flight, again);
 		return;
 	}
 	if (!flight->has_slot)
@@ -403,7 +414,7 @@ sas_agent_flight_compose(SasFlight *flight, SasClaimedCall *claimed, SasAgentEnt
 	sas_transport_hold(sas_agent_flights.transport, flight->memory, flight->held);
 	flight->path_no = sas_work_request_path_no(&flight->sent, agent->stored);
 	if (!flight_path_lets_through(flight, agent, &again))
-		flight_hand_back(flight, flight_path_rest_ms(again)); /* not a failure, and no attempt */
+		flight_hand_back_path(flight, again); /* not a failure, and no attempt */
 	else
 		flight_begin_attempt(flight, agent);
 }

@@ -48,6 +48,33 @@ ok(wait_for($node, q{SELECT count(*) FROM sas.runs WHERE workflow = 'bad' AND st
 is(view(), 'closed', 'and the breaker of the path is closed');
 is(sql(q{SELECT string_agg(DISTINCT result, ', ') FROM sas.runs}), 'success', 'no run has failed');
 
+# -- fallbacks --------------------------------------------------------------------------
+
+my %body = (agent => 'shared', call => { method => 'POST', path => '/bad/{{input.n}}' }, retry => { max_attempts => 2, initial => '1 ms' });
+my $fallback = { call => { method => 'POST', path => '/good/{{input.n}}' }, output => 'other', on => ['breaker_open'] };
+my %quick = (max_failures => 1000, initial => '20 ms', max => '20 ms');
+define($node, 'falls', { steps => { it => { %body, fallback => $fallback } }, output => '{{steps.it.output}}', recovery => \%quick });
+define($node, 'falls_each', { steps => { it => { %body, each => '{{input.items}}', output => 'own', fallback => $fallback } },
+		output => '{{steps.it.output}}', recovery => \%quick });
+# in doubt, and its undo needs what the call returns: only the call can settle it
+define($node, 'settles', { steps => { it => { %body, fallback => $fallback,
+			undo => { call => { method => 'DELETE', path => '/bad/{{steps.it.output.body.id}}' } } } },
+		output => '{{steps.it.output.status?}}', recovery => \%quick });
+$service->script(bad => [ ({ status => 500 }) x 3, {} ]);
+my $doubtful = sql(q{SELECT run_id FROM sas.submit('settles', '{"n": 1}')});
+ok(wait_for($node, q{SELECT path_breakers FROM sas.agents WHERE name = 'shared'}, '{"/bad": "open"}'), 'the breaker of the path opens again');
+my $open = $service->requests('bad');
+my $falls = sql(q{SELECT run_id FROM sas.submit('falls', '{"n": 5}')});
+is(run_of($node, $falls)->{output}, 'other', 'while the breaker of its path is open, the fallback of a step takes over');
+$falls = sql(q{SELECT run_id FROM sas.submit('falls_each', '{"n": 6, "items": [1, 2, 3]}')});
+is_deeply(run_of($node, $falls)->{output}, [ ('other') x 3 ], 'and that of each element of a map');
+is(sql("SELECT string_agg(DISTINCT step, ' ') FROM sas.attempts WHERE run_id = $falls"), 'it.fallback', 'only fallbacks have attempts');
+is(scalar $service->requests('bad'), $open, 'nothing is sent there');
+is(sql("SELECT concat_ws(' ', state, in_doubt, waiting_kind) FROM sas.steps WHERE run_id = $doubtful"), 'suspended t retry',
+	'a step in doubt waits for the breaker');
+sql('SELECT sas.reset_agent($$shared$$)');
+is(run_of($node, $doubtful)->{output}, '200', 'and its own call settles it');
+
 # -- refused ----------------------------------------------------------------------------
 
 foreach my $paths ('"/a"', '["a"]', '[1]', '["/a?b"]')
