@@ -65,7 +65,7 @@ BEGIN
     RETURN QUERY SELECT * FROM _sas.check_planned(c.scopes, c.nodes, c.refs);
     RETURN QUERY SELECT * FROM _sas.check_references(c.nodes, c.refs);
     RETURN QUERY SELECT * FROM _sas.check_predicate_roots(c.nodes);
-    RETURN QUERY SELECT * FROM _sas.check_run_members(c.refs);
+    RETURN QUERY SELECT * FROM _sas.check_members(c.refs);
     RETURN QUERY SELECT * FROM _sas.check_call_outputs(c.nodes, c.refs);
     RETURN QUERY SELECT * FROM _sas.check_order(c.nodes, c.refs, c.from_nos, c.to_nos);
     IF rights AND NOT _sas.has_level(caller, 'admin') THEN

@@ -132,14 +132,20 @@ LANGUAGE sql STABLE AS $$
     WHERE r.problem IS NULL AND r.root <> ALL (p.roots)
 $$;
 
--- _sas.check_run_members(refs): errors of references to members that a run does not have.
-CREATE FUNCTION _sas.check_run_members(refs _sas.flow_reference[]) RETURNS SETOF _sas.problem
+-- _sas.check_members(refs): errors of references to members that a run, or each step, does not have.
+CREATE FUNCTION _sas.check_members(refs _sas.flow_reference[]) RETURNS SETOF _sas.problem
 LANGUAGE sql STABLE AS $$
     SELECT r.pointer, format('a run has no "%s" in templates', r.member),
         'Refer to id, key, labels, created_at, deadline or now; in a run of a schedule also to schedule or '
         'scheduled_at.', '42P10'
     FROM unnest(refs) r WHERE r.scope = 1 AND r.problem IS NULL AND r.root = 'run'
         AND r.member <> ALL ('{id,key,labels,created_at,deadline,now,schedule,scheduled_at}')
+    UNION ALL
+    SELECT r.pointer, format('a step has no "%s" in templates', r.third),
+        _sas.meant(r.third, '{output,key,state,failed,started,token}')
+        || 'Refer to output, key, state or failed, of a poll also to started, of a wait to token.', '42P10'
+    FROM unnest(refs) r WHERE r.scope = 1 AND r.problem IS NULL AND r.root = 'steps'
+        AND r.third <> ALL ('{output,key,state,failed,started,token}')
 $$;
 
 -- _sas.check_call_outputs(nodes, refs): errors of references to members that no output of a call has. The

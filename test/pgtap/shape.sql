@@ -128,6 +128,14 @@ SELECT results_eq($$SELECT path, problem FROM sas.validate_workflow('{"steps": {
              ('/steps/b/when', '"$.output" cannot be referenced here'), ('/steps/b/expect', '"$.last" cannot be referenced here'),
              ('/steps/c/when', '"$.last" cannot be referenced here'), ('/steps/c/repeat/while', '"$.item" cannot be referenced here'),
              ('/steps/d/when', '"$.nothing" cannot be referenced here')$$, 'a predicate over what is not there is told, since it would be false for ever');
+SELECT results_eq($$SELECT path, problem, hint LIKE 'Did you mean "output"? Refer to output, key, %' FROM sas.validate_workflow('{"steps": {
+        "a": {"function": "shop.f"}, "in": {"include": "inner"},
+        "b": {"function": "shop.f", "when": "$.steps.a.outptu == 1", "input": {"x": "{{steps.a.output.any}} {{steps.a.outptu?}}", "y": "{{steps.in.s.output}}"}},
+        "c": {"function": "shop.f", "input": "{{steps.a}} {{steps.a.*}} {{steps.a.state}} {{steps.a.failed}} {{steps.a.key}} {{steps.in.output}}"}},
+        "output": "{{steps.a.\"outptu\".x}}"}') ORDER BY path$$,
+    $$VALUES ('/output', 'a step has no "outptu" in templates', true), ('/steps/b/input/x', 'a step has no "outptu" in templates', true),
+             ('/steps/b/input/y', 'a step has no "s" in templates', false), ('/steps/b/when', 'a step has no "outptu" in templates', true)$$,
+    'a reference to a member that no step has is told');
 SELECT is((SELECT string_agg(path || ': ' || problem, '; ') FROM sas.validate_workflow('{"steps": {"a": {"function": "shop.f"}, "f": {"function": "shop.f", "undo": {"function": "shop.f", "input": "{{steps.a.output}}"}}}}')),
           '/steps/f/undo/input: step "a" is not before step "f"', 'an undo refers to what comes before');
 SELECT is((SELECT count(*) FROM sas.validate_workflow('{"steps": {"a": {"function": "shop.f"}, "b": {"function": "shop.f", "after": ["a"]}, "f": {"function": "shop.f", "after": ["b"], "undo": {"function": "shop.f", "input": "{{steps.a.output}}"}}}}')),
