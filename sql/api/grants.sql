@@ -337,12 +337,22 @@ BEGIN
     PERFORM _sas.check_watches(ids, '1 s');
 END $$;
 
+-- _sas.granted_agent(id, to_role): what this role was granted of the agent, as "from" of an act; null: it has
+-- no grant.
+CREATE FUNCTION _sas.granted_agent(id int, to_role regrole) RETURNS jsonb
+LANGUAGE plpgsql STABLE AS $$
+BEGIN
+    RETURN (SELECT jsonb_build_object('from', jsonb_build_object('methods', g.methods, 'paths', g.paths))
+            FROM _sas.agent_grant g WHERE g.agent_id = id AND g.role = to_role);
+END $$;
+
 -- _sas.grant_agent_as(caller, agent, role, methods, paths): the body of sas.grant_agent.
 CREATE FUNCTION _sas.grant_agent_as(caller oid, agent text, role regrole, methods text[], paths text[])
 RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     a _sas.agent := _sas.live_agent(agent, '/agent');
+    old jsonb := _sas.granted_agent(a.agent_id, role);
 BEGIN
     PERFORM _sas.check_role(role);
     PERFORM _sas.raise(wrong) FROM _sas.check_granted(a, methods, paths) wrong;
@@ -356,7 +366,7 @@ BEGIN
     PERFORM _sas.announce_agents();
     PERFORM _sas.record_change(caller, 'grant_agent', jsonb_strip_nulls(
         jsonb_build_object('agent', a.name, 'role', pg_get_userbyid(role), 'methods', methods,
-                           'paths', paths)));
+                           'paths', paths)) || coalesce(old, '{}'));
 END $$;
 
 CREATE FUNCTION sas.grant_agent(agent text, role regrole, methods text[] DEFAULT NULL,
@@ -371,6 +381,7 @@ CREATE FUNCTION _sas.revoke_agent_as(caller oid, agent text, role regrole) RETUR
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     a _sas.agent := _sas.live_agent(agent, '/agent');
+    old jsonb := _sas.granted_agent(a.agent_id, role);
 BEGIN
     PERFORM _sas.check_role(role);
     DELETE FROM _sas.agent_grant g WHERE g.agent_id = a.agent_id AND g.role = $3;
@@ -378,7 +389,7 @@ BEGIN
         PERFORM _sas.reload_watches(a.agent_id, role);
         PERFORM _sas.announce_agents();
         PERFORM _sas.record_change(caller, 'revoke_agent', jsonb_build_object(
-            'agent', a.name, 'role', pg_get_userbyid(role)));
+            'agent', a.name, 'role', pg_get_userbyid(role)) || coalesce(old, '{}'));
     END IF;
 END $$;
 

@@ -118,6 +118,7 @@ LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET jit 
 DECLARE
     target _sas.workflow := _sas.own_workflow(caller, to_workflow, '/to_workflow');
     f _sas.workflow;
+    old jsonb;
 BEGIN
     SELECT * INTO f FROM _sas.workflow w WHERE w.name = $2 AND w.dropped_at IS NULL FOR SHARE;
     IF NOT FOUND THEN
@@ -141,11 +142,15 @@ BEGIN
     FROM _sas.workflow_version v CROSS JOIN unnest(v.functions) fn
     CROSS JOIN LATERAL _sas.check_function(to_jsonb(fn), '/workflow', target.owner, true) c
     WHERE v.workflow_id = f.workflow_id AND v.version = _sas.runnable_version(target.owner, f);
+    old := (SELECT s.input FROM _sas.subscription s
+            WHERE s.to_workflow_id = target.workflow_id AND s.workflow_id = f.workflow_id);
     INSERT INTO _sas.subscription AS s (to_workflow_id, workflow_id, input, created_by, created_at)
     VALUES (target.workflow_id, f.workflow_id, $4, caller, sas.now())
     ON CONFLICT (to_workflow_id, workflow_id) DO UPDATE SET input = EXCLUDED.input;
     PERFORM _sas.compose(target.workflow_id);
-    PERFORM _sas.record_change(caller, 'subscribe', jsonb_build_object('workflow', $2, 'to_workflow', $3));
+    PERFORM _sas.record_change(caller, 'subscribe', jsonb_build_object('workflow', $2, 'to_workflow', $3),
+                               CASE WHEN old IS NOT NULL THEN jsonb_build_object('input', old) END,
+                               jsonb_build_object('input', $4));
 END $$;
 
 CREATE FUNCTION _sas.unsubscribe_as(caller oid, workflow text, to_workflow text) RETURNS void
@@ -154,14 +159,17 @@ LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET jit 
 #variable_conflict use_column
 DECLARE
     target _sas.workflow := _sas.own_workflow(caller, to_workflow, '/to_workflow');
+    old jsonb;
 BEGIN
     DELETE FROM _sas.subscription s USING _sas.workflow w
-    WHERE s.to_workflow_id = target.workflow_id AND w.workflow_id = s.workflow_id AND w.name = $2;
+    WHERE s.to_workflow_id = target.workflow_id AND w.workflow_id = s.workflow_id AND w.name = $2
+    RETURNING s.input INTO old;
     IF NOT FOUND THEN
         RAISE EXCEPTION 'workflow "%" is not subscribed to "%"', $2, $3
             USING ERRCODE = 'undefined_object', DETAIL = 'At /workflow.',
             HINT = 'See sas.subscriptions for existing subscriptions.';
     END IF;
     PERFORM _sas.compose(target.workflow_id);
-    PERFORM _sas.record_change(caller, 'unsubscribe', jsonb_build_object('workflow', $2, 'to_workflow', $3));
+    PERFORM _sas.record_change(caller, 'unsubscribe', jsonb_build_object('workflow', $2, 'to_workflow', $3),
+                               jsonb_build_object('input', old));
 END $$;

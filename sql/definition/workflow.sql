@@ -208,6 +208,9 @@ LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET jit 
 DECLARE
     f _sas.workflow := _sas.own_workflow(caller, workflow);
     granted int := coalesce($4, f.version);
+    old jsonb := (SELECT jsonb_build_object('from', jsonb_build_object('future', g.future))
+                  FROM _sas.workflow_grant g WHERE g.workflow_id = f.workflow_id AND g.role = $3
+                  AND g.version = granted AND g.future <> $5);
 BEGIN
     PERFORM _sas.check_role(role);
     PERFORM _sas.check_version(f, granted);
@@ -224,7 +227,8 @@ BEGIN
     PERFORM _sas.compose_version(f.workflow_id, granted);
     PERFORM _sas.tie_role(role);
     PERFORM _sas.record_change(caller, 'grant_workflow', jsonb_build_object(
-        'workflow', f.name, 'role', pg_get_userbyid(role), 'version', granted, 'future', $5));
+        'workflow', f.name, 'role', pg_get_userbyid(role), 'version', granted, 'future', $5)
+        || coalesce(old, '{}'));
 END $$;
 
 -- _sas.revoke_workflow_as(...): the body of sas.revoke_workflow: revokes the grant of that version; null:
@@ -234,13 +238,17 @@ LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_column
 DECLARE
     f _sas.workflow := _sas.own_workflow(caller, workflow);
+    old jsonb;
 BEGIN
     PERFORM _sas.check_role(role);
-    DELETE FROM _sas.workflow_grant g WHERE g.workflow_id = f.workflow_id AND g.role = $3
-        AND ($4 IS NULL OR g.version = $4);
-    IF FOUND THEN
+    WITH gone AS (DELETE FROM _sas.workflow_grant g WHERE g.workflow_id = f.workflow_id AND g.role = $3
+                      AND ($4 IS NULL OR g.version = $4) RETURNING g.version, g.future)
+    SELECT jsonb_build_object('versions', jsonb_agg(g.version ORDER BY g.version),
+                              'future', jsonb_agg(g.version ORDER BY g.version) FILTER (WHERE g.future))
+    INTO old FROM gone g HAVING count(*) > 0;
+    IF old IS NOT NULL THEN
         PERFORM _sas.record_change(caller, 'revoke_workflow', jsonb_strip_nulls(jsonb_build_object(
-            'workflow', f.name, 'role', pg_get_userbyid(role), 'version', $4)));
+            'workflow', f.name, 'role', pg_get_userbyid(role), 'version', $4, 'from', old)));
     END IF;
 END $$;
 

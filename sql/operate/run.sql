@@ -399,7 +399,10 @@ BEGIN
         UPDATE _sas.run r SET priority = r.priority + f.delta
         FROM unnest(family, deltas) AS f (run_id, delta) WHERE r.run_id = f.run_id AND f.delta <> 0;
         PERFORM _sas.rank_again(family, deltas);
-        PERFORM _sas.record(caller, ids, 'set_priority', NULL, jsonb_build_object('priority', $3));
+        PERFORM _sas.record(caller, b.ids, 'set_priority', NULL,
+                            jsonb_build_object('from', b.old, 'priority', $3))
+        FROM (SELECT array_agg(f.run_id ORDER BY f.run_id) AS ids, $3 - f.delta AS old
+              FROM unnest(family, deltas) AS f (run_id, delta) WHERE f.run_id = ANY (ids) GROUP BY 2) b;
     END IF;
     RETURN QUERY SELECT * FROM _sas.report_runs('set_priority', named, ids);
 END $$;

@@ -24,8 +24,11 @@ BEGIN
                  WHERE n.refused IS NULL AND (r.state = 'scheduled'
                      OR r.state = 'paused' AND r.paused_state = 'scheduled' AND r.abandon_as IS NULL));
     IF ids <> '{}' THEN
+        PERFORM _sas.record(caller, b.ids, 'set_start_at', NULL,
+                            jsonb_build_object('from', b.start_at, 'start_at', $3))
+        FROM (SELECT array_agg(r.run_id ORDER BY r.run_id) AS ids, r.start_at FROM _sas.run r
+              WHERE r.run_id = ANY (ids) GROUP BY r.start_at) b;
         PERFORM _sas.move_start(ids, $3);
-        PERFORM _sas.record(caller, ids, 'set_start_at', NULL, jsonb_build_object('start_at', $3));
     END IF;
     RETURN QUERY SELECT * FROM _sas.report_runs('set_start_at', named, ids);
 END $$;

@@ -16,7 +16,8 @@ BEGIN
     END IF;
     DELETE FROM _sas.schedule x WHERE x.schedule_id = s.schedule_id;
     PERFORM _sas.close_alerts(ARRAY[format('schedule %s', s.name), format('schedule %s paused', s.name)]);
-    PERFORM _sas.record_change(caller, 'unschedule', jsonb_build_object('schedule', s.name));
+    PERFORM _sas.record_change(caller, 'unschedule', jsonb_build_object('schedule', s.name),
+                               _sas.schedule_facts(s), NULL, '{input,labels}');
 END $$;
 
 CREATE FUNCTION _sas.pause_schedule_as(caller oid, name text, reason text) RETURNS boolean

@@ -42,7 +42,8 @@ SELECT is(pg_temp.leaves($$SELECT sas.pause_agent('au_pay')$$), 'pause_agent {"a
 SELECT is(pg_temp.leaves($$SELECT sas.resume_agent('au_pay')$$), 'resume_agent {"agent": "au_pay"}', 'a resumed one');
 SELECT is(pg_temp.leaves($$SELECT sas.reset_agent('au_pay')$$), 'reset_agent {"agent": "au_pay"}', 'a reset one');
 SELECT is(pg_temp.leaves($$SELECT sas.grant_agent('au_pay', 'au_team', '{GET}')$$), 'grant_agent {"role": "au_team", "agent": "au_pay", "methods": ["GET"]}', 'a granted one');
-SELECT is(pg_temp.leaves($$SELECT sas.revoke_agent('au_pay', 'au_team')$$), 'revoke_agent {"role": "au_team", "agent": "au_pay"}', 'and taken back');
+SELECT is(pg_temp.leaves($$SELECT sas.grant_agent('au_pay', 'au_team', paths => '{/a}')$$), 'grant_agent {"from": {"paths": null, "methods": ["GET"]}, "role": "au_team", "agent": "au_pay", "paths": ["/a"]}', 'in place of an earlier grant');
+SELECT is(pg_temp.leaves($$SELECT sas.revoke_agent('au_pay', 'au_team')$$), 'revoke_agent {"from": {"paths": ["/a"], "methods": null}, "role": "au_team", "agent": "au_pay"}', 'and taken back');
 
 -- workflows, subscriptions, middleware, queues
 SELECT is(pg_temp.leaves($$SELECT sas.create_queue('au_line', 3)$$), 'create_queue {"to": {"max_running": 3}, "queue": "au_line"}', 'a queue');
@@ -54,13 +55,16 @@ SELECT is(pg_temp.leaves($$SELECT sas.create_workflow('au_a', '{"steps": {"x": {
 SELECT is(pg_temp.leaves($$SELECT sas.create_workflow('au_a', '{"steps": {"y": {"agent": "au_pay", "call": {}}}}')$$), 'create_workflow {"to": {"version": 2}, "from": {"version": 1}, "workflow": "au_a"}', 'a new version');
 SELECT sas.create_workflow('au_b', '{"steps": {"z": {"agent": "au_pay", "call": {}}}}') \g /dev/null
 SELECT is(pg_temp.leaves($$SELECT sas.grant_workflow('au_a', 'au_team')$$), 'grant_workflow {"role": "au_team", "future": false, "version": 2, "workflow": "au_a"}', 'a grant');
-SELECT is(pg_temp.leaves($$SELECT sas.revoke_workflow('au_a', 'au_team')$$), 'revoke_workflow {"role": "au_team", "workflow": "au_a"}', 'taken back');
+SELECT is(pg_temp.leaves($$SELECT sas.grant_workflow('au_a', 'au_team', future => true)$$), 'grant_workflow {"from": {"future": false}, "role": "au_team", "future": true, "version": 2, "workflow": "au_a"}', 'in place of an earlier one');
+SELECT sas.grant_workflow('au_a', 'au_team', 1) \g /dev/null
+SELECT is(pg_temp.leaves($$SELECT sas.revoke_workflow('au_a', 'au_team')$$), 'revoke_workflow {"from": {"future": [2], "versions": [1, 2]}, "role": "au_team", "workflow": "au_a"}', 'taken back');
 SELECT is(pg_temp.leaves($$SELECT sas.pause_workflow('au_a')$$), 'pause_workflow {"workflow": "au_a"}', 'paused');
 SELECT is(pg_temp.leaves($$SELECT sas.resume_workflow('au_a')$$), 'resume_workflow {"workflow": "au_a"}', 'resumed');
 SELECT is(pg_temp.leaves($$SELECT sas.create_workflow('au_c', '{"steps": {"c": {"agent": "au_pay", "call": {}}}}')$$), 'create_workflow {"to": {"version": 1}, "workflow": "au_c"}', 'a third');
-SELECT is(pg_temp.leaves($$SELECT sas.subscribe('au_a', 'au_c')$$), 'subscribe {"workflow": "au_a", "to_workflow": "au_c"}', 'a subscription');
+SELECT is(pg_temp.leaves($$SELECT sas.subscribe('au_a', 'au_c')$$), 'subscribe {"to": {"input": "{{input}}"}, "workflow": "au_a", "to_workflow": "au_c"}', 'a subscription');
+SELECT is(pg_temp.leaves($$SELECT sas.subscribe('au_a', 'au_c', '{"n": 1}')$$), 'subscribe {"to": {"input": {"n": 1}}, "from": {"input": "{{input}}"}, "workflow": "au_a", "to_workflow": "au_c"}', 'with another input');
 SELECT is(pg_temp.leaves($$SELECT sas.distribute_keys('au_a', NULL)$$), 'distribute_keys {"workflow": "au_a"}', 'keys that follow no table');
-SELECT is(pg_temp.leaves($$SELECT sas.unsubscribe('au_a', 'au_c')$$), 'unsubscribe {"workflow": "au_a", "to_workflow": "au_c"}', 'ended');
+SELECT is(pg_temp.leaves($$SELECT sas.unsubscribe('au_a', 'au_c')$$), 'unsubscribe {"from": {"input": {"n": 1}}, "workflow": "au_a", "to_workflow": "au_c"}', 'ended');
 SELECT is(pg_temp.leaves($$SELECT sas.drop_workflow('au_c')$$), 'drop_workflow {"from": {"version": 1}, "workflow": "au_c"}', 'a dropped workflow');
 SELECT is(pg_temp.leaves($$SELECT sas.create_middleware('au_m', 'call', before => 'public.au_around(jsonb)')$$),
           'create_middleware {"to": {"before": "public.au_around", "goes_after": [], "goes_before": []}, "phase": "call", "middleware": "au_m"}', 'middleware');
@@ -69,6 +73,14 @@ SELECT is(pg_temp.leaves($$SELECT sas.create_middleware('au_m', 'call', after =>
 SELECT is(pg_temp.leaves($$SELECT sas.drop_middleware('au_m')$$),
           'drop_middleware {"from": {"after": "public.au_around", "goes_after": [], "goes_before": []}, "phase": "call", "middleware": "au_m"}', 'dropped');
 
+-- runs: what the verb has changed
+SET ROLE au_adm;
+SELECT run_id AS run FROM sas.submit('au_a', priority => 3, start_at => '2030-01-01 00:00+00') \gset
+RESET ROLE;
+SELECT is(pg_temp.leaves(format('SELECT sas.set_priority(%s, 7)', :run)), 'set_priority {"from": 3, "priority": 7}', 'a priority');
+SELECT is(pg_temp.leaves(format('SELECT sas.set_start_at(%s, ''2030-01-02 00:00+00'')', :run)), 'set_start_at {"from": "2030-01-01T00:00:00+00:00", "start_at": "2030-01-02T00:00:00+00:00"}', 'a start');
+SELECT sas.halt(:run) \g /dev/null
+
 -- schedules, infinite tasks
 SELECT is(pg_temp.leaves($$SELECT sas.schedule('au_s', '0 4 * * *', 'au_a', '{"card": "canary-input"}')$$) LIKE
           'schedule {"to": {"spec": "0 4 * * *", "input": "***", %, "schedule": "au_s"}', true, 'a schedule, without its input');
@@ -76,7 +88,7 @@ SELECT is(pg_temp.leaves($$SELECT sas.schedule('au_s', '0 5 * * *', 'au_a', '{"c
           'schedule {"to": {"spec": "0 5 * * *", "input": "***"}, "from": {"spec": "0 4 * * *", "input": "***"}, "schedule": "au_s"}', 'over an existing one');
 SELECT is(pg_temp.leaves($$SELECT sas.pause_schedule('au_s', 'because')$$), 'pause_schedule {"reason": "because", "schedule": "au_s"}', 'paused');
 SELECT is(pg_temp.leaves($$SELECT sas.resume_schedule('au_s')$$), 'resume_schedule {"schedule": "au_s"}', 'resumed');
-SELECT is(pg_temp.leaves($$SELECT sas.unschedule('au_s')$$), 'unschedule {"schedule": "au_s"}', 'dropped');
+SELECT is(pg_temp.leaves($$SELECT sas.unschedule('au_s')$$) LIKE 'unschedule {"from": {"spec": "0 5 * * *", "input": "***", %}, "schedule": "au_s"}', true, 'dropped, with what it was');
 SELECT is(pg_temp.leaves($$SELECT sas.create_watcher('au_w', '{"agent": "au_pay", "stream": {"format": "sse", "path": "/x", "headers": {"X": "canary-stream"}}, "items": {"workflow": "au_a"}}')$$) LIKE
           'create_watcher {"to": {%"items": "***", %"stream": "***"}, "watcher": "au_w"}', true, 'a watcher, without its request');
 SELECT is(pg_temp.leaves($$SELECT * FROM sas.watch('au_w', 'k1')$$), 'nothing', 'a task is no act of an operator: it is seen in sas.watches');
