@@ -51,15 +51,20 @@ BEGIN
     END IF;
 END $$;
 
--- _sas.run_owners(most): the roles that own runs; at most this number. Each step asks the index for the next
--- one; so the cost does not depend on how many runs each owner has.
+-- _sas.next_run_owner(after): the next role that owns runs, by oid; null: there is none. It reads one entry
+-- of an index, and no row (src/store/next_key.h): the runs may all be those of an open transaction.
+CREATE FUNCTION _sas.next_run_owner(after oid) RETURNS oid
+LANGUAGE C STABLE STRICT AS 'MODULE_PATHNAME', 'sas_api_next_run_owner';
+
+-- _sas.run_owners(most): the roles that own runs; at most this number. The cost does not depend on how many
+-- runs each owner has.
 CREATE FUNCTION _sas.run_owners(most int DEFAULT 2147483647) RETURNS SETOF oid
 LANGUAGE plpgsql STABLE AS $$
 DECLARE
     o oid := 0;
 BEGIN
     FOR n IN 1 .. most LOOP
-        SELECT r.owner INTO o FROM _sas.run r WHERE r.owner > o ORDER BY r.owner LIMIT 1;
+        o := _sas.next_run_owner(o);
         EXIT WHEN o IS NULL;
         RETURN NEXT o;
     END LOOP;

@@ -3,7 +3,7 @@
 -- The claim, for workers of all kinds: deletes ready rows, inserts a lease, and sets the steps to running.
 
 -- _sas.take_from_lanes(lanes, quantities, urgent): takes up to quantities[i] steps of lanes[i] out of the
--- ready queue; owners take turns. urgent: see _sas.urgent_shares.
+-- ready queue; owners take turns. urgent: see _sas.urgent_share.
 --
 -- After a crash, a function that may have caused it is claimed alone: a function that must run alone ends
 -- the batch before it. The statement that takes the rows does this itself, because an earlier check would
@@ -29,14 +29,8 @@ BEGIN
         EXIT WHEN turns.shares IS NULL;
         WITH taken AS (
             DELETE FROM _sas.ready r
-            WHERE r.ctid = ANY (ARRAY(
-                SELECT unnest((array_agg(c.ctid))[:greatest(coalesce(
-                           array_position(array_agg(c.alone AND s.lane <= 0), true) - 1, 1000000), 1)])
-                FROM unnest(turns.in_lanes, turns.owners, turns.shares,
-                            turns.marks) AS s (lane, owner, share, mark),
-                     LATERAL (SELECT x.ctid, x.alone FROM _sas.ready x
-                              WHERE x.lane = s.lane AND x.owner = s.owner AND x.rank >= s.mark
-                              ORDER BY x.rank LIMIT s.share FOR UPDATE SKIP LOCKED) c))
+            WHERE r.ctid = ANY ((SELECT _sas.lock_ready(turns.in_lanes, turns.owners, turns.shares,
+                                                        turns.marks))::tid[])
             RETURNING r.run_id, r.step_no, r.element, r.lane, r.rank, r.ready_at, r.undo, r.alone)
         SELECT count(_sas.waited(t.lane, t.ready_at)),
                array_agg(ROW(t.run_id, t.step_no, t.element, t.undo, t.alone, r.version_id, t.lane,

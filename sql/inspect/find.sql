@@ -186,17 +186,23 @@ LANGUAGE sql STABLE AS $$
     ORDER BY n.n LIMIT 1
 $$;
 
+-- _sas.next_label_owner(label, after), _sas.next_run_version(owner, after): the next owner of runs with this
+-- label, by oid, and the next version of which this role has runs, as in _sas.next_run_owner.
+CREATE FUNCTION _sas.next_label_owner(label bigint, after oid) RETURNS oid
+LANGUAGE C STABLE STRICT AS 'MODULE_PATHNAME', 'sas_api_next_label_owner';
+
+CREATE FUNCTION _sas.next_run_version(owner oid, after int) RETURNS int
+LANGUAGE C STABLE STRICT AS 'MODULE_PATHNAME', 'sas_api_next_run_version';
+
 -- _sas.label_owners(label, most): the owners of runs with this label; at most this number. Here and below,
--- as in _sas.run_owners, each step asks the index for the next value; so the cost does not depend on how many
--- runs each owner has.
+-- as in _sas.run_owners, the cost does not depend on how many runs each owner has.
 CREATE FUNCTION _sas.label_owners(label bigint, most int) RETURNS SETOF oid
 LANGUAGE plpgsql STABLE AS $$
 DECLARE
     o oid := 0;
 BEGIN
     FOR n IN 1 .. most LOOP
-        SELECT l.owner INTO o FROM _sas.run_label l WHERE l.label = $1 AND l.owner > o
-        ORDER BY l.label, l.owner LIMIT 1;
+        o := _sas.next_label_owner(label, o);
         EXIT WHEN o IS NULL;
         RETURN NEXT o;
     END LOOP;
@@ -216,16 +222,14 @@ BEGIN
         SELECT w, v.version_id FROM unnest(owners) w
         CROSS JOIN (SELECT x.version_id FROM _sas.workflow_version x WHERE x.workflow_id = ANY (workflows)
                     LIMIT most) v
-        WHERE (SELECT true FROM _sas.run r WHERE r.owner = w AND r.version_id = v.version_id LIMIT 1)
+        WHERE _sas.next_run_version(w, v.version_id - 1) = v.version_id
         LIMIT most;
         RETURN;
     END IF;
     FOREACH owner IN ARRAY owners LOOP
         version_id := -1;
         WHILE pairs < most LOOP
-            SELECT r.version_id INTO version_id FROM _sas.run r
-            WHERE r.owner = owned_versions.owner AND r.version_id > owned_versions.version_id
-            ORDER BY r.owner, r.version_id LIMIT 1;
+            version_id := _sas.next_run_version(owner, version_id);
             EXIT WHEN version_id IS NULL;
             RETURN NEXT;
             pairs := pairs + 1;

@@ -96,8 +96,20 @@ BEGIN
     RETURN unknown;
 END $$;
 
+-- _sas.first_ready(lane, owner, mark): the rank of the first step of an owner in a lane, from the mark on;
+-- null: there is none. If another transaction is inserting many steps there, it is where this function has
+-- stopped: no step is below it (src/store/ready_scan.h).
+CREATE FUNCTION _sas.first_ready(lane int, owner oid, mark timestamptz) RETURNS timestamptz
+LANGUAGE C VOLATILE STRICT AS 'MODULE_PATHNAME', 'sas_api_first_ready';
+
+-- _sas.lock_ready(lanes, owners, shares, marks): locks up to shares[i] rows of _sas.ready of owners[i] in
+-- lanes[i], from marks[i] on, and returns their places. A function that must run alone is the only one.
+-- It passes a few thousand rows that others have locked, at most; the next call goes on there.
+CREATE FUNCTION _sas.lock_ready(lanes int[], owners oid[], shares int[], marks timestamptz[]) RETURNS tid[]
+LANGUAGE C VOLATILE STRICT AS 'MODULE_PATHNAME', 'sas_api_lock_ready';
+
 -- _sas.next_ready_owners(lanes, quantities, further, left_out): those of _sas.next_owners who have steps,
--- except the owners in left_out. Raises their marks.
+-- except the owners in left_out. Raises their marks. marks: the ranks of their first steps.
 --   remaining  the lanes in which owners have not had their turn
 CREATE FUNCTION _sas.next_ready_owners(lanes int[], quantities int[], further boolean, left_out oid[],
                                        OUT in_lanes int[], OUT owners oid[], OUT marks timestamptz[],
@@ -113,19 +125,17 @@ BEGIN
     -- A statement of its own, because its snapshot must be younger than the marks. FILTER, not WHERE: the
     -- planner would move a WHERE below raise_low_water(), which must also run for owners without a step.
     SELECT array_agg(x.lane) FILTER (WHERE x.may_claim), array_agg(x.owner) FILTER (WHERE x.may_claim),
-           array_agg(x.mark) FILTER (WHERE x.may_claim)
+           array_agg(x.rank) FILTER (WHERE x.may_claim)
     INTO in_lanes, owners, marks
-    FROM (SELECT u.lane, u.owner, u.mark, f.rank IS NOT NULL AND NOT u.owner = ANY (left_out) AS may_claim,
+    FROM (SELECT u.lane, u.owner, f.rank, f.rank IS NOT NULL AND NOT u.owner = ANY (left_out) AS may_claim,
                  _sas.raise_low_water('r', u.lane, u.owner, f.rank) AS raised
           FROM unnest(line.lines, line.owners, line.marks) AS u (lane, owner, mark)
-          LEFT JOIN LATERAL (SELECT q.rank FROM _sas.ready q
-                             WHERE q.lane = u.lane AND q.owner = u.owner AND q.rank >= u.mark
-                             ORDER BY q.rank LIMIT 1) f ON true) x;
+          CROSS JOIN LATERAL (SELECT _sas.first_ready(u.lane, u.owner, u.mark) AS rank OFFSET 0) f) x;
 END $$;
 
 -- _sas.share_lanes(...): divides quantities[i] steps of lanes[i] among the owners with ready steps there;
 -- the owner who was served the longest ago comes first. The result is up to shares[j] steps of owners[j] in
--- in_lanes[j], from marks[j] on. urgent: see _sas.urgent_shares. further: other transactions had locked all
+-- in_lanes[j], from marks[j] on. urgent: see _sas.urgent_share. further: other transactions had locked all
 -- steps of the last call; continue with the next owners in line.
 --   shared     the lanes with several owners: they may have more steps than were shared out
 --   remaining  some owners have not had their turn
@@ -172,30 +182,17 @@ BEGIN
     shared := turns.shared;
     -- it compares the first 20 steps of an owner who may have more
     IF urgent AND 20 < ANY (shares) THEN
-        shares := _sas.urgent_shares(in_lanes, owners, shares, marks);
+        shares := ARRAY(SELECT _sas.urgent_share(u.lane, u.owner, u.share, u.mark)
+                        FROM unnest(in_lanes, owners, shares, marks)
+                             WITH ORDINALITY AS u (lane, owner, share, mark, n) ORDER BY u.n);
     END IF;
 END $$;
 
--- _sas.urgent_shares(...): if the first steps of an owner have a higher priority than the steps behind
--- them, its share is cut to those first steps. Only the first 20 steps are compared, so that alternating
--- priorities make no batch smaller.
-CREATE FUNCTION _sas.urgent_shares(in_lanes int[], owners oid[], shares int[], marks timestamptz[])
-RETURNS int[]
-LANGUAGE plpgsql AS $$
-BEGIN
-    RETURN (SELECT array_agg(coalesce(f.drop_at - 1, s.share)::int ORDER BY s.n)
-            FROM unnest($1, $2, $3, $4) WITH ORDINALITY AS s (lane, owner, share, mark, n)
-            CROSS JOIN LATERAL (
-                SELECT max(x.n) FILTER (WHERE x.drops) AS drop_at
-                FROM (SELECT row_number() OVER front AS n,
-                             lag(c.lead) OVER front > c.lead + interval '0.5 s' AS drops
-                      -- the rank is the time minus the priority (at least a second each) plus some
-                      -- microseconds
-                      FROM (SELECT q.ready_at - q.rank AS lead FROM _sas.ready q
-                            WHERE q.lane = s.lane AND q.owner = s.owner AND q.rank >= s.mark ORDER BY q.rank
-                            LIMIT CASE WHEN s.share > 20 THEN 21 ELSE 0 END) c
-                      WINDOW front AS (ROWS UNBOUNDED PRECEDING)) x) f);
-END $$;
+-- _sas.urgent_share(lane, owner, share, mark): if the first steps of an owner have a higher priority than
+-- the steps behind them, its share is cut to those first steps. Only the first 20 steps are compared, so that
+-- alternating priorities make no batch smaller.
+CREATE FUNCTION _sas.urgent_share(lane int, owner oid, share int, mark timestamptz) RETURNS int
+LANGUAGE C VOLATILE STRICT AS 'MODULE_PATHNAME', 'sas_api_urgent_share';
 
 -- _sas.look_again(shared, lanes, quantities, claimed): makes workers scan, at commit, those of the shared
 -- lanes from which a claim took some steps, but fewer than it asked for: the part of a share that one owner

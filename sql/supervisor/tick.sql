@@ -13,8 +13,7 @@ DECLARE
     unknown int[] := _sas.find_unknown(lanes);
 BEGIN
     PERFORM _sas.nudge(lanes => ARRAY(SELECT DISTINCT l.lane FROM _sas.lines(lanes) l
-                                      WHERE EXISTS (SELECT FROM _sas.ready q WHERE q.lane = l.lane
-                                                    AND q.owner = l.owner AND q.rank >= l.mark)
+                                      WHERE _sas.first_ready(l.lane, l.owner, l.mark) IS NOT NULL
                                       UNION
                                       SELECT u FROM unnest(_sas.unknown_lines('r', unknown)) u
                                       WHERE EXISTS (SELECT FROM _sas.ready q WHERE q.lane = u)),

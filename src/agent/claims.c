@@ -8,6 +8,7 @@
 #include "base/actor.h"
 #include "base/clock.h"
 #include "limits/owners.h"
+#include "store/ready_scan.h"
 #include "template/budget.h"
 #include "utils/memutils.h"
 #include "wake/low_water.h"
@@ -258,7 +259,8 @@ sas_agent_claims_use(List *claimed, int64 claimed_us)
 				got++;
 		if (e == NULL)
 			continue;
-		e->scan |= sas_limits_return(claims_lanes[i], &e->limits, claims_quantities[i] - got) || got == claims_quantities[i] || claims_overran;
+		e->scan |= sas_limits_return(claims_lanes[i], &e->limits, claims_quantities[i] - got) || got == claims_quantities[i] || claims_overran ||
+			sas_store_ready_was_cut(claims_lanes[i]);
 		more |= e->scan;
 		/* a token that was not needed makes waiting for the next one needless */
 		if (got < claims_quantities[i])

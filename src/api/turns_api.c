@@ -14,6 +14,7 @@
 
 #include "base/compat.h"
 #include "limits/owners.h"
+#include "store/ready_scan.h"
 #include "wake/low_water.h"
 
 PG_FUNCTION_INFO_V1(sas_api_unknown_lines);
@@ -24,6 +25,9 @@ PG_FUNCTION_INFO_V1(sas_api_share_out);
 PG_FUNCTION_INFO_V1(sas_api_take_shares);
 PG_FUNCTION_INFO_V1(sas_api_owner_room);
 PG_FUNCTION_INFO_V1(sas_api_forget_owners);
+PG_FUNCTION_INFO_V1(sas_api_first_ready);
+PG_FUNCTION_INFO_V1(sas_api_urgent_share);
+PG_FUNCTION_INFO_V1(sas_api_lock_ready);
 
 /* How far this session has gone along the lines that it asked about last. */
 static int *turns_api_left = NULL;
@@ -241,4 +245,58 @@ sas_api_forget_owners(PG_FUNCTION_ARGS)
 {
 	sas_wake_line_forget_owners(turns_api_kind(fcinfo), PG_GETARG_INT32(1));
 	PG_RETURN_VOID();
+}
+
+/* _sas.first_ready(lane, owner, mark) */
+Datum
+sas_api_first_ready(PG_FUNCTION_ARGS)
+{
+	TimestampTz first = sas_store_first_ready(PG_GETARG_INT32(0), PG_GETARG_OID(1), PG_GETARG_TIMESTAMPTZ(2));
+
+	if (first == DT_NOEND)
+		PG_RETURN_NULL();
+	PG_RETURN_TIMESTAMPTZ(first);
+}
+
+/* _sas.urgent_share(lane, owner, share, mark) */
+Datum
+sas_api_urgent_share(PG_FUNCTION_ARGS)
+{
+	PG_RETURN_INT32(sas_store_urgent_share(PG_GETARG_INT32(0), PG_GETARG_OID(1), PG_GETARG_INT32(2), PG_GETARG_TIMESTAMPTZ(3)));
+}
+
+/* _sas.lock_ready(lanes, owners, shares, marks) */
+Datum
+sas_api_lock_ready(PG_FUNCTION_ARGS)
+{
+	Datum	   *columns[4];
+	int			n = PG_INT32_MAX;
+	SasReadyShare *shares;
+	ItemPointerData *places;
+	Datum	   *values;
+
+	for (int i = 0; i < 4; i++)
+	{
+		ArrayType  *array = PG_GETARG_ARRAYTYPE_P(i);
+		int			size;
+
+		if (i == 3)
+			deconstruct_array(array, TIMESTAMPTZOID, sizeof(TimestampTz), FLOAT8PASSBYVAL, TYPALIGN_DOUBLE, &columns[i], NULL, &size);
+		else
+			deconstruct_array(array, ARR_ELEMTYPE(array), sizeof(int32), true, TYPALIGN_INT, &columns[i], NULL, &size);
+		n = Min(n, size);
+	}
+	shares = palloc(sizeof(SasReadyShare) * Max(1, n));
+	for (int i = 0; i < n; i++)
+	{
+		shares[i].lane = DatumGetInt32(columns[0][i]);
+		shares[i].owner = DatumGetObjectId(columns[1][i]);
+		shares[i].share = DatumGetInt32(columns[2][i]);
+		shares[i].mark = DatumGetTimestampTz(columns[3][i]);
+	}
+	n = sas_store_lock_ready(shares, n, &places);
+	values = palloc(sizeof(Datum) * Max(1, n));
+	for (int i = 0; i < n; i++)
+		values[i] = PointerGetDatum(&places[i]);
+	PG_RETURN_ARRAYTYPE_P(construct_array(values, n, TIDOID, sizeof(ItemPointerData), false, TYPALIGN_SHORT));
 }

@@ -15,6 +15,7 @@
 #include "work/turns.h"
 #include "function/work.h"
 #include "metrics/metrics.h"
+#include "store/ready_scan.h"
 #include "template/budget.h"
 #include "utils/memutils.h"
 #include "wake/wakeup.h"
@@ -40,6 +41,7 @@ typedef struct Step
 
 static uint32 step_wake_count; /* count of wake-ups for functions at the last look */
 static bool step_overran;		/* templates of the last claim cost too much: nothing was claimed */
+static bool step_cut;			/* the last claim passed many steps that others have locked: the next one goes on there */
 static bool step_claiming;		/* the transaction that is open has begun to claim; or the last one that did, failed */
 static int64 step_called_us;	/* what the functions of this group have taken */
 static bool step_writing;		/* replies; after an abort: that failed */
@@ -73,10 +75,11 @@ step_claim(void)
 	claimed = sas_store_claim_functions(batch->context, sas_function_batch_size(), sas_function_batch_is_short(), apart);
 	sas_template_turn_end();
 	step_overran = sas_template_turn_overran();
+	step_cut = sas_store_ready_was_cut(0);
 	sas_function_batch_evaluated(list_length(claimed), sas_template_turn_us());
 	step_wake_count = wake_count;
 	/* what it leaves since its owner has as many workers as may, or lets others go first, is left behind */
-	step_found_none = claimed == NIL && !step_overran && !sas_base_peers_waits_for_owner() && !sas_work_turns_open();
+	step_found_none = claimed == NIL && !step_overran && !step_cut && !sas_base_peers_waits_for_owner() && !sas_work_turns_open();
 	if (!step_overran && (claimed != NIL || !sas_work_turns_open()))
 		sas_function_batch_claimed(list_length(claimed));
 	if (claimed == NIL)
@@ -108,7 +111,7 @@ static bool
 step_claimed(int n)
 {
 	step_claiming = false;
-	return n > 0 || step_overran;
+	return n > 0 || step_overran || step_cut;
 }
 
 /* A run that is to be submitted comes before the next batch: none waits for a function that plans it. */
