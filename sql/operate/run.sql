@@ -92,11 +92,13 @@ LANGUAGE sql STABLE AS $$
     FROM unnest(named) n LEFT JOIN _sas.run r ON r.run_id = n.run_id
 $$;
 
--- _sas.check_reason(reason): raises an error if the reason is too long.
-CREATE FUNCTION _sas.check_reason(reason text) RETURNS void
-LANGUAGE sql AS $$
-    SELECT _sas.check_bytes(octet_length(reason), 10000, '/reason', 'the reason')
-$$;
+-- _sas.check_reason(reason): the reason, null if it is empty; raises an error if it is too long.
+CREATE FUNCTION _sas.check_reason(reason text) RETURNS text
+LANGUAGE plpgsql AS $$
+BEGIN
+    PERFORM _sas.check_bytes(octet_length(reason), 10000, '/reason', 'the reason');
+    RETURN nullif(reason, '');
+END $$;
 
 -- _sas.reason(reason): the reason as the detail of an action; null: none was given.
 CREATE FUNCTION _sas.reason(reason text) RETURNS jsonb

@@ -23,7 +23,7 @@ DECLARE
     ids bigint[] := ARRAY(SELECT n.run_id FROM unnest(named) n WHERE n.refused IS NULL
                           AND n.state <> 'stopped' AND n.abandon_as IS NULL);
 BEGIN
-    PERFORM _sas.check_reason(reason);
+    reason := _sas.check_reason(reason);
     IF ids <> '{}' THEN
         PERFORM _sas.abandon(ids, array_fill('cancel'::text, ARRAY[cardinality(ids)]),
                           _sas.stop_errors(ids, 'cancelled', 'the run was cancelled', reason), true);
@@ -44,7 +44,7 @@ DECLARE
     ids bigint[] := ARRAY(SELECT n.run_id FROM unnest(named) n WHERE n.refused IS NULL
                           AND n.state <> 'stopped');
 BEGIN
-    PERFORM _sas.check_reason(reason);
+    reason := _sas.check_reason(reason);
     IF ids <> '{}' THEN
         PERFORM _sas.halt_now(ids, _sas.stop_errors(ids, 'halted', 'the run was halted', reason));
         PERFORM _sas.record(caller, ids, 'halt', NULL, _sas.reason(reason));
@@ -109,7 +109,7 @@ DECLARE
     open bigint[];
     over bigint[];
 BEGIN
-    PERFORM _sas.check_reason(reason);
+    reason := _sas.check_reason(reason);
     named := ARRAY(SELECT _sas.refused(n, CASE WHEN n.state = 'stopped' AND p.state <> 'stopped'
                        THEN format('%s; it is a child of run %s, which is open: sas.compensate(%s) undoes '
                                    'both', _sas.describe_state(n), p.run_id, p.run_id) END)

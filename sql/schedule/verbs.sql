@@ -26,6 +26,7 @@ DECLARE
     s _sas.schedule := _sas.own_schedule(caller, name);
 BEGIN
     PERFORM _sas.check_bytes(octet_length(reason), 10000, '/reason', 'the reason');
+    reason := nullif(reason, '');
     IF s.state <> 'active' THEN
         RETURN false;
     END IF;

@@ -86,6 +86,9 @@ SELECT is(pg_temp.leaves($$SELECT sas.schedule('au_s', '0 4 * * *', 'au_a', '{"c
           'schedule {"to": {"spec": "0 4 * * *", "input": "***", %, "schedule": "au_s"}', true, 'a schedule, without its input');
 SELECT is(pg_temp.leaves($$SELECT sas.schedule('au_s', '0 5 * * *', 'au_a', '{"card": "canary-next"}')$$),
           'schedule {"to": {"spec": "0 5 * * *", "input": "***"}, "from": {"spec": "0 4 * * *", "input": "***"}, "schedule": "au_s"}', 'over an existing one');
+SELECT is(pg_temp.leaves($$SELECT sas.pause_schedule('au_s', '')$$), 'pause_schedule {"schedule": "au_s"}', 'an empty reason is none');
+SELECT is((SELECT paused_reason FROM sas.schedules WHERE name = 'au_s'), NULL, 'nor does the schedule show it');
+SELECT sas.resume_schedule('au_s') \g /dev/null
 SELECT is(pg_temp.leaves($$SELECT sas.pause_schedule('au_s', 'because')$$), 'pause_schedule {"reason": "because", "schedule": "au_s"}', 'paused');
 SELECT is(pg_temp.leaves($$SELECT sas.resume_schedule('au_s')$$), 'resume_schedule {"schedule": "au_s"}', 'resumed');
 SELECT is(pg_temp.leaves($$SELECT sas.unschedule('au_s')$$) LIKE 'unschedule {"from": {"spec": "0 5 * * *", "input": "***", %}, "schedule": "au_s"}', true, 'dropped, with what it was');
@@ -125,9 +128,17 @@ SELECT is((SELECT array_agg(DISTINCT h.role) FROM sas.history h JOIN waits USING
 SELECT is((SELECT array_agg(DISTINCT (h.role, h.session_role = session_user, h.client IS NULL, h.application)::text) FROM sas.history h WHERE h.detail ->> 'agent' = 'au_pay'), '{"(au_adm,t,t,\"audit test\")"}', 'role, login, client and application');
 SELECT is((SELECT count(*)::int FROM sas.history h WHERE h::text ~ 'canary'), 0, 'no value of a secret, a header, an input or a request is there');
 
+-- a form sends an empty reason where nothing was written
+SELECT run_id AS run FROM sas.submit('au_wait') \gset
+SET sas.reason = 'the setting';
+SELECT sas.halt(:run, '') \g /dev/null
+RESET sas.reason;
+SELECT is((SELECT h.reason FROM sas.history h WHERE h.run_id = :run AND h.act = 'halt'), 'the setting', 'an empty reason of a verb is none: the setting counts');
+SELECT is((SELECT r.error ->> 'detail' FROM sas.runs r WHERE r.run_id = :run), NULL, 'and the error of the run does not show it');
+
 -- A monitor reads what was done, not what was written or given.
 SET ROLE au_mon;
-SELECT is((SELECT detail::text FROM sas.history h WHERE act = 'pause_schedule' AND detail ->> 'schedule' = 'au_s'), '{"schedule": "au_s"}', 'a monitor does not read reasons');
+SELECT is((SELECT DISTINCT detail::text FROM sas.history h WHERE act = 'pause_schedule' AND detail ->> 'schedule' = 'au_s'), '{"schedule": "au_s"}', 'a monitor does not read reasons');
 RESET ROLE;
 
 -- Each verb that writes is tried above, or stands here with why not.
