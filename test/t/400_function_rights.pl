@@ -286,6 +286,57 @@ is($node->safe_psql('postgres', q{SELECT result, error ->> 'title' FROM sas.runs
 like($node->safe_psql('postgres', q{SELECT result, error ->> 'title' FROM sas.runs WHERE key = 'gone'}), qr/^error\|.*does not exist/, 'so does one whose function is gone');
 is($node->safe_psql('postgres', q{SELECT max(attempt) FROM sas.steps JOIN sas.runs r USING (run_id) WHERE r.key IN ('revoked', 'gone')}), '1', 'at once: no retry helps');
 
+# -- revoked while a worker remembers the function -----------------------------------
+
+$node->safe_psql('postgres', q{
+	CREATE ROLE crew; GRANT crew TO batch;
+	CREATE SCHEMA shut; GRANT USAGE ON SCHEMA shut TO batch;
+	CREATE FUNCTION shop.kept(input jsonb) RETURNS jsonb LANGUAGE sql AS $$ SELECT input $$;
+	CREATE FUNCTION shop.by_crew(input jsonb) RETURNS jsonb LANGUAGE sql AS $$ SELECT input $$;
+	CREATE FUNCTION shut.within(input jsonb) RETURNS jsonb LANGUAGE sql AS $$ SELECT input $$;
+	REVOKE ALL ON FUNCTION shop.kept, shop.by_crew FROM PUBLIC;
+	GRANT EXECUTE ON FUNCTION shop.kept TO batch; GRANT EXECUTE ON FUNCTION shop.by_crew TO crew;
+	SELECT sas.create_workflow(split_part(f, '.', 2), jsonb_build_object('on_failure', 'fail', 'steps', jsonb_build_object('s', jsonb_build_object('function', f))))
+	FROM unnest('{shop.kept,shop.by_crew,shut.within}'::text[]) f});
+foreach (
+	[ 'shop.kept', 'REVOKE EXECUTE ON FUNCTION shop.kept FROM batch', 'the right to call it' ],
+	[ 'shop.by_crew', 'REVOKE crew FROM batch', 'the membership that gave it' ],
+	[ 'shut.within', 'REVOKE USAGE ON SCHEMA shut FROM batch', 'its schema' ])
+{
+	my ($function, $revoke, $what) = @$_;
+	my $workflow = $function =~ s/.*\.//r;
+	my $later = $node->safe_psql('postgres', "SET ROLE batch; SELECT run_id FROM sas.submit('$workflow', start_at => now() + interval '1 day')");
+
+	is($node->safe_psql('postgres', "SET ROLE batch; SELECT run_id FROM sas.submit('$workflow', key => 'first')") =~ /^\d+$/ &&
+		wait_for($node, "SELECT result FROM sas.runs WHERE workflow = '$workflow' AND key = 'first'", 'success'), 1, "$function is called");
+	$node->safe_psql('postgres', $revoke);
+	$node->safe_psql('postgres', "SELECT FROM sas.set_start_at($later, now())");
+	ok(wait_for($node, "SELECT result FROM sas.runs WHERE run_id = $later", 'error'), "$what was taken away: a run that was submitted before fails");
+	is($node->safe_psql('postgres', "SELECT error ->> 'title' FROM sas.runs WHERE run_id = $later"), "permission denied for function $function(pg_catalog.jsonb)",
+		'the worker does not go by what it remembers');
+}
+
+# -- advisory locks of several owners in one turn of a worker --------------------------
+
+$node->safe_psql('postgres', q{
+	CREATE FUNCTION shop.locks(input jsonb) RETURNS jsonb LANGUAGE plpgsql AS $$
+	DECLARE
+		me bigint := (SELECT r.oid FROM pg_roles r WHERE r.rolname = current_user);
+		others bigint := (SELECT count(*) FROM pg_locks l WHERE l.locktype = 'advisory' AND l.pid = pg_backend_pid() AND l.objid <> me);
+	BEGIN
+		PERFORM pg_advisory_lock(me);
+		RETURN to_jsonb(others);
+	END $$;
+	SELECT sas.create_workflow('locks', '{"steps": {"s": {"function": "shop.locks"}}, "output": "{{steps.s.output}}"}');
+	ALTER SYSTEM SET sas.function_workers = 0});
+$node->reload;
+wait_for($node, q{SELECT count(*) FROM sas.workers WHERE actor = 'function'}, '0');
+$node->safe_psql('postgres', "SET ROLE $_; SELECT count(*) FROM sas.submit_batch('locks', array_fill('{}'::jsonb, '{3}'))") foreach qw(batch other batch other);
+$node->safe_psql('postgres', 'ALTER SYSTEM RESET sas.function_workers');
+$node->reload;
+ok(wait_for($node, q{SELECT count(*) FROM sas.runs WHERE workflow = 'locks' AND result = 'success'}, '12'), 'functions of two owners, which keep advisory locks, in one turn');
+is($node->safe_psql('postgres', q{SELECT DISTINCT output FROM sas.runs WHERE workflow = 'locks'}), '0', 'none finds a lock of the other owner');
+
 # -- an advisory lock that a function keeps ----------------------------------------------
 
 $node->safe_psql('postgres', q{
