@@ -16,8 +16,10 @@ SELECT a.name, a.kind, a.base_url, a.enabled, CASE a.kind
            AS path_breakers,
        (SELECT count(*) FROM _sas.ready q
         WHERE q.lane IN (a.agent_id, _sas.key_lane(-a.agent_id))) AS waiting,
-       -- answers of the service to calls of other roles are only for roles that may read all payload
-       CASE WHEN h.last_error IS NULL OR (SELECT _sas.sees_payload(10::oid)) THEN h.last_error
+       -- answers of the service to calls of other roles are only for roles that may read all payload, and not
+       -- if the run has a mask, or is gone
+       CASE WHEN h.last_error IS NULL
+                 OR (SELECT _sas.sees_payload(10::oid)) AND (e.run_id IS NULL OR e.shown) THEN h.last_error
            ELSE jsonb_strip_nulls(jsonb_build_object('type', h.last_error -> 'type', 'title',
                                                      h.last_error -> 'title', 'status',
                                                      h.last_error -> 'status')) END AS last_error,
@@ -26,6 +28,11 @@ SELECT a.name, a.kind, a.base_url, a.enabled, CASE a.kind
 FROM _sas.agent a
 LEFT JOIN _sas.agent_health h USING (agent_id)
 LEFT JOIN _sas.limit_entries() p ON p.agent_id = a.agent_id
+CROSS JOIN LATERAL (SELECT i.run_id, EXISTS (
+                        SELECT FROM _sas.run r JOIN _sas.workflow_version v USING (version_id)
+                        WHERE r.run_id = i.run_id AND NOT _sas.hides(v.mask, r.owner)) AS shown
+                    FROM (SELECT substring(h.last_error ->> 'instance' FROM '^/runs/([0-9]+)/')::bigint
+                              AS run_id OFFSET 0) i OFFSET 0) e
 WHERE a.dropped_at IS NULL;
 COMMENT ON COLUMN sas.agents.path_breakers IS
     'Paths whose own breaker is not closed: {path: open or half-open}';

@@ -95,4 +95,22 @@ SELECT pg_temp.reads('ma_bob', s) FROM unnest(ARRAY[$$SELECT sas.create_workflow
 SELECT pg_temp.reads('ma_ann', $$SELECT sas.schedule('ma_g', '0 3 1 1 *', 'ma_g', '{"card": "4711"}')$$) \g /dev/null
 SELECT is(pg_temp.reads('ma_op', $$SELECT input FROM sas.schedules WHERE name = 'ma_g'$$), '("{""card"": ""***""}")', 'the mask of the version that its runs have hides the input of a schedule');
 
+-- the last error of an agent: what the service said to a call of that run
+SELECT FROM sas.create_agent('ma_h', 'http://127.0.0.1:1') \g /dev/null
+SELECT pg_temp.reads('ma_ann', $$SELECT sas.create_workflow('ma_open', '{"steps": {"a": {"wait": {"signal": "go"}}}}')$$) \g /dev/null
+SELECT said AS open_run FROM login.as_role('ma_ann', $$SELECT run_id FROM sas.submit('ma_open')$$) \gset
+CREATE FUNCTION pg_temp.fails(id text) RETURNS void LANGUAGE sql AS $$
+    SELECT _sas.write_health(ARRAY[(SELECT a.agent_id FROM _sas.agent a WHERE a.name = 'ma_h')], ARRAY[NULL::text], ARRAY[NULL::float8],
+        ARRAY[jsonb_build_object('type', 'urn:sas:http', 'title', 'refused', 'status', 400, 'detail', '4711', 'instance', id)]) $$;
+CREATE FUNCTION pg_temp.last(who text) RETURNS text LANGUAGE sql AS $$ SELECT pg_temp.reads(who, 'SELECT last_error ->> ''detail'' FROM sas.agents WHERE name = ''ma_h''') $$;
+SELECT pg_temp.fails(format('/runs/%s/steps/a', :run)) \g /dev/null
+SELECT is(pg_temp.last('ma_op'), '()', 'an operator does not see the error of a call of a run with a mask');
+SELECT is(pg_temp.last('postgres'), '()', 'nor does a superuser');
+SELECT pg_temp.fails('/runs/1000000000/steps/a') \g /dev/null
+SELECT is(pg_temp.last('ma_op'), '()', 'nor that of a run that is gone');
+SELECT pg_temp.fails(format('/runs/%s/steps/a', :open_run)) \g /dev/null
+SELECT is(pg_temp.last('ma_op'), '(4711)', 'he sees that of another run');
+SELECT pg_temp.fails('/watches/7') \g /dev/null
+SELECT is(pg_temp.last('ma_op'), '(4711)', 'and that of an infinite task');
+
 SELECT * FROM finish();

@@ -38,6 +38,13 @@ END $$;
 
 SELECT pg_temp.submits(w, 'ok true', 'ann submits') FROM unnest('{re_granted,re_given,re_bosses,re_all}'::text[]) w;
 
+-- a rule that is made since
+CREATE FUNCTION re.rule(input jsonb) RETURNS jsonb LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$ BEGIN RAISE EXCEPTION 'the rule'; END $$;
+SELECT sas.create_middleware('re_rule', 'plan', before => 're.rule(jsonb)') \g /dev/null
+SELECT pg_temp.submits('re_all', 'P0001 the rule', 'middleware that was created since');
+SELECT sas.drop_middleware('re_rule') \g /dev/null
+SELECT pg_temp.submits('re_all', 'ok true', 'without it');
+
 -- what it was by
 REVOKE EXECUTE ON FUNCTION re.act FROM re_ann;
 SELECT pg_temp.submits('re_all', '42501 permission denied for function re.act(jsonb)', 'a function that she may not call any more');
