@@ -297,6 +297,16 @@ BEGIN
                             AND pg_has_role(caller, g.role, 'MEMBER'))));
 END $$;
 
+-- _sas.masks_runs(owner, workflow): do runs of this owner have a mask? False: the workflow does not exist.
+CREATE FUNCTION _sas.masks_runs(owner oid, workflow text) RETURNS boolean
+LANGUAGE plpgsql STABLE AS $$
+BEGIN
+    RETURN EXISTS (SELECT FROM _sas.workflow f
+                   JOIN _sas.workflow_version v ON v.workflow_id = f.workflow_id
+                       AND v.version = coalesce(_sas.runnable_version($1, f), f.version)
+                   WHERE f.name = $2 AND f.dropped_at IS NULL AND cardinality(v.mask) > 0);
+END $$;
+
 -- _sas.refuse_workflow(caller, f, wanted): raises an error that says why the caller may not submit it.
 CREATE FUNCTION _sas.refuse_workflow(caller oid, f _sas.workflow, wanted int DEFAULT NULL) RETURNS void
 LANGUAGE plpgsql STABLE AS $$

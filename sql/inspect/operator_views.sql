@@ -142,7 +142,8 @@ CREATE VIEW sas.watches WITH (security_barrier) AS
 SELECT w.watch_id, d.name AS watcher, w.key, w.state, n.name AS node, h.node_id, w.since, w.restarts,
     g.items - g.discarded AS items, f.items - g.items AS waiting, f.last_item_at,
        CASE WHEN e.of_host THEN f.failures ELSE g.failures END AS failures,
-       CASE WHEN p.sees THEN e.error ELSE _sas.public_error(e.error) END AS last_error, CASE
+       CASE WHEN p.sees AND NOT _sas.hides(m.mask, w.owner) THEN e.error
+           ELSE _sas.public_error(e.error) END AS last_error, CASE
            WHEN e.of_host THEN f.last_error_at ELSE g.last_error_at END AS last_error_at,
        CASE WHEN w.state IN ('created', 'processing', 'on_deleting')
            THEN (SELECT x.at FROM (SELECT CASE WHEN e.of_host THEN f.retry_at ELSE g.retry_at END AS at) x
@@ -161,6 +162,17 @@ CROSS JOIN LATERAL (SELECT _sas.sees_payload(w.owner) AS sees OFFSET 0) p
 CROSS JOIN LATERAL (SELECT x.of_host, CASE WHEN x.of_host THEN f.last_error ELSE g.last_error END AS error
                     FROM (SELECT coalesce(f.last_error_at, '-infinity') >= coalesce(g.last_error_at,
                                     '-infinity') AS of_host) x OFFSET 0) e
+-- of the runs that its items become, as in sas.schedules
+CROSS JOIN LATERAL (SELECT array_agg(k.path) AS mask
+                    FROM _sas.workflow b
+                    JOIN _sas.workflow_version v ON v.workflow_id = b.workflow_id AND v.of_version IS NULL
+                    CROSS JOIN LATERAL unnest(v.mask) AS k (path)
+                    WHERE d.target_kind = 'workflow' AND b.name = d.target AND b.dropped_at IS NULL
+                      AND (v.version = b.version
+                           OR EXISTS (SELECT FROM _sas.workflow_grant q
+                                      WHERE q.workflow_id = b.workflow_id
+                                        AND (q.version = v.version OR q.future AND q.version < v.version)
+                                        AND pg_has_role(w.owner, q.role, 'MEMBER'))) OFFSET 0) m
 WHERE p.sees OR (SELECT _sas.sees_all());
 COMMENT ON VIEW sas.watches IS
     'Infinite tasks: state, the node that hosts them and since when, how often they moved to another node, '

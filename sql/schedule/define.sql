@@ -60,16 +60,6 @@ LANGUAGE sql STABLE AS $$
     SELECT f.owner FROM _sas.workflow f WHERE f.name = $1 AND f.dropped_at IS NULL
 $$;
 
--- _sas.masks_runs(owner, workflow): do runs of this owner have a mask? False: the workflow does not exist.
-CREATE FUNCTION _sas.masks_runs(owner oid, workflow text) RETURNS boolean
-LANGUAGE plpgsql STABLE AS $$
-BEGIN
-    RETURN EXISTS (SELECT FROM _sas.workflow f
-                   JOIN _sas.workflow_version v ON v.workflow_id = f.workflow_id
-                       AND v.version = coalesce(_sas.runnable_version($1, f), f.version)
-                   WHERE f.name = $2 AND f.dropped_at IS NULL AND cardinality(v.mask) > 0);
-END $$;
-
 -- _sas.check_schedule(s): raises an error if the schedule is not valid.
 CREATE FUNCTION _sas.check_schedule(s _sas.schedule) RETURNS void
 LANGUAGE plpgsql AS $$

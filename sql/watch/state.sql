@@ -176,11 +176,15 @@ BEGIN
     PERFORM _sas.move_watches(moved.ids, moved.froms, moved.tos);
 
     FOR failed IN
-        SELECT u.id, d.name, w.key, CASE WHEN f.given_up_at > coalesce(g.given_up_at, '-infinity')
-            THEN f.last_error ELSE g.last_error END AS error
+        SELECT u.id, d.name, w.key,
+               -- it may repeat values that the runs of its items mask
+               CASE WHEN d.target_kind = 'workflow' AND _sas.masks_runs(w.owner, d.target)
+                    THEN _sas.public_error(e.error) ELSE e.error END AS error
         FROM unnest(moved.ids, moved.tos) AS u (id, to_state)
         JOIN _sas.watch w ON w.watch_id = u.id JOIN _sas.watcher d USING (watcher_id)
         JOIN _sas.watch_flow f USING (watch_id) JOIN _sas.watch_done g USING (watch_id)
+        CROSS JOIN LATERAL (SELECT CASE WHEN f.given_up_at > coalesce(g.given_up_at, '-infinity')
+                                        THEN f.last_error ELSE g.last_error END AS error) e
         WHERE u.to_state = 'failed'
     LOOP
         PERFORM _sas.raise_alert('watch-failed', format('watch %s', failed.id),

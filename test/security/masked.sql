@@ -113,4 +113,15 @@ SELECT is(pg_temp.last('ma_op'), '(4711)', 'he sees that of another run');
 SELECT pg_temp.fails('/watches/7') \g /dev/null
 SELECT is(pg_temp.last('ma_op'), '(4711)', 'and that of an infinite task');
 
+-- infinite tasks whose items become such runs
+SELECT pg_temp.reads('ma_ann', s) FROM unnest(ARRAY[$$SELECT sas.create_workflow('ma_i', '{"mask": ["input.card"], "steps": {}}')$$,
+    $$SELECT sas.create_watcher('ma_' || k, jsonb_build_object('agent', 'ma_4711', 'external', '{}'::jsonb, 'items', t)) FROM (VALUES ('m', '{"workflow": "ma_i"}'::jsonb), ('o', '{"workflow": "ma_open"}')) w (k, t)$$,
+    $$SELECT count(*) FROM unnest('{ma_m,ma_o}'::text[]) w, LATERAL sas.watch(w, 'k')$$]) s \g /dev/null
+UPDATE _sas.watch_done SET last_error = _sas.problem_object('sqlstate:22023', 'it gives 4711', 'of 4711'), last_error_at = now(), given_up_at = now();
+SELECT _sas.settle_watches(array_agg(watch_id)) FROM _sas.watch \g /dev/null
+SELECT is(pg_temp.reads(who, $$SELECT watcher, last_error ->> 'title' FROM sas.watches ORDER BY 1$$), said, format('%s: %s', who, what))
+FROM (VALUES ('ma_op', '(ma_m,"an error with SQLSTATE 22023") (ma_o,"it gives 4711")', 'an operator does not see the error of an item that becomes a run with a mask'), ('ma_ann', '(ma_m,"it gives 4711") (ma_o,"it gives 4711")', 'the owner does')) w (who, said, what);
+SELECT is(pg_temp.reads('ma_op', $$SELECT message FROM sas.alerts WHERE kind = 'watch-failed' ORDER BY alert_id$$),
+          '("watch ""k"" of watcher ""ma_m"" failed: an error with SQLSTATE 22023") ("watch ""k"" of watcher ""ma_o"" failed: it gives 4711: of 4711")', 'nor in the alert');
+
 SELECT * FROM finish();

@@ -12,6 +12,7 @@ CREATE SCHEMA re; GRANT ALL ON SCHEMA re TO re_bob, re_carl, re_group, re_boss;
 GRANT re_group TO re_ann; GRANT re_admins TO re_bob;
 CREATE FUNCTION re.act(input jsonb) RETURNS jsonb LANGUAGE sql BEGIN ATOMIC SELECT input; END;
 CREATE FUNCTION re.other(input jsonb) RETURNS jsonb LANGUAGE sql BEGIN ATOMIC SELECT input; END;
+CREATE FUNCTION re.rule(input jsonb) RETURNS jsonb LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$ BEGIN RAISE EXCEPTION 'the rule'; END $$;
 REVOKE ALL ON FUNCTION re.act, re.other FROM PUBLIC; GRANT EXECUTE ON FUNCTION re.act, re.other TO re_ann, re_bob, re_carl, re_boss;
 CREATE FUNCTION pg_temp.writes(who text, name text, function text) RETURNS int LANGUAGE plpgsql AS $$
 DECLARE
@@ -39,7 +40,6 @@ END $$;
 SELECT pg_temp.submits(w, 'ok true', 'ann submits') FROM unnest('{re_granted,re_given,re_bosses,re_all}'::text[]) w;
 
 -- a rule that is made since
-CREATE FUNCTION re.rule(input jsonb) RETURNS jsonb LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$ BEGIN RAISE EXCEPTION 'the rule'; END $$;
 SELECT sas.create_middleware('re_rule', 'plan', before => 're.rule(jsonb)') \g /dev/null
 SELECT pg_temp.submits('re_all', 'P0001 the rule', 'middleware that was created since');
 SELECT sas.drop_middleware('re_rule') \g /dev/null
