@@ -205,6 +205,7 @@ sas_agent_claims_take(void)
 
 	claims_claiming = true;
 	sas_template_turn_begin(apart || claims_batch == 1);
+	sas_store_ready_begin(sas_wake_latch_count(), apart);
 	return sas_store_claim_calls(claims_lanes, claims_quantities, claims_n_lanes, apart);
 }
 

@@ -72,6 +72,7 @@ step_claim(void)
 		sas_work_late_look(SAS_LATE_STEP, 0, sas_wake_lane_count, wake_count, DT_NOEND);
 	step_claiming = true;
 	sas_template_turn_begin(apart || sas_function_batch_size() == 1);
+	sas_store_ready_begin(sas_wake_latch_count(), apart);
 	claimed = sas_store_claim_functions(batch->context, sas_function_batch_size(), sas_function_batch_is_short(), apart);
 	sas_template_turn_end();
 	step_overran = sas_template_turn_overran();

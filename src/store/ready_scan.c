@@ -11,7 +11,8 @@
  * before it has stopped, as far again.  That place belongs to this process: of
  * several workers each passes all rows once.  At the end of the rows it is
  * forgotten.  What becomes free among the rows that were passed is announced
- * by the end of the transaction that held it.
+ * by the end of the transaction that held it: if this process was woken since
+ * it began to pass them, it begins anew.
  */
 #include "postgres.h"
 
@@ -52,6 +53,7 @@ typedef struct ReadyScanStop
 {
 	int			lane;
 	Oid			owner;
+	uint32		woken;			/* when the first of these scans began */
 	ReadyScanPlace place;
 } ReadyScanStop;
 
@@ -59,6 +61,7 @@ typedef struct ReadyScanStop
 
 static ReadyScanStop ready_scan_stops[READY_SCAN_STOPS];
 static int	ready_scan_n_stops = 0;
+static uint32 ready_scan_woken = 0; /* when this claim began */
 
 /* Lanes in which a scan for this claim was cut. */
 static int	ready_scan_cut[READY_SCAN_STOPS];
@@ -241,34 +244,51 @@ ready_scan_stop(int lane, Oid owner)
 }
 
 static void
-ready_scan_note_stop(int lane, Oid owner, const ReadyScanPlace *place)
+ready_scan_note_cut(int lane)
 {
-	ReadyScanStop *stop = ready_scan_stop(lane, owner);
-
-	if (stop == NULL && ready_scan_n_stops < READY_SCAN_STOPS)
-		stop = &ready_scan_stops[ready_scan_n_stops++];
-	/* without room, another one begins anew */
-	if (stop == NULL)
-		stop = &ready_scan_stops[(uint32) lane % READY_SCAN_STOPS];
-	stop->lane = lane;
-	stop->owner = owner;
-	stop->place = *place;
 	if (!sas_store_ready_was_cut(lane) && ready_scan_n_cut < READY_SCAN_STOPS)
 		ready_scan_cut[ready_scan_n_cut++] = lane;
 }
 
 static void
+ready_scan_note_stop(int lane, Oid owner, const ReadyScanPlace *place)
+{
+	ReadyScanStop *stop = ready_scan_stop(lane, owner);
+
+	if (stop == NULL)
+	{
+		/* without room, another one begins anew */
+		if (ready_scan_n_stops < READY_SCAN_STOPS)
+			stop = &ready_scan_stops[ready_scan_n_stops++];
+		else
+			stop = &ready_scan_stops[(uint32) lane % READY_SCAN_STOPS];
+		stop->lane = lane;
+		stop->owner = owner;
+		stop->woken = ready_scan_woken;
+	}
+	stop->place = *place;
+	ready_scan_note_cut(lane);
+}
+
+/* There are no further rows. */
+static void
 ready_scan_forget_stop(int lane, Oid owner)
 {
 	ReadyScanStop *stop = ready_scan_stop(lane, owner);
 
-	if (stop != NULL)
-		*stop = ready_scan_stops[--ready_scan_n_stops];
+	if (stop == NULL)
+		return;
+	if (stop->woken != ready_scan_woken)
+		ready_scan_note_cut(lane);
+	*stop = ready_scan_stops[--ready_scan_n_stops];
 }
 
 void
-sas_store_ready_begin(void)
+sas_store_ready_begin(uint32 woken, bool anew)
 {
+	if (anew)
+		ready_scan_n_stops = 0;
+	ready_scan_woken = woken;
 	ready_scan_n_cut = 0;
 }
 

@@ -44,10 +44,16 @@ typedef struct SasReadyShare
 extern int	sas_store_lock_ready(const SasReadyShare *shares, int n, ItemPointerData **places);
 
 /*
+ * A worker is about to claim.  woken: how often it has been woken by now; it
+ * may have been for rows that it has passed.  anew: its last claim was rolled
+ * back, so it begins with the first rows.
+ */
+extern void sas_store_ready_begin(uint32 woken, bool anew);
+
+/*
  * Did a scan for the last claim in this lane stop before it knew all rows?
  * Then the next claim continues there, and should come at once.
  */
-extern void sas_store_ready_begin(void);
 extern bool sas_store_ready_was_cut(int lane);
 
 #endif							/* SAS_STORE_READY_SCAN_H */

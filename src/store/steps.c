@@ -10,7 +10,6 @@
 #include "catalog/pg_type.h"
 #include "funcapi.h"
 #include "store/plan.h"
-#include "store/ready_scan.h"
 #include "store/store.h"
 #include "utils/array.h"
 #include "utils/builtins.h"
@@ -65,7 +64,6 @@ sas_store_claim_calls(const int *lanes, const int *quantities, int n, bool apart
 	Int64GetDatum(sas_base_self.worker_id), CStringGetTextDatum(sas_base_self.name), BoolGetDatum(apart)};
 	List	   *calls = NIL;
 
-	sas_store_ready_begin();
 	sas_store_plan_run(&plan, args, NULL);
 	if (steps_cost_too_much())
 		return NIL;
@@ -106,7 +104,6 @@ sas_store_claim_functions(MemoryContext context, int quantity, bool urgent, bool
 	List	   *steps = NIL;
 	MemoryContext results = sas_store_results;
 
-	sas_store_ready_begin();
 	sas_store_plan_run(&plan, args, NULL);
 	if (steps_cost_too_much())
 		return NIL;

@@ -123,6 +123,22 @@ ok(wait_for($node, "SELECT state FROM sas.runs WHERE run_id = $run", 'stopped'),
 # as a verb does that has locked them
 $holder->query(q{SELECT _sas.wake('{0}', false, false, '{}'); COMMIT});
 ok(wait_for($node, q{SELECT count(*) FROM sas.runs WHERE state <> 'stopped'}, 0), 'and all of them afterwards');
-$_->quit foreach $holder, $door;
+
+# some of those that are held become free while the worker passes the others
+my $many = 120000;
+my $release = SasSession->new($node);
+my $resume = hold_supervisor($node);
+$door->query('BEGIN; LOCK TABLE _sas.lease IN SHARE MODE');
+my $first = submit($node, 'holder', $many);
+$release->query(sprintf 'BEGIN; SELECT count(*) FROM (SELECT FROM _sas.ready WHERE run_id BETWEEN %d AND %d FOR UPDATE) x', $first + 5000, $first + 5099);
+$holder->query(q{BEGIN; SELECT count(*) FROM (SELECT FROM _sas.ready FOR UPDATE SKIP LOCKED) x});
+$door->query('COMMIT');
+$release->query(q{SELECT _sas.wake('{0}', false, false, '{}')});
+$door->query(q{SELECT _sas.wake('{0}', false, false, '{}')});
+$release->query('COMMIT');
+ok(wait_for($node, "SELECT count(*) FROM sas.runs WHERE run_id BETWEEN $first + 5000 AND $first + 5099 AND state = 'stopped'", 100), 'steps that become free among those that it has passed are claimed');
+$holder->query('ROLLBACK');
+$resume->();
+$_->quit foreach $holder, $door, $release;
 $node->stop;
 done_testing();
