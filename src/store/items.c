@@ -76,12 +76,10 @@ sas_store_valid_items(SasClaimedItems *const *items, int n)
 	SasColumn	c[2];
 	Datum		args[2];
 
-	sas_store_column_open(&c[0], INT8OID, n);
-	sas_store_column_open(&c[1], UUIDOID, n);
+	sas_store_columns_open(c, &plan, n);
 	for (int i = 0; i < n; i++)
 		store_items_add_claims(c, items[i]);
-	args[0] = sas_store_column_array(&c[0]);
-	args[1] = sas_store_column_array(&c[1]);
+	sas_store_columns_close(c, &plan, args);
 	sas_store_plan_run(&plan, args, NULL);
 	for (int i = 0; i < Min(n, (int) SPI_processed); i++)
 		valid[i] = sas_store_cell_bool(i, 1);
@@ -97,12 +95,7 @@ sas_store_write_items(SasItemsDone *done, int n)
 	SasColumn	c[6];
 	Datum		args[6];
 
-	sas_store_column_open(&c[0], INT8OID, n);
-	sas_store_column_open(&c[1], UUIDOID, n);
-	sas_store_column_open(&c[2], INT8OID, n);
-	sas_store_column_open(&c[3], JSONBOID, n);
-	sas_store_column_open(&c[4], BOOLOID, n);
-	sas_store_column_open(&c[5], BOOLOID, n);
+	sas_store_columns_open(c, &plan, n);
 	for (int i = 0; i < n; i++)
 	{
 		store_items_add_claims(c, done[i].items);
@@ -111,8 +104,7 @@ sas_store_write_items(SasItemsDone *done, int n)
 		sas_store_column_add(&c[4], BoolGetDatum(done[i].again), false);
 		sas_store_column_add(&c[5], BoolGetDatum(done[i].worked), false);
 	}
-	for (int i = 0; i < lengthof(c); i++)
-		args[i] = sas_store_column_array(&c[i]);
+	sas_store_columns_close(c, &plan, args);
 	sas_store_plan_run(&plan, args, NULL);
 	for (int i = 0; i < Min(n, (int) SPI_processed); i++)
 	{

@@ -16,35 +16,23 @@
 
 #include "access/xact.h"
 #include "catalog/pg_type.h"
-#include "executor/spi.h"
 #include "store/latest.h"
+#include "store/plan.h"
 #include "utils/builtins.h"
 #include "utils/snapmgr.h"
-#include "utils/timestamp.h"
 
-#define LATEST_MAX_ARGS 4
-
-/* A statement with one value, prepared when it is first used. */
-typedef struct LatestPlan
-{
-	const char *text;
-	int			n_args;
-	Oid			types[LATEST_MAX_ARGS];
-	SPIPlanPtr	plan;
-} LatestPlan;
-
-static LatestPlan latest_refusal = {
+static SasPlan latest_refusal = {
 	"SELECT _sas.refuse_signal(r, $2, $3, $4) FROM _sas.run r WHERE r.run_id = $1",
 4, {INT8OID, TEXTOID, INT4OID, INT4OID}};
 
-static LatestPlan latest_host = {"SELECT _sas.hosted_by($1)", 1, {INT8OID}};
-static LatestPlan latest_node = {"SELECT true FROM _sas.node n WHERE n.node_id = $1", 1, {INT8OID}};
-static LatestPlan latest_use = {"SELECT _sas.user_of($1, $2)", 2, {TEXTOID, TEXTOID}};
-static LatestPlan latest_rows = {"SELECT _sas.rows_of($1, $2)", 2, {TEXTOID, INT8OID}};
-static LatestPlan latest_rows_text = {"SELECT _sas.rows_of($1, $2)::text", 2, {TEXTOID, INT8OID}};
-static LatestPlan latest_workflow = {"SELECT _sas.workflow_mark($1)", 1, {INT4OID}};
-static LatestPlan latest_secrets = {"SELECT _sas.secrets_mark()", 0};
-static LatestPlan latest_claim = {"SELECT _sas.claimed_until($1)", 1, {UUIDOID}};
+static SasPlan latest_host = {"SELECT _sas.hosted_by($1)", 1, {INT8OID}};
+static SasPlan latest_node = {"SELECT true FROM _sas.node n WHERE n.node_id = $1", 1, {INT8OID}};
+static SasPlan latest_use = {"SELECT _sas.user_of($1, $2)", 2, {TEXTOID, TEXTOID}};
+static SasPlan latest_rows = {"SELECT _sas.rows_of($1, $2)", 2, {TEXTOID, INT8OID}};
+static SasPlan latest_rows_text = {"SELECT _sas.rows_of($1, $2)::text", 2, {TEXTOID, INT8OID}};
+static SasPlan latest_workflow = {"SELECT _sas.workflow_mark($1)", 1, {INT4OID}};
+static SasPlan latest_secrets = {"SELECT _sas.secrets_mark()", 0};
+static SasPlan latest_claim = {"SELECT _sas.claimed_until($1)", 1, {UUIDOID}};
 
 bool
 sas_store_keeps_snapshot(void)
@@ -54,24 +42,13 @@ sas_store_keeps_snapshot(void)
 
 /* The value by that snapshot, in the memory of the caller. */
 static Datum
-latest_read_by(Snapshot snapshot, LatestPlan *plan, Datum *args, const char *nulls, bool *isnull)
+latest_read_by(Snapshot snapshot, SasPlan *plan, Datum *args, const char *nulls, bool *isnull)
 {
 	Datum		value = (Datum) 0;
-	int			rc;
 
 	*isnull = true;
 	SPI_connect();
-	if (plan->plan == NULL)
-	{
-		SPIPlanPtr	made = SPI_prepare(plan->text, plan->n_args, plan->types);
-
-		if (made == NULL || SPI_keepplan(made) != 0)
-			elog(ERROR, "could not prepare \"%s\": %s", plan->text, SPI_result_code_string(SPI_result));
-		plan->plan = made;
-	}
-	rc = SPI_execute_snapshot(plan->plan, args, nulls, snapshot, InvalidSnapshot, true, false, 1);
-	if (rc != SPI_OK_SELECT)
-		elog(ERROR, "could not run \"%s\": %s", plan->text, SPI_result_code_string(rc));
+	sas_store_plan_read(plan, args, nulls, snapshot);
 	if (SPI_processed == 1)
 	{
 		Form_pg_attribute column = TupleDescAttr(SPI_tuptable->tupdesc, 0);
@@ -85,14 +62,14 @@ latest_read_by(Snapshot snapshot, LatestPlan *plan, Datum *args, const char *nul
 }
 
 static Datum
-latest_read(LatestPlan *plan, Datum *args, const char *nulls, bool *isnull)
+latest_read(SasPlan *plan, Datum *args, const char *nulls, bool *isnull)
 {
 	return latest_read_by(GetLatestSnapshot(), plan, args, nulls, isnull);
 }
 
 /* Does this text differ from what the snapshot of the transaction shows? */
 static bool
-latest_differs(LatestPlan *plan, Datum *args)
+latest_differs(SasPlan *plan, Datum *args)
 {
 	bool		no_seen;
 	bool		no_now;

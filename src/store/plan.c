@@ -12,12 +12,13 @@
 #include "utils/builtins.h"
 #include "utils/lsyscache.h"
 
-void
-sas_store_plan_run(SasPlan *plan, Datum *args, const char *nulls)
+static void
+plan_run(SasPlan *plan, Datum *args, const char *nulls, Snapshot snapshot)
 {
 	bool		older = plan->older != NULL && sas_store_schema_is_older();
 	const char *text = older ? plan->older : plan->text;
 	SPIPlanPtr *prepared = older ? &plan->older_plan : &plan->plan;
+	bool		reads = snapshot != InvalidSnapshot;
 	int			rc;
 
 	if (*prepared == NULL)
@@ -28,18 +29,50 @@ sas_store_plan_run(SasPlan *plan, Datum *args, const char *nulls)
 			elog(ERROR, "could not prepare \"%s\": %s", text, SPI_result_code_string(SPI_result));
 		*prepared = made;
 	}
-	rc = SPI_execute_plan(*prepared, args, nulls, false, 0);
+	rc = SPI_execute_snapshot(*prepared, args, nulls, snapshot, InvalidSnapshot, reads, !reads, 0);
 	if (rc < 0)
 		elog(ERROR, "could not run \"%s\": %s", text, SPI_result_code_string(rc));
 }
 
 void
-sas_store_column_open(SasColumn *column, Oid type, int rows)
+sas_store_plan_run(SasPlan *plan, Datum *args, const char *nulls)
+{
+	plan_run(plan, args, nulls, InvalidSnapshot);
+}
+
+void
+sas_store_plan_read(SasPlan *plan, Datum *args, const char *nulls, Snapshot snapshot)
+{
+	plan_run(plan, args, nulls, snapshot);
+}
+
+int
+sas_store_plan_tick(SasPlan *plan, Datum *args, TimestampTz *next_due)
+{
+	sas_store_plan_run(plan, args, NULL);
+	*next_due = sas_store_cell_time(0, 2);
+	return sas_store_cell_int(0, 1);
+}
+
+static void
+plan_open_column(SasColumn *column, Oid type, int rows)
 {
 	column->type = type;
 	column->values = palloc(sizeof(Datum) * Max(rows, 1));
 	column->nulls = palloc(sizeof(bool) * Max(rows, 1));
 	column->n = 0;
+}
+
+void
+sas_store_columns_open(SasColumn *columns, const SasPlan *plan, int rows)
+{
+	for (int i = 0; i < plan->n_args; i++)
+	{
+		Oid			type = get_element_type(plan->types[i]);
+
+		if (OidIsValid(type))
+			plan_open_column(columns++, type, rows);
+	}
 }
 
 void
@@ -49,8 +82,8 @@ sas_store_column_add(SasColumn *column, Datum value, bool isnull)
 	column->nulls[column->n++] = isnull;
 }
 
-Datum
-sas_store_column_array(SasColumn *column)
+static Datum
+plan_column_array(SasColumn *column)
 {
 	int16		typlen;
 	bool		typbyval;
@@ -63,6 +96,36 @@ sas_store_column_array(SasColumn *column)
 		return PointerGetDatum(construct_empty_array(column->type));
 	return PointerGetDatum(construct_md_array(column->values, column->nulls, 1, dims, lower,
 											  column->type, typlen, typbyval, typalign));
+}
+
+void
+sas_store_columns_close(SasColumn *columns, const SasPlan *plan, Datum *args)
+{
+	for (int i = 0; i < plan->n_args; i++)
+		if (OidIsValid(get_element_type(plan->types[i])))
+			args[i] = plan_column_array(columns++);
+}
+
+Datum
+sas_store_int4_array(const int *values, int n)
+{
+	SasColumn	column;
+
+	plan_open_column(&column, INT4OID, n);
+	for (int i = 0; i < n; i++)
+		sas_store_column_add(&column, Int32GetDatum(values[i]), false);
+	return plan_column_array(&column);
+}
+
+Datum
+sas_store_int8_array(const int64 *values, int n)
+{
+	SasColumn	column;
+
+	plan_open_column(&column, INT8OID, n);
+	for (int i = 0; i < n; i++)
+		sas_store_column_add(&column, Int64GetDatum(values[i]), false);
+	return plan_column_array(&column);
 }
 
 static Datum

@@ -7,6 +7,7 @@
 
 #include "executor/spi.h"
 #include "utils/jsonb.h"
+#include "utils/snapshot.h"
 #include "utils/timestamp.h"
 #include "utils/uuid.h"
 
@@ -28,7 +29,13 @@ typedef struct SasPlan
 /* Runs it; nulls may be NULL. The result is in SPI_tuptable. */
 extern void sas_store_plan_run(SasPlan *plan, Datum *args, const char *nulls);
 
-/* One parameter column: filled row by row, then made an array. */
+/* The same for a statement that only reads, by this snapshot. */
+extern void sas_store_plan_read(SasPlan *plan, Datum *args, const char *nulls, Snapshot snapshot);
+
+/* Runs the statement of a tick, which answers with worked and next_due; returns worked. */
+extern int	sas_store_plan_tick(SasPlan *plan, Datum *args, TimestampTz *next_due);
+
+/* One parameter that is an array: filled row by row. */
 typedef struct SasColumn
 {
 	Oid			type;
@@ -37,9 +44,13 @@ typedef struct SasColumn
 	int			n;
 } SasColumn;
 
-extern void sas_store_column_open(SasColumn *column, Oid type, int rows);
+/* One column for each array among the plan's parameters, in their order; at last, the arrays go to their places in args. */
+extern void sas_store_columns_open(SasColumn *columns, const SasPlan *plan, int rows);
 extern void sas_store_column_add(SasColumn *column, Datum value, bool isnull);
-extern Datum sas_store_column_array(SasColumn *column);
+extern void sas_store_columns_close(SasColumn *columns, const SasPlan *plan, Datum *args);
+
+extern Datum sas_store_int4_array(const int *values, int n);
+extern Datum sas_store_int8_array(const int64 *values, int n);
 
 /* Cells of the current result, copied to sas_store_results where they are not by value. */
 extern int64 sas_store_cell_int(int row, int column);

@@ -17,22 +17,15 @@ sas_store_fire_schedules(int quantity, int64 most_us, TimestampTz *next_due)
 	static SasPlan plan = {"SELECT worked, next_due FROM _sas.fire_schedules($1, $2)", 2, {INT4OID, INT8OID}};
 	Datum		args[2] = {Int32GetDatum(quantity), Int64GetDatum(most_us)};
 
-	sas_store_plan_run(&plan, args, NULL);
-	*next_due = sas_store_cell_time(0, 2);
-	return sas_store_cell_int(0, 1);
+	return sas_store_plan_tick(&plan, args, next_due);
 }
 
 void
 sas_store_offer_plans(const int64 *live, int n_live, int64 newest, TimestampTz *next_due)
 {
 	static SasPlan plan = {"SELECT _sas.offer_plans($1, $2, $3)", 3, {INT8OID, INT8ARRAYOID, INT8OID}};
-	SasColumn	ids;
-	Datum		args[3] = {Int64GetDatum(sas_base_self.boot), 0, Int64GetDatum(newest)};
+	Datum		args[3] = {Int64GetDatum(sas_base_self.boot), sas_store_int8_array(live, n_live), Int64GetDatum(newest)};
 
-	sas_store_column_open(&ids, INT8OID, n_live);
-	for (int i = 0; i < n_live; i++)
-		sas_store_column_add(&ids, Int64GetDatum(live[i]), false);
-	args[1] = sas_store_column_array(&ids);
 	sas_store_plan_run(&plan, args, NULL);
 	*next_due = sas_store_cell_time(0, 1);
 }

@@ -17,28 +17,6 @@
 #include "utils/syscache.h"
 #include "utils/typcache.h"
 
-static Datum
-steps_int4_array(const int *values, int n)
-{
-	SasColumn	column;
-
-	sas_store_column_open(&column, INT4OID, n);
-	for (int i = 0; i < n; i++)
-		sas_store_column_add(&column, Int32GetDatum(values[i]), false);
-	return sas_store_column_array(&column);
-}
-
-static Datum
-steps_int8_array(const int64 *values, int n)
-{
-	SasColumn	column;
-
-	sas_store_column_open(&column, INT8OID, n);
-	for (int i = 0; i < n; i++)
-		sas_store_column_add(&column, Int64GetDatum(values[i]), false);
-	return sas_store_column_array(&column);
-}
-
 static void
 steps_read_id(int row, int column, SasStepId *id)
 {
@@ -60,7 +38,7 @@ sas_store_claim_calls(const int *lanes, const int *quantities, int n, bool apart
 	static SasPlan plan = {"SELECT lease_id, agent_id, run_id, step_no, element, step, undo, attempt, request_id, window_ms, "
 		"trace, idempotency_key, request, policy, problem, workflow_id, owner FROM _sas.claim_calls($1, $2, $3, $4, $5, $6)",
 	6, {INT4ARRAYOID, INT4ARRAYOID, INT8OID, INT8OID, TEXTOID, BOOLOID}};
-	Datum		args[6] = {steps_int4_array(lanes, n), steps_int4_array(quantities, n), Int64GetDatum(sas_base_self.boot),
+	Datum		args[6] = {sas_store_int4_array(lanes, n), sas_store_int4_array(quantities, n), Int64GetDatum(sas_base_self.boot),
 	Int64GetDatum(sas_base_self.worker_id), CStringGetTextDatum(sas_base_self.name), BoolGetDatum(apart)};
 	List	   *calls = NIL;
 
@@ -145,71 +123,62 @@ sas_store_function_workers(Oid owner)
 	return sas_store_cell_int(0, 1);
 }
 
-/* the four columns that name a claimed step */
 static void
-steps_id_columns(SasColumn c[4], int n)
-{
-	sas_store_column_open(&c[0], INT8OID, n);
-	sas_store_column_open(&c[1], INT4OID, n);
-	sas_store_column_open(&c[2], INT4OID, n);
-	sas_store_column_open(&c[3], UUIDOID, n);
-}
-
-static void
-steps_add_id(SasColumn c[4], const SasStepId *id)
+steps_add_id(SasColumn c[3], const SasStepId *id)
 {
 	sas_store_column_add(&c[0], Int64GetDatum(id->run_id), false);
 	sas_store_column_add(&c[1], Int32GetDatum(id->step_no), false);
 	sas_store_column_add(&c[2], Int32GetDatum(id->element), false);
-	sas_store_column_add(&c[3], UUIDPGetDatum(&id->request_id), false);
 }
 
+/* Runs a statement about claims, whose parameters are the four columns that name them. */
 static void
-steps_add_jsonb(SasColumn *c, const Jsonb *jsonb)
+steps_run_claims(SasPlan *plan, const SasStepId *ids, int n)
 {
-	sas_store_column_add(c, PointerGetDatum(jsonb), jsonb == NULL);
+	SasColumn	c[4];
+	Datum		args[4];
+
+	sas_store_columns_open(c, plan, n);
+	for (int i = 0; i < n; i++)
+	{
+		steps_add_id(c, &ids[i]);
+		sas_store_column_add(&c[3], UUIDPGetDatum(&ids[i].request_id), false);
+	}
+	sas_store_columns_close(c, plan, args);
+	sas_store_plan_run(plan, args, NULL);
 }
 
 bool *
 sas_store_valid_claims(const SasStepId *ids, int n)
 {
 	static SasPlan plan = {"SELECT unnest(_sas.claims_held($1, $2, $3, $4))",
-	4, {INT8ARRAYOID, INT4ARRAYOID, INT4ARRAYOID, 2951 /* uuid[] */ }};
-	SasColumn	c[4];
-	Datum		args[4];
+	4, {INT8ARRAYOID, INT4ARRAYOID, INT4ARRAYOID, UUIDARRAYOID}};
 	bool	   *valid = MemoryContextAllocZero(sas_store_results, n);
 
-	steps_id_columns(c, n);
-	for (int i = 0; i < n; i++)
-		steps_add_id(c, &ids[i]);
-	for (int i = 0; i < 4; i++)
-		args[i] = sas_store_column_array(&c[i]);
-	sas_store_plan_run(&plan, args, NULL);
+	steps_run_claims(&plan, ids, n);
 	Assert(SPI_processed == n);
 	for (int i = 0; i < n; i++)
 		valid[i] = strcmp(sas_store_cell_text(i, 1), "held") == 0;
 	return valid;
 }
 
+/* The current result is the numbers, from 1, of what was lost of n. */
+static void
+steps_read_lost(bool *lost, int n)
+{
+	memset(lost, 0, n);
+	for (int i = 0; i < SPI_processed; i++)
+		lost[sas_store_cell_int(i, 1) - 1] = true;
+}
+
 void
 sas_store_lost(const SasStepId *ids, int n, bool *lost)
 {
 	static SasPlan plan = {"SELECT unnest(_sas.lost_claims($1, $2, $3, $4))",
-	4, {INT8ARRAYOID, INT4ARRAYOID, INT4ARRAYOID, 2951 /* uuid[] */ }};
-	SasColumn	c[4];
-	Datum		args[4];
+	4, {INT8ARRAYOID, INT4ARRAYOID, INT4ARRAYOID, UUIDARRAYOID}};
 
-	steps_id_columns(c, n);
-	for (int i = 0; i < n; i++)
-	{
-		steps_add_id(c, &ids[i]);
-		lost[i] = false;
-	}
-	for (int i = 0; i < 4; i++)
-		args[i] = sas_store_column_array(&c[i]);
-	sas_store_plan_run(&plan, args, NULL);
-	for (int i = 0; i < SPI_processed; i++)
-		lost[sas_store_cell_int(i, 1) - 1] = true;
+	steps_run_claims(&plan, ids, n);
+	steps_read_lost(lost, n);
 }
 
 /*
@@ -244,7 +213,7 @@ sas_store_write_replies(const SasStoredReply *replies, int n, const int64 *done_
 {
 	static SasPlan plan = {"SELECT unnest(_sas.write_replies($1, $2, $3))", 3, {InvalidOid, INT8ARRAYOID, INT8ARRAYOID}};
 	Oid			type = GetSysCacheOid2(TYPENAMENSP, Anum_pg_type_oid, CStringGetDatum("call_reply"), ObjectIdGetDatum(get_namespace_oid("_sas", false)));
-	Datum		args[3] = {steps_reply_array(replies, n, type), steps_int8_array(done_leases, n_done), steps_int8_array(under_leases, n_under)};
+	Datum		args[3] = {steps_reply_array(replies, n, type), sas_store_int8_array(done_leases, n_done), sas_store_int8_array(under_leases, n_under)};
 
 	/* the extension was dropped and created again */
 	if (plan.plan != NULL && plan.types[0] != get_array_type(type))
@@ -253,10 +222,8 @@ sas_store_write_replies(const SasStoredReply *replies, int n, const int64 *done_
 		plan.plan = NULL;
 	}
 	plan.types[0] = get_array_type(type);
-	memset(lost, 0, n);
 	sas_store_plan_run(&plan, args, NULL);
-	for (int i = 0; i < SPI_processed; i++)
-		lost[sas_store_cell_int(i, 1) - 1] = true;
+	steps_read_lost(lost, n);
 }
 
 Jsonb *
@@ -276,42 +243,28 @@ sas_store_write_attempts(const SasStoredAttempt *attempts, int n)
 	static SasPlan plan = {"SELECT _sas.write_attempts($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)",
 		12, {INT8ARRAYOID, INT4ARRAYOID, INT4ARRAYOID, INT4ARRAYOID, BOOLARRAYOID, INT4ARRAYOID, TEXTOID, TEXTARRAYOID,
 	INT4ARRAYOID, JSONBARRAYOID, TIMESTAMPTZARRAYOID, TIMESTAMPTZARRAYOID}};
-	SasColumn	id[4];
-	SasColumn	c[8];
+	SasColumn	c[11];
 	Datum		args[12];
 
 	if (n == 0)
 		return;
-	steps_id_columns(id, n);
-	sas_store_column_open(&c[0], INT4OID, n);
-	sas_store_column_open(&c[1], BOOLOID, n);
-	sas_store_column_open(&c[2], INT4OID, n);
-	sas_store_column_open(&c[3], TEXTOID, n);
-	sas_store_column_open(&c[4], INT4OID, n);
-	sas_store_column_open(&c[5], JSONBOID, n);
-	sas_store_column_open(&c[6], TIMESTAMPTZOID, n);
-	sas_store_column_open(&c[7], TIMESTAMPTZOID, n);
+	sas_store_columns_open(c, &plan, n);
 	for (int i = 0; i < n; i++)
 	{
 		const SasStoredAttempt *a = &attempts[i];
 
-		steps_add_id(id, &a->id);
-		sas_store_column_add(&c[0], Int32GetDatum(a->attempt), false);
-		sas_store_column_add(&c[1], BoolGetDatum(a->undo), false);
-		sas_store_column_add(&c[2], Int32GetDatum(a->agent_id), false);
-		sas_store_column_add(&c[3], CStringGetTextDatum(a->status), false);
-		sas_store_column_add(&c[4], Int32GetDatum(a->http_status), false);
-		steps_add_jsonb(&c[5], a->error);
-		sas_store_column_add(&c[6], TimestampTzGetDatum(a->started_at), false);
-		sas_store_column_add(&c[7], TimestampTzGetDatum(a->finished_at), false);
+		steps_add_id(c, &a->id);
+		sas_store_column_add(&c[3], Int32GetDatum(a->attempt), false);
+		sas_store_column_add(&c[4], BoolGetDatum(a->undo), false);
+		sas_store_column_add(&c[5], Int32GetDatum(a->agent_id), false);
+		sas_store_column_add(&c[6], CStringGetTextDatum(a->status), false);
+		sas_store_column_add(&c[7], Int32GetDatum(a->http_status), false);
+		sas_store_column_add(&c[8], PointerGetDatum(a->error), a->error == NULL);
+		sas_store_column_add(&c[9], TimestampTzGetDatum(a->started_at), false);
+		sas_store_column_add(&c[10], TimestampTzGetDatum(a->finished_at), false);
 	}
-	for (int i = 0; i < 3; i++)
-		args[i] = sas_store_column_array(&id[i]);
-	for (int i = 0; i < 3; i++)
-		args[3 + i] = sas_store_column_array(&c[i]);
+	sas_store_columns_close(c, &plan, args);
 	args[6] = CStringGetTextDatum(sas_base_self.name);
-	for (int i = 3; i < 8; i++)
-		args[4 + i] = sas_store_column_array(&c[i]);
 	sas_store_plan_run(&plan, args, NULL);
 }
 
@@ -345,9 +298,7 @@ sas_store_scheduler_tick(int quantity, bool by_owner, TimestampTz *next_due)
 	static SasPlan plan = {"SELECT worked, next_due FROM _sas.scheduler_tick($1, $2)", 2, {INT4OID, BOOLOID}};
 	Datum		args[2] = {Int32GetDatum(quantity), BoolGetDatum(by_owner)};
 
-	sas_store_plan_run(&plan, args, NULL);
-	*next_due = sas_store_cell_time(0, 2);
-	return sas_store_cell_int(0, 1);
+	return sas_store_plan_tick(&plan, args, next_due);
 }
 
 int
@@ -356,9 +307,7 @@ sas_store_answer_tick(int quantity, TimestampTz *next_due)
 	static SasPlan plan = {"SELECT worked, next_due FROM _sas.answer_tick($1)", 1, {INT4OID}};
 	Datum		args[1] = {Int32GetDatum(quantity)};
 
-	sas_store_plan_run(&plan, args, NULL);
-	*next_due = sas_store_cell_time(0, 2);
-	return sas_store_cell_int(0, 1);
+	return sas_store_plan_tick(&plan, args, next_due);
 }
 
 bool
@@ -376,9 +325,7 @@ sas_store_purge(int quantity, TimestampTz *next_due)
 	static SasPlan plan = {"SELECT worked, next_due FROM _sas.purge_tick($1)", 1, {INT4OID}};
 	Datum		args[1] = {Int32GetDatum(quantity)};
 
-	sas_store_plan_run(&plan, args, NULL);
-	*next_due = sas_store_cell_time(0, 2);
-	return sas_store_cell_int(0, 1);
+	return sas_store_plan_tick(&plan, args, next_due);
 }
 
 int
@@ -386,11 +333,9 @@ sas_store_supervisor_tick(const int64 *live, int n_live, int64 newest, int quant
 {
 	static SasPlan plan = {"SELECT worked, next_due FROM _sas.supervisor_tick($1, $2, $3, $4)",
 	4, {INT8OID, INT8ARRAYOID, INT8OID, INT4OID}};
-	Datum		args[4] = {Int64GetDatum(sas_base_self.boot), steps_int8_array(live, n_live), Int64GetDatum(newest), Int32GetDatum(quantity)};
+	Datum		args[4] = {Int64GetDatum(sas_base_self.boot), sas_store_int8_array(live, n_live), Int64GetDatum(newest), Int32GetDatum(quantity)};
 
-	sas_store_plan_run(&plan, args, NULL);
-	*next_due = sas_store_cell_time(0, 2);
-	return sas_store_cell_int(0, 1);
+	return sas_store_plan_tick(&plan, args, next_due);
 }
 
 int
@@ -398,11 +343,9 @@ sas_store_supervise_watches(const int64 *live, int n_live, int64 newest, Timesta
 {
 	static SasPlan plan = {"SELECT worked, next_due FROM _sas.supervise_watches($1, $2, $3)",
 	3, {INT8OID, INT8ARRAYOID, INT8OID}};
-	Datum		args[3] = {Int64GetDatum(sas_base_self.boot), steps_int8_array(live, n_live), Int64GetDatum(newest)};
+	Datum		args[3] = {Int64GetDatum(sas_base_self.boot), sas_store_int8_array(live, n_live), Int64GetDatum(newest)};
 
-	sas_store_plan_run(&plan, args, NULL);
-	*next_due = sas_store_cell_time(0, 2);
-	return sas_store_cell_int(0, 1);
+	return sas_store_plan_tick(&plan, args, next_due);
 }
 
 bool

@@ -6,6 +6,7 @@
 
 #include "access/xact.h"
 #include "base/actor.h"
+#include "base/array.h"
 #include "base/clock.h"
 #include "base/utf8.h"
 #include "catalog/pg_type.h"
@@ -74,7 +75,7 @@ store_read_texts(int row, int column)
 
 	if (isnull)
 		return NIL;
-	deconstruct_array(DatumGetArrayTypeP(array), TEXTOID, -1, false, TYPALIGN_INT, &values, NULL, &n);
+	sas_base_elements(DatumGetArrayTypeP(array), &values, NULL, &n);
 	for (int i = 0; i < n; i++)
 		texts = lappend(texts, TextDatumGetCString(values[i]));
 	return texts;
@@ -126,15 +127,13 @@ sas_store_agents(SasStoredAgent *const *known, int n)
 	List	   *agents = NIL;
 	MemoryContext results = sas_store_results;
 
-	sas_store_column_open(&c[0], INT4OID, n);
-	sas_store_column_open(&c[1], TEXTOID, n);
+	sas_store_columns_open(c, &plan, n);
 	for (int i = 0; i < n; i++)
 	{
 		sas_store_column_add(&c[0], Int32GetDatum(known[i]->agent_id), false);
 		sas_store_column_add(&c[1], CStringGetTextDatum(known[i]->version), false);
 	}
-	for (int i = 0; i < 2; i++)
-		args[i] = sas_store_column_array(&c[i]);
+	sas_store_columns_close(c, &plan, args);
 	sas_store_plan_run(&plan, args, NULL);
 	for (int i = 0; i < SPI_processed; i++)
 	{

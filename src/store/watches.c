@@ -12,13 +12,6 @@
 
 /* The two columns that name hosted watches. */
 static void
-watches_id_columns(SasColumn c[2], int n)
-{
-	sas_store_column_open(&c[0], INT8OID, n);
-	sas_store_column_open(&c[1], INT8OID, n);
-}
-
-static void
 watches_add_id(SasColumn c[2], const SasWatchId *id)
 {
 	sas_store_column_add(&c[0], Int64GetDatum(id->watch_id), false);
@@ -90,15 +83,13 @@ sas_store_watch_requests(int64 node_id, const SasWatchId *ids, const bool *looke
 	SasColumn	c[3];
 	Datum		args[4] = {Int64GetDatum(node_id)};
 
-	watches_id_columns(c, n);
-	sas_store_column_open(&c[2], BOOLOID, n);
+	sas_store_columns_open(c, &plan, n);
 	for (int i = 0; i < n; i++)
 	{
 		watches_add_id(c, &ids[i]);
 		sas_store_column_add(&c[2], BoolGetDatum(looked != NULL && looked[i]), false);
 	}
-	for (int i = 0; i < 3; i++)
-		args[1 + i] = sas_store_column_array(&c[i]);
+	sas_store_columns_close(c, &plan, args);
 	sas_store_plan_run(&plan, args, NULL);
 	return watches_requests();
 }
@@ -140,15 +131,13 @@ sas_store_give_up_invocations(const SasPeerInvocation *invocations, int n)
 	SasColumn	c[2];
 	Datum		args[3] = {Int64GetDatum(sas_base_self.boot)};
 
-	sas_store_column_open(&c[0], INT8OID, n);
-	sas_store_column_open(&c[1], INT8OID, n);
+	sas_store_columns_open(c, &plan, n);
 	for (int i = 0; i < n; i++)
 	{
 		sas_store_column_add(&c[0], Int64GetDatum(invocations[i].worker_id), false);
 		sas_store_column_add(&c[1], Int64GetDatum(invocations[i].task), false);
 	}
-	args[1] = sas_store_column_array(&c[0]);
-	args[2] = sas_store_column_array(&c[1]);
+	sas_store_columns_close(c, &plan, args);
 	sas_store_plan_run(&plan, args, NULL);
 }
 
@@ -160,17 +149,14 @@ sas_store_relieve(const SasPeerCall *calls, int n)
 	SasColumn	c[3];
 	Datum		args[4] = {Int64GetDatum(sas_base_self.boot)};
 
-	sas_store_column_open(&c[0], INT8OID, n);
-	sas_store_column_open(&c[1], OIDOID, n);
-	sas_store_column_open(&c[2], INT8OID, n);
+	sas_store_columns_open(c, &hosts, n);
 	for (int i = 0; i < n; i++)
 	{
 		sas_store_column_add(&c[0], Int64GetDatum(calls[i].worker_id), false);
 		sas_store_column_add(&c[1], ObjectIdGetDatum(calls[i].owner), false);
 		sas_store_column_add(&c[2], Int64GetDatum(calls[i].task), false);
 	}
-	for (int i = 0; i < lengthof(c); i++)
-		args[i + 1] = sas_store_column_array(&c[i]);
+	sas_store_columns_close(c, &hosts, args);
 	sas_store_plan_run(&steps, args, NULL);
 	sas_store_plan_run(&hosts, args, NULL);
 	return sas_store_cell_bool(0, 1);
@@ -192,28 +178,21 @@ sas_store_append_items(int64 node_id, const SasWatchBatch *batches, int n)
 {
 	static SasPlan plan = {"SELECT watch_id, epoch, answer, room FROM _sas.append_batches($1, $2, $3, $4, $5, $6)",
 	6, {INT8OID, INT8ARRAYOID, INT8ARRAYOID, JSONBARRAYOID, JSONBARRAYOID, TEXTARRAYOID}};
-	SasColumn	id[2];
-	SasColumn	c[3];
+	SasColumn	c[5];
 	Datum		args[6] = {Int64GetDatum(node_id)};
 	List	   *list = NIL;
 
-	watches_id_columns(id, n);
-	sas_store_column_open(&c[0], JSONBOID, n);
-	sas_store_column_open(&c[1], JSONBOID, n);
-	sas_store_column_open(&c[2], TEXTOID, n);
+	sas_store_columns_open(c, &plan, n);
 	for (int i = 0; i < n; i++)
 	{
 		const SasWatchBatch *b = &batches[i];
 
-		watches_add_id(id, &b->id);
-		sas_store_column_add(&c[0], PointerGetDatum(b->items), false);
-		sas_store_column_add(&c[1], b->cursor ? PointerGetDatum(watches_json_string(b->cursor)) : (Datum) 0, b->cursor == NULL);
-		sas_store_column_add(&c[2], b->digest ? CStringGetTextDatum(b->digest) : (Datum) 0, b->digest == NULL);
+		watches_add_id(c, &b->id);
+		sas_store_column_add(&c[2], PointerGetDatum(b->items), false);
+		sas_store_column_add(&c[3], b->cursor ? PointerGetDatum(watches_json_string(b->cursor)) : (Datum) 0, b->cursor == NULL);
+		sas_store_column_add(&c[4], b->digest ? CStringGetTextDatum(b->digest) : (Datum) 0, b->digest == NULL);
 	}
-	args[1] = sas_store_column_array(&id[0]);
-	args[2] = sas_store_column_array(&id[1]);
-	for (int i = 0; i < 3; i++)
-		args[3 + i] = sas_store_column_array(&c[i]);
+	sas_store_columns_close(c, &plan, args);
 	sas_store_plan_run(&plan, args, NULL);
 	for (int i = 0; i < SPI_processed; i++)
 	{
@@ -230,27 +209,20 @@ sas_store_fail_watches(int64 node_id, const SasWatchFailure *failures, int n)
 {
 	static SasPlan plan = {"SELECT watch_id, epoch, answer, pause_ms FROM _sas.fail_watches($1, $2, $3, $4, $5)",
 	5, {INT8OID, INT8ARRAYOID, INT8ARRAYOID, JSONBARRAYOID, FLOAT8ARRAYOID}};
-	SasColumn	id[2];
-	SasColumn	c[2];
+	SasColumn	c[4];
 	Datum		args[5] = {Int64GetDatum(node_id)};
 	List	   *list = NIL;
 
-	watches_id_columns(id, n);
-	sas_store_column_open(&c[0], JSONBOID, n);
-	sas_store_column_open(&c[1], FLOAT8OID, n);
+	sas_store_columns_open(c, &plan, n);
 	for (int i = 0; i < n; i++)
 	{
 		const SasWatchFailure *f = &failures[i];
 
-		watches_add_id(id, &f->id);
-		sas_store_column_add(&c[0], PointerGetDatum(f->error), f->error == NULL);
-		sas_store_column_add(&c[1], Float8GetDatum(f->at_least_ms), f->at_least_ms < 0);
+		watches_add_id(c, &f->id);
+		sas_store_column_add(&c[2], PointerGetDatum(f->error), f->error == NULL);
+		sas_store_column_add(&c[3], Float8GetDatum(f->at_least_ms), f->at_least_ms < 0);
 	}
-	for (int i = 0; i < 2; i++)
-	{
-		args[1 + i] = sas_store_column_array(&id[i]);
-		args[3 + i] = sas_store_column_array(&c[i]);
-	}
+	sas_store_columns_close(c, &plan, args);
 	sas_store_plan_run(&plan, args, NULL);
 	for (int i = 0; i < SPI_processed; i++)
 	{
@@ -291,11 +263,10 @@ sas_store_release_watches(int64 node_id, const SasWatchId *ids, int n)
 	SasColumn	c[2];
 	Datum		args[3] = {Int64GetDatum(node_id)};
 
-	watches_id_columns(c, n);
+	sas_store_columns_open(c, &plan, n);
 	for (int i = 0; i < n; i++)
 		watches_add_id(c, &ids[i]);
-	args[1] = sas_store_column_array(&c[0]);
-	args[2] = sas_store_column_array(&c[1]);
+	sas_store_columns_close(c, &plan, args);
 	sas_store_plan_run(&plan, args, NULL);
 	for (int i = 0; i < SPI_processed; i++)
 		for (int k = 0; k < n; k++)
