@@ -10,6 +10,7 @@
  */
 #include "postgres.h"
 
+#include "base/array.h"
 #include "catalog/pg_type.h"
 #include "fmgr.h"
 #include "funcapi.h"
@@ -99,7 +100,7 @@ sas_api_interrupt_functions(PG_FUNCTION_ARGS)
 	bool	   *nulls;
 	int			n;
 
-	deconstruct_array(PG_GETARG_ARRAYTYPE_P(0), UUIDOID, UUID_LEN, false, TYPALIGN_CHAR, &request_ids, &nulls, &n);
+	sas_base_elements(PG_GETARG_ARRAYTYPE_P(0), &request_ids, &nulls, &n);
 	for (int i = 0; i < n; i++)
 		if (!nulls[i])
 			sas_base_peers_interrupt_at_commit(sas_base_peers_step(DatumGetUUIDP(request_ids[i])->data));
@@ -150,7 +151,7 @@ sas_api_owners_in_wait(PG_FUNCTION_ARGS)
 
 	for (int i = 0; i < n; i++)
 		values[i] = ObjectIdGetDatum(owners[i]);
-	PG_RETURN_ARRAYTYPE_P(construct_array(values, n, OIDOID, sizeof(Oid), true, TYPALIGN_INT));
+	PG_RETURN_ARRAYTYPE_P(sas_base_array(values, n, OIDOID));
 }
 
 /* _sas.charge_owner(owner, spent_us, messages): so many messages of that owner took so long together */

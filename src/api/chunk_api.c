@@ -5,9 +5,8 @@
  */
 #include "postgres.h"
 
-#include "access/htup_details.h"
+#include "api/row.h"
 #include "fmgr.h"
-#include "funcapi.h"
 
 #include "work/invoke.h"
 
@@ -18,12 +17,9 @@ Datum
 sas_api_invoked_step(PG_FUNCTION_ARGS)
 {
 	const SasStepId *step = sas_work_invoked_step();
-	TupleDesc	desc;
 	Datum		values[3] = {0};
 	bool		nulls[3] = {true, true, true};
 
-	if (get_call_result_type(fcinfo, NULL, &desc) != TYPEFUNC_COMPOSITE)
-		elog(ERROR, "return type must be a row type");
 	if (step != NULL)
 	{
 		values[0] = Int64GetDatum(step->run_id);
@@ -31,5 +27,5 @@ sas_api_invoked_step(PG_FUNCTION_ARGS)
 		values[2] = Int32GetDatum(step->element);
 		memset(nulls, false, sizeof(nulls));
 	}
-	return HeapTupleGetDatum(heap_form_tuple(BlessTupleDesc(desc), values, nulls));
+	return sas_api_row(fcinfo, values, nulls);
 }

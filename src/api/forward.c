@@ -13,6 +13,7 @@
 #include "postgres.h"
 
 #include "access/htup_details.h"
+#include "base/array.h"
 #include "base/settings.h"
 #include "catalog/pg_proc.h"
 #include "catalog/pg_type.h"
@@ -297,7 +298,7 @@ forward_part_of(List **parts, SasNode *node, int room)
 static Datum
 forward_array(Datum *ids, int n)
 {
-	return PointerGetDatum(construct_array(ids, n, INT8OID, sizeof(int64), FLOAT8PASSBYVAL, TYPALIGN_DOUBLE));
+	return PointerGetDatum(sas_base_array(ids, n, INT8OID));
 }
 
 List *
@@ -311,7 +312,7 @@ sas_api_forward_split(SasReach reach, Datum *array)
 
 	if (!sas_store_in_cluster())
 		return NIL;
-	deconstruct_array(DatumGetArrayTypeP(*array), INT8OID, sizeof(int64), FLOAT8PASSBYVAL, TYPALIGN_DOUBLE, &ids, &nulls, &n);
+	sas_base_elements(DatumGetArrayTypeP(*array), &ids, &nulls, &n);
 	for (int i = 0; i < n; i++)
 	{
 		SasNode    *node = nulls[i] ? NULL : forward_node_of_id(reach, DatumGetInt64(ids[i]));

@@ -12,6 +12,7 @@
  */
 #include "postgres.h"
 
+#include "base/array.h"
 #include "catalog/pg_type.h"
 #include "fmgr.h"
 #include "miscadmin.h"
@@ -130,7 +131,7 @@ graph_api_array(const int *nodes, int n)
 
 	for (int i = 0; i < n; i++)
 		elements[i] = Int32GetDatum(nodes[i]);
-	return construct_array(elements, n, INT4OID, sizeof(int32), true, TYPALIGN_INT);
+	return sas_base_array(elements, n, INT4OID);
 }
 
 /* The first three arguments of both functions: edges and the number of nodes. */
@@ -238,7 +239,7 @@ sas_api_is_before(PG_FUNCTION_ARGS)
 		for (int i = start; i < end; i++)
 			own[firsts[i]] = 0;
 	}
-	PG_RETURN_ARRAYTYPE_P(construct_array(answers, n_pairs, BOOLOID, 1, true, TYPALIGN_CHAR));
+	PG_RETURN_ARRAYTYPE_P(sas_base_array(answers, n_pairs, BOOLOID));
 }
 
 /*
@@ -292,5 +293,5 @@ sas_api_levels(PG_FUNCTION_ARGS)
 	result = palloc(sizeof(Datum) * ((Size) graph.n + 1));
 	for (int v = 1; v <= graph.n; v++)
 		result[v - 1] = Int32GetDatum(level[v]);
-	PG_RETURN_ARRAYTYPE_P(construct_array(result, graph.n, INT4OID, sizeof(int32), true, TYPALIGN_INT));
+	PG_RETURN_ARRAYTYPE_P(sas_base_array(result, graph.n, INT4OID));
 }

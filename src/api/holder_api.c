@@ -10,6 +10,7 @@
 #include "access/multixact.h"
 #include "access/table.h"
 #include "access/xact.h"
+#include "base/array.h"
 #include "catalog/namespace.h"
 #include "catalog/pg_type.h"
 #include "fmgr.h"
@@ -95,14 +96,14 @@ holder_api_run_ids(Datum array, int *n)
 	Datum	   *run_ids;
 	bool	   *nulls;
 
-	deconstruct_array(DatumGetArrayTypeP(array), INT8OID, sizeof(int64), FLOAT8PASSBYVAL, TYPALIGN_DOUBLE, &run_ids, &nulls, n);
+	sas_base_elements(DatumGetArrayTypeP(array), &run_ids, &nulls, n);
 	return run_ids;
 }
 
 static Datum
 holder_api_array(Datum *run_ids, int n)
 {
-	return PointerGetDatum(construct_array(run_ids, n, INT8OID, sizeof(int64), FLOAT8PASSBYVAL, TYPALIGN_DOUBLE));
+	return PointerGetDatum(sas_base_array(run_ids, n, INT8OID));
 }
 
 /* _sas.await_holders(actor, run_ids, due_at): those whose holder wakes this worker */

@@ -4,9 +4,8 @@
  */
 #include "postgres.h"
 
-#include "access/htup_details.h"
+#include "api/row.h"
 #include "fmgr.h"
-#include "funcapi.h"
 #include "utils/builtins.h"
 #include "utils/jsonb.h"
 
@@ -20,12 +19,8 @@ Datum
 sas_api_key_place(PG_FUNCTION_ARGS)
 {
 	SasKeyPlace place = sas_store_key_place(text_to_cstring(PG_GETARG_TEXT_PP(0)), text_to_cstring(PG_GETARG_TEXT_PP(1)), false);
-	TupleDesc	row;
 
-	if (get_call_result_type(fcinfo, NULL, &row) != TYPEFUNC_COMPOSITE)
-		elog(ERROR, "return type must be a row type");
-	PG_RETURN_DATUM(HeapTupleGetDatum(heap_form_tuple(BlessTupleDesc(row), (Datum[]) {Int32GetDatum(place.node), BoolGetDatum(place.moved)},
-													  (bool[]) {!place.follows, !place.follows})));
+	return sas_api_row(fcinfo, (Datum[]) {Int32GetDatum(place.node), BoolGetDatum(place.moved)}, (bool[]) {!place.follows, !place.follows});
 }
 
 /* _sas.placements(follows) */

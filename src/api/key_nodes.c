@@ -10,6 +10,7 @@
  */
 #include "postgres.h"
 
+#include "base/array.h"
 #include "catalog/pg_type.h"
 #include "utils/array.h"
 #include "utils/builtins.h"
@@ -123,7 +124,7 @@ sas_api_check_batch(const char *workflow, Datum array)
 	bool	   *nulls;
 	int			n;
 
-	deconstruct_array(DatumGetArrayTypeP(array), TEXTOID, -1, false, TYPALIGN_INT, &keys, &nulls, &n);
+	sas_base_elements(DatumGetArrayTypeP(array), &keys, &nulls, &n);
 	for (int i = 0; i < n; i++)
 	{
 		bool		left = false;

@@ -6,6 +6,7 @@
  */
 #include "postgres.h"
 
+#include "base/array.h"
 #include "catalog/pg_type.h"
 #include "fmgr.h"
 #include "utils/array.h"
@@ -159,7 +160,7 @@ sas_api_await_submits(PG_FUNCTION_ARGS)
 	bool	   *nulls;
 	int			n;
 
-	deconstruct_array(PG_GETARG_ARRAYTYPE_P(0), INT4OID, sizeof(int32), true, TYPALIGN_INT, &ids, &nulls, &n);
+	sas_base_elements(PG_GETARG_ARRAYTYPE_P(0), &ids, &nulls, &n);
 	for (int i = 0; i < n; i++)
 		if (!nulls[i])
 			sas_store_await_submits(DatumGetInt32(ids[i]));

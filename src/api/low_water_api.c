@@ -5,6 +5,7 @@
 #include "postgres.h"
 
 #include "access/htup_details.h"
+#include "base/array.h"
 #include "catalog/pg_type.h"
 #include "commands/trigger.h"
 #include "fmgr.h"
@@ -115,10 +116,10 @@ sas_api_begin_low_water(PG_FUNCTION_ARGS)
 	bool	   *nulls;
 	int			n;
 
-	deconstruct_array(PG_GETARG_ARRAYTYPE_P(1), INT4OID, sizeof(int32), true, TYPALIGN_INT, &values, &nulls, &n);
+	sas_base_elements(PG_GETARG_ARRAYTYPE_P(1), &values, &nulls, &n);
 	for (int i = 0; i < n; i++)
 		values[i] = TimestampTzGetDatum(nulls[i] ? DT_NOBEGIN : sas_wake_low_water_begin(kind, DatumGetInt32(values[i]), InvalidOid));
-	PG_RETURN_ARRAYTYPE_P(construct_array(values, n, TIMESTAMPTZOID, sizeof(TimestampTz), FLOAT8PASSBYVAL, TYPALIGN_DOUBLE));
+	PG_RETURN_ARRAYTYPE_P(sas_base_array(values, n, TIMESTAMPTZOID));
 }
 
 /* _sas.raise_low_water(kind, n, owner, first); first null: no row was seen */

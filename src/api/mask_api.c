@@ -15,6 +15,7 @@
  */
 #include "postgres.h"
 
+#include "base/array.h"
 #include "catalog/pg_type.h"
 #include "fmgr.h"
 #include "miscadmin.h"
@@ -175,8 +176,8 @@ mask_api_from(ArrayType *mask, ArrayType *at)
 	int			n_names;
 	List	   *from = NIL;
 
-	deconstruct_array(mask, TEXTOID, -1, false, TYPALIGN_INT, &paths, NULL, &n_paths);
-	deconstruct_array(at, TEXTOID, -1, false, TYPALIGN_INT, &names, NULL, &n_names);
+	sas_base_elements(mask, &paths, NULL, &n_paths);
+	sas_base_elements(at, &names, NULL, &n_names);
 	for (int i = 0; i < n_paths; i++)
 	{
 		const char *path = TextDatumGetCString(paths[i]);

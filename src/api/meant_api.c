@@ -4,6 +4,7 @@
  */
 #include "postgres.h"
 
+#include "base/array.h"
 #include "catalog/pg_type.h"
 #include "fmgr.h"
 #include "utils/array.h"
@@ -40,7 +41,7 @@ sas_api_meant(PG_FUNCTION_ARGS)
 	nearest = meant_api_slips(length) + 1;
 	if (length > MEANT_LENGTH)
 		PG_RETURN_TEXT_P(cstring_to_text(""));
-	deconstruct_array(PG_GETARG_ARRAYTYPE_P(1), TEXTOID, -1, false, TYPALIGN_INT, &names, &nulls, &n);
+	sas_base_elements(PG_GETARG_ARRAYTYPE_P(1), &names, &nulls, &n);
 	for (int i = 0; i < n; i++)
 	{
 		char	   *name = nulls[i] ? NULL : TextDatumGetCString(names[i]);

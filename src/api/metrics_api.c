@@ -7,6 +7,7 @@
 #include "postgres.h"
 
 #include "access/htup_details.h"
+#include "base/array.h"
 #include "catalog/pg_type.h"
 #include "fmgr.h"
 #include "funcapi.h"
@@ -49,19 +50,15 @@ sas_api_count(PG_FUNCTION_ARGS)
 
 /* One of the arrays of _sas.observe; NULL when the argument is null. */
 static Datum *
-metrics_api_column(FunctionCallInfo fcinfo, int argument, Oid type, bool **nulls, int *n)
+metrics_api_column(FunctionCallInfo fcinfo, int argument, bool **nulls, int *n)
 {
-	int16		length;
-	bool		by_value;
-	char		alignment;
 	Datum	   *values;
 
 	*n = 0;
 	*nulls = NULL;
 	if (PG_ARGISNULL(argument))
 		return NULL;
-	get_typlenbyvalalign(type, &length, &by_value, &alignment);
-	deconstruct_array(PG_GETARG_ARRAYTYPE_P(argument), type, length, by_value, alignment, &values, nulls, n);
+	sas_base_elements(PG_GETARG_ARRAYTYPE_P(argument), &values, nulls, n);
 	return values;
 }
 
@@ -83,10 +80,10 @@ sas_api_observe(PG_FUNCTION_ARGS)
 	if (PG_ARGISNULL(0) || PG_ARGISNULL(1) || PG_ARGISNULL(4))
 		PG_RETURN_VOID();
 	metric = metrics_api_metric(fcinfo);
-	id1 = metrics_api_column(fcinfo, 1, INT4OID, &no_id1, &n[0]);
-	id2 = metrics_api_column(fcinfo, 2, INT4OID, &no_id2, &n[1]);
-	label = metrics_api_column(fcinfo, 3, TEXTOID, &no_label, &n[2]);
-	span = metrics_api_column(fcinfo, 4, FLOAT8OID, &no_span, &n[3]);
+	id1 = metrics_api_column(fcinfo, 1, &no_id1, &n[0]);
+	id2 = metrics_api_column(fcinfo, 2, &no_id2, &n[1]);
+	label = metrics_api_column(fcinfo, 3, &no_label, &n[2]);
+	span = metrics_api_column(fcinfo, 4, &no_span, &n[3]);
 	if (n[3] != n[0] || (id2 && n[1] != n[0]) || (label && n[2] != n[0]))
 		elog(ERROR, "arrays of different lengths");
 	for (int i = 0; i < n[0]; i++)
@@ -190,7 +187,7 @@ sas_api_count_moves(PG_FUNCTION_ARGS)
 	}
 	metrics_api_count_move(subject, last_from, last_to, n, counted, &n_counted);
 	ReleaseTupleDesc(desc);
-	PG_RETURN_ARRAYTYPE_P(construct_array(counted, n_counted, TEXTOID, -1, false, TYPALIGN_INT));
+	PG_RETURN_ARRAYTYPE_P(sas_base_array(counted, n_counted, TEXTOID));
 }
 
 /* _sas.series(): what was counted in this database; "dropped" counts what found no room. */
@@ -218,7 +215,7 @@ sas_api_series(PG_FUNCTION_ARGS)
 		values[5] = Float8GetDatum(rest ? 0 : views[i].sum);
 		for (int k = 0; k < SAS_METRICS_BUCKETS; k++)
 			buckets[k] = Int64GetDatum(rest ? 0 : views[i].buckets[k]);
-		values[6] = PointerGetDatum(construct_array(buckets, SAS_METRICS_BUCKETS, INT8OID, 8, FLOAT8PASSBYVAL, TYPALIGN_DOUBLE));
+		values[6] = PointerGetDatum(sas_base_array(buckets, SAS_METRICS_BUCKETS, INT8OID));
 		tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, values, nulls);
 	}
 	return (Datum) 0;
@@ -231,5 +228,5 @@ sas_api_metric_bounds(PG_FUNCTION_ARGS)
 
 	for (int i = 0; i < SAS_METRICS_BUCKETS; i++)
 		bounds[i] = Float8GetDatum(sas_metrics_bounds[i]);
-	PG_RETURN_ARRAYTYPE_P(construct_array(bounds, SAS_METRICS_BUCKETS, FLOAT8OID, 8, FLOAT8PASSBYVAL, TYPALIGN_DOUBLE));
+	PG_RETURN_ARRAYTYPE_P(sas_base_array(bounds, SAS_METRICS_BUCKETS, FLOAT8OID));
 }

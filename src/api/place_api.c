@@ -4,10 +4,9 @@
  */
 #include "postgres.h"
 
-#include "access/htup_details.h"
 #include "access/xlog.h"
+#include "api/row.h"
 #include "fmgr.h"
-#include "funcapi.h"
 #include "miscadmin.h"
 #include "utils/builtins.h"
 
@@ -22,18 +21,15 @@ PG_FUNCTION_INFO_V1(sas_api_id_base);
 Datum
 sas_api_place(PG_FUNCTION_ARGS)
 {
-	TupleDesc	desc;
 	Datum		values[5];
 	bool		nulls[5] = {false};
 
-	if (get_call_result_type(fcinfo, NULL, &desc) != TYPEFUNC_COMPOSITE)
-		elog(ERROR, "return type must be a row type");
 	values[0] = Int64GetDatum((int64) GetSystemIdentifier());
 	values[1] = ObjectIdGetDatum(MyDatabaseId);
 	values[2] = Int64GetDatum((int64) sas_base_place_timeline());
 	values[3] = CStringGetTextDatum(sas_base_place_backup());
 	values[4] = BoolGetDatum(sas_base_place_continues());
-	return HeapTupleGetDatum(heap_form_tuple(BlessTupleDesc(desc), values, nulls));
+	return sas_api_row(fcinfo, values, nulls);
 }
 
 /* _sas.id_base() */

@@ -7,6 +7,7 @@
  */
 #include "postgres.h"
 
+#include "base/array.h"
 #include "catalog/pg_type.h"
 #include "fmgr.h"
 #include "miscadmin.h"
@@ -38,7 +39,7 @@ sas_api_may_call(PG_FUNCTION_ARGS)
 	Datum	   *names;
 	int			n;
 
-	deconstruct_array(PG_GETARG_ARRAYTYPE_P(1), TEXTOID, -1, false, TYPALIGN_INT, &names, NULL, &n);
+	sas_base_elements(PG_GETARG_ARRAYTYPE_P(1), &names, NULL, &n);
 	for (int i = 0; i < n; i++)
 		if (!sas_work_may_call(PG_GETARG_OID(0), TextDatumGetCString(names[i])))
 			PG_RETURN_BOOL(false);

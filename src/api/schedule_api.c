@@ -4,6 +4,7 @@
  */
 #include "postgres.h"
 
+#include "api/row.h"
 #include "fmgr.h"
 #include "funcapi.h"
 #include "mb/pg_wchar.h"
@@ -188,15 +189,11 @@ sas_api_newest_instant(PG_FUNCTION_ARGS)
 	pg_tz	   *tz = schedule_api_read(fcinfo, &spec);
 	TimestampTz newest = 0;
 	int			passed = 0;
-	TupleDesc	row;
 
-	if (get_call_result_type(fcinfo, NULL, &row) != TYPEFUNC_COMPOSITE)
-		elog(ERROR, "return type must be a row type");
 	if (!PG_ARGISNULL(3) && !PG_ARGISNULL(4) && !PG_ARGISNULL(5))
 		passed = sas_schedule_newest(&spec, tz, schedule_api_instant(fcinfo, 2, DT_NOBEGIN), PG_GETARG_TIMESTAMPTZ(3), PG_GETARG_TIMESTAMPTZ(4),
 									 PG_GETARG_INT32(5), &newest);
-	PG_RETURN_DATUM(HeapTupleGetDatum(heap_form_tuple(BlessTupleDesc(row), (Datum[]) {TimestampTzGetDatum(newest), Int32GetDatum(passed)},
-													  (bool[]) {passed == 0, false})));
+	return sas_api_row(fcinfo, (Datum[]) {TimestampTzGetDatum(newest), Int32GetDatum(passed)}, (bool[]) {passed == 0, false});
 }
 
 /* _sas.instants(spec, timezone, anchor, after, until, most) */

@@ -4,9 +4,8 @@
  */
 #include "postgres.h"
 
-#include "access/htup_details.h"
+#include "api/row.h"
 #include "fmgr.h"
-#include "funcapi.h"
 #include "utils/builtins.h"
 #include "utils/elog.h"
 
@@ -18,15 +17,12 @@ PG_FUNCTION_INFO_V1(sas_api_secret_file_stamp);
 Datum
 sas_api_read_secret_file(PG_FUNCTION_ARGS)
 {
-	TupleDesc	desc;
 	Datum		values[3] = {0};
 	bool		nulls[3] = {true, true, true};
 	const char *problem;
 	int			sqlerrcode;
 	char	   *value = sas_base_secret_file_read(text_to_cstring(PG_GETARG_TEXT_PP(0)), &problem, &sqlerrcode);
 
-	if (get_call_result_type(fcinfo, NULL, &desc) != TYPEFUNC_COMPOSITE)
-		elog(ERROR, "return type must be a row type");
 	if (value != NULL)
 	{
 		values[0] = CStringGetTextDatum(value);
@@ -38,7 +34,7 @@ sas_api_read_secret_file(PG_FUNCTION_ARGS)
 		values[2] = CStringGetTextDatum(unpack_sql_state(sqlerrcode));
 		nulls[1] = nulls[2] = false;
 	}
-	PG_RETURN_DATUM(HeapTupleGetDatum(heap_form_tuple(BlessTupleDesc(desc), values, nulls)));
+	return sas_api_row(fcinfo, values, nulls);
 }
 
 Datum

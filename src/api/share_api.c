@@ -6,6 +6,8 @@
 #include "postgres.h"
 
 #include "access/detoast.h"
+#include "api/row.h"
+#include "base/array.h"
 #include "fmgr.h"
 #include "funcapi.h"
 #include "utils/array.h"
@@ -37,7 +39,7 @@ share_api_read(ArrayType *array, int expected, int64 *values)
 	bool	   *nulls;
 	int			n;
 
-	deconstruct_array(array, INT8OID, sizeof(int64), FLOAT8PASSBYVAL, TYPALIGN_DOUBLE, &elements, &nulls, &n);
+	sas_base_elements(array, &elements, &nulls, &n);
 	if (n != expected)
 		elog(ERROR, "expected %d numbers, not %d", expected, n);
 	for (int k = 0; k < n; k++)
@@ -55,7 +57,6 @@ sas_api_share_take(PG_FUNCTION_ARGS)
 	SasShareKind over = SAS_SHARE_OPEN_RUNS;
 	int64		used = 0;
 	SasShareAnswer answer;
-	TupleDesc	row;
 	Datum		values[2];
 	bool		nulls[2] = {false};
 
@@ -70,12 +71,10 @@ sas_api_share_take(PG_FUNCTION_ARGS)
 		limits.generation = PG_GETARG_INT64(3);
 	}
 	answer = sas_limits_share_take(PG_GETARG_OID(0), more, PG_ARGISNULL(2) ? NULL : &limits, PG_GETARG_BOOL(4), &over, &used);
-	if (get_call_result_type(fcinfo, NULL, &row) != TYPEFUNC_COMPOSITE)
-		elog(ERROR, "expected a row");
 	nulls[0] = answer == SAS_SHARE_TAKEN;
 	values[0] = nulls[0] ? (Datum) 0 : CStringGetTextDatum(answer == SAS_SHARE_OVER ? names[over] : "unknown");
 	values[1] = Int64GetDatum(used);
-	PG_RETURN_DATUM(HeapTupleGetDatum(heap_form_tuple(BlessTupleDesc(row), values, nulls)));
+	return sas_api_row(fcinfo, values, nulls);
 }
 
 /* _sas.give_share(owner, is_child, input): 1 */

@@ -23,7 +23,8 @@
 #include "postgres.h"
 
 #include "access/detoast.h"
-#include "access/htup_details.h"
+#include "api/row.h"
+#include "base/array.h"
 #include "catalog/pg_type.h"
 #include "fmgr.h"
 #include "funcapi.h"
@@ -78,25 +79,6 @@ template_api_problem(const SasTemplateProblem *problem)
 	return JsonbValueToJsonb(pushJsonbValue(&state, WJB_END_OBJECT, NULL));
 }
 
-/* A row of two; its type is looked up once per call site. */
-static Datum
-template_api_pair(FunctionCallInfo fcinfo, Datum *values, bool *nulls)
-{
-	TupleDesc	desc = fcinfo->flinfo->fn_extra;
-
-	if (desc == NULL)
-	{
-		MemoryContext caller = MemoryContextSwitchTo(fcinfo->flinfo->fn_mcxt);
-
-		if (get_call_result_type(fcinfo, NULL, &desc) != TYPEFUNC_COMPOSITE)
-			elog(ERROR, "return type must be a row type");
-		desc = BlessTupleDesc(desc);
-		fcinfo->flinfo->fn_extra = desc;
-		MemoryContextSwitchTo(caller);
-	}
-	return HeapTupleGetDatum(heap_form_tuple(desc, values, nulls));
-}
-
 static Datum
 template_api_result_or_problem(FunctionCallInfo fcinfo, bool good, Datum result,
 							   const SasTemplateProblem *problem)
@@ -108,18 +90,23 @@ template_api_result_or_problem(FunctionCallInfo fcinfo, bool good, Datum result,
 		values[0] = result;
 	else
 		values[1] = JsonbPGetDatum(template_api_problem(problem));
-	return template_api_pair(fcinfo, values, nulls);
+	return sas_api_row(fcinfo, values, nulls);
+}
+
+static Datum
+template_api_rendered(FunctionCallInfo fcinfo, bool (*render) (Jsonb *, Jsonb *, Jsonb **, SasTemplateProblem *))
+{
+	SasTemplateProblem problem;
+	Jsonb	   *result;
+	bool		good = render(PG_GETARG_JSONB_P(0), PG_GETARG_JSONB_P(1), &result, &problem);
+
+	return template_api_result_or_problem(fcinfo, good, JsonbPGetDatum(result), &problem);
 }
 
 Datum
 sas_api_template_render(PG_FUNCTION_ARGS)
 {
-	SasTemplateProblem problem;
-	Jsonb	   *result;
-	bool		good;
-
-	good = sas_template_render(PG_GETARG_JSONB_P(0), PG_GETARG_JSONB_P(1), &result, &problem);
-	return template_api_result_or_problem(fcinfo, good, JsonbPGetDatum(result), &problem);
+	return template_api_rendered(fcinfo, sas_template_render);
 }
 
 Datum
@@ -136,12 +123,7 @@ sas_api_template_render_path(PG_FUNCTION_ARGS)
 Datum
 sas_api_template_render_request(PG_FUNCTION_ARGS)
 {
-	SasTemplateProblem problem;
-	Jsonb	   *result;
-	bool		good;
-
-	good = sas_template_render_request(PG_GETARG_JSONB_P(0), PG_GETARG_JSONB_P(1), &result, &problem);
-	return template_api_result_or_problem(fcinfo, good, JsonbPGetDatum(result), &problem);
+	return template_api_rendered(fcinfo, sas_template_render_request);
 }
 
 Datum
@@ -224,7 +206,7 @@ sas_api_template_root(PG_FUNCTION_ARGS)
 	{
 		Datum	   *names;
 
-		deconstruct_array(PG_GETARG_ARRAYTYPE_P(1), TEXTOID, -1, false, TYPALIGN_INT, &names, NULL, &of.reads);
+		sas_base_elements(PG_GETARG_ARRAYTYPE_P(1), &names, NULL, &of.reads);
 		of.members = palloc(sizeof(text *) * Max(of.reads, 1));
 		for (int i = 0; i < of.reads; i++)
 			of.members[i] = DatumGetTextPP(names[i]);
@@ -315,7 +297,7 @@ sas_api_template_predicate(PG_FUNCTION_ARGS)
 	bool		nulls[2] = {answer < 0};
 
 	template_api_set_text(&values[1], &nulls[1], reason);
-	return template_api_pair(fcinfo, values, nulls);
+	return sas_api_row(fcinfo, values, nulls);
 }
 
 Datum
@@ -328,7 +310,7 @@ sas_api_template_predicate_problem(PG_FUNCTION_ARGS)
 
 	template_api_set_text(&values[0], &nulls[0], problem);
 	template_api_set_text(&values[1], &nulls[1], hint);
-	return template_api_pair(fcinfo, values, nulls);
+	return sas_api_row(fcinfo, values, nulls);
 }
 
 /* _sas.step_key(trace, step, element, undo) */

@@ -13,9 +13,8 @@
  */
 #include "postgres.h"
 
-#include "access/htup_details.h"
+#include "api/row.h"
 #include "fmgr.h"
-#include "funcapi.h"
 #include "miscadmin.h"
 #include "utils/builtins.h"
 #include "utils/fmgrprotos.h"
@@ -51,16 +50,6 @@ testing_api_need_arguments(FunctionCallInfo fcinfo, int first, int last)
 			ereport(ERROR,
 					(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
 					 errmsg("argument %d must not be null", i + 1)));
-}
-
-static Datum
-testing_api_row(FunctionCallInfo fcinfo, Datum *values, bool *nulls)
-{
-	TupleDesc	desc;
-
-	if (get_call_result_type(fcinfo, NULL, &desc) != TYPEFUNC_COMPOSITE)
-		elog(ERROR, "return type must be a row type");
-	return HeapTupleGetDatum(heap_form_tuple(BlessTupleDesc(desc), values, nulls));
 }
 
 static void
@@ -215,7 +204,7 @@ sas_api_stub_compose(PG_FUNCTION_ARGS)
 	nulls[1] = sent == NULL;
 	values[1] = Float8GetDatum(call.timeout_ms);
 	testing_api_set_jsonb(values, nulls, 2, verdict.problem);
-	return testing_api_row(fcinfo, values, nulls);
+	return sas_api_row(fcinfo, values, nulls);
 }
 
 /* --------------------------------------------------------------------- answer */
@@ -341,7 +330,7 @@ sas_api_stub_evaluate(PG_FUNCTION_ARGS)
 	values[4] = BoolGetDatum(flight->in_doubt);
 	testing_api_set_jsonb(values, nulls, 5, verdict.output);
 	testing_api_set_jsonb(values, nulls, 6, verdict.problem);
-	return testing_api_row(fcinfo, values, nulls);
+	return sas_api_row(fcinfo, values, nulls);
 }
 
 /* ------------------------------------------------------------------- function */
@@ -399,5 +388,5 @@ sas_api_stub_invoke(PG_FUNCTION_ARGS)
 	testing_api_set_text(values, nulls, 2, verdict.attempt_status);
 	testing_api_set_jsonb(values, nulls, 3, verdict.output);
 	testing_api_set_jsonb(values, nulls, 4, verdict.problem);
-	return testing_api_row(fcinfo, values, nulls);
+	return sas_api_row(fcinfo, values, nulls);
 }

@@ -5,9 +5,10 @@
  */
 #include "postgres.h"
 
+#include "api/row.h"
+#include "base/array.h"
 #include "catalog/pg_type.h"
 #include "fmgr.h"
-#include "funcapi.h"
 #include "utils/array.h"
 #include "utils/memutils.h"
 #include "utils/timestamp.h"
@@ -38,7 +39,7 @@ turns_api_read(FunctionCallInfo fcinfo, int argument, Datum **values)
 {
 	int			n;
 
-	deconstruct_array(PG_GETARG_ARRAYTYPE_P(argument), INT4OID, sizeof(int32), true, TYPALIGN_INT, values, NULL, &n);
+	sas_base_elements(PG_GETARG_ARRAYTYPE_P(argument), values, NULL, &n);
 	return n;
 }
 
@@ -64,7 +65,7 @@ sas_api_unknown_lines(PG_FUNCTION_ARGS)
 	for (int i = 0; i < n; i++)
 		if (sas_wake_line_is_unknown(turns_api_kind(fcinfo), DatumGetInt32(ns[i])))
 			ns[unknown++] = ns[i];
-	PG_RETURN_ARRAYTYPE_P(construct_array(ns, unknown, INT4OID, sizeof(int32), true, TYPALIGN_INT));
+	PG_RETURN_ARRAYTYPE_P(sas_base_array(ns, unknown, INT4OID));
 }
 
 /* _sas.add_owner(kind, n, owner, first): this owner has a row there */
@@ -90,7 +91,7 @@ sas_api_found_owners(PG_FUNCTION_ARGS)
 static Datum
 turns_api_int_array(Datum *values, int n)
 {
-	return PointerGetDatum(construct_array(values, n, INT4OID, sizeof(int32), true, TYPALIGN_INT));
+	return PointerGetDatum(sas_base_array(values, n, INT4OID));
 }
 
 /* How far the line at that position is: a place for each of the lines of this call. */
@@ -120,10 +121,7 @@ sas_api_next_owners(PG_FUNCTION_ARGS)
 	Datum	   *marks = palloc(sizeof(Datum) * Max(1, room));
 	Datum	   *remaining = palloc(sizeof(Datum) * Max(1, n));
 	Datum		values[4];
-	TupleDesc	row;
 
-	if (get_call_result_type(fcinfo, NULL, &row) != TYPEFUNC_COMPOSITE)
-		elog(ERROR, "return type must be a row type");
 	turns_api_room(n);
 	for (int i = 0; i < n; i++)
 	{
@@ -151,10 +149,10 @@ sas_api_next_owners(PG_FUNCTION_ARGS)
 		}
 	}
 	values[0] = turns_api_int_array(lines, found);
-	values[1] = PointerGetDatum(construct_array(owners, found, OIDOID, sizeof(Oid), true, TYPALIGN_INT));
-	values[2] = PointerGetDatum(construct_array(marks, found, TIMESTAMPTZOID, sizeof(TimestampTz), FLOAT8PASSBYVAL, TYPALIGN_DOUBLE));
+	values[1] = PointerGetDatum(sas_base_array(owners, found, OIDOID));
+	values[2] = PointerGetDatum(sas_base_array(marks, found, TIMESTAMPTZOID));
 	values[3] = turns_api_int_array(remaining, n_remaining);
-	PG_RETURN_DATUM(HeapTupleGetDatum(heap_form_tuple(BlessTupleDesc(row), values, (bool[4]) {false})));
+	return sas_api_row(fcinfo, values, (bool[4]) {false});
 }
 
 /* _sas.share_out(ns, quantities, lines) */
@@ -171,11 +169,8 @@ sas_api_share_out(PG_FUNCTION_ARGS)
 	int		   *at = palloc(sizeof(int) * Max(1, n_owners));
 	Datum	   *shared = palloc(sizeof(Datum) * Max(1, n));
 	int			n_shared = 0;
-	TupleDesc	row;
 	Datum		values[2];
 
-	if (get_call_result_type(fcinfo, NULL, &row) != TYPEFUNC_COMPOSITE)
-		elog(ERROR, "return type must be a row type");
 	/* the owners of one line are adjacent: the search begins where the last one ended */
 	for (int j = 0, i = 0; j < n_owners; j++)
 	{
@@ -201,7 +196,7 @@ sas_api_share_out(PG_FUNCTION_ARGS)
 	}
 	values[0] = turns_api_int_array(lines, n_owners);
 	values[1] = turns_api_int_array(shared, n_shared);
-	PG_RETURN_DATUM(HeapTupleGetDatum(heap_form_tuple(BlessTupleDesc(row), values, (bool[2]) {false, n_shared == 0})));
+	return sas_api_row(fcinfo, values, (bool[2]) {false, n_shared == 0});
 }
 
 /* _sas.take_shares(lanes, owners, shares) */
@@ -216,7 +211,7 @@ sas_api_take_shares(PG_FUNCTION_ARGS)
 	int			n_owners;
 	bool		taken = false;
 
-	deconstruct_array(PG_GETARG_ARRAYTYPE_P(1), OIDOID, sizeof(Oid), true, TYPALIGN_INT, &owners, NULL, &n_owners);
+	sas_base_elements(PG_GETARG_ARRAYTYPE_P(1), &owners, NULL, &n_owners);
 	n = Min(Min(n, n_owners), turns_api_read(fcinfo, 2, &shares));
 	for (int i = 0; i < n; i++)
 	{

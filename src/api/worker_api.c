@@ -8,6 +8,8 @@
  */
 #include "postgres.h"
 
+#include "api/row.h"
+#include "base/array.h"
 #include "catalog/pg_type.h"
 #include "commands/dbcommands.h"
 #include "fmgr.h"
@@ -142,13 +144,10 @@ Datum
 sas_api_launcher_state(PG_FUNCTION_ARGS)
 {
 	SasLauncherState state = sas_worker_registry_launcher();
-	TupleDesc	desc;
 	int			excluded_by = sas_worker_excluded_by(MyDatabaseId);
 	Datum		values[6];
 	bool		nulls[6] = {false};
 
-	if (get_call_result_type(fcinfo, NULL, &desc) != TYPEFUNC_COMPOSITE)
-		elog(ERROR, "return type must be a row type");
 	values[0] = BoolGetDatum(sas_base_self.boot != 0);
 	nulls[1] = state.pid == 0;
 	values[1] = Int32GetDatum(state.pid);
@@ -159,14 +158,14 @@ sas_api_launcher_state(PG_FUNCTION_ARGS)
 	values[4] = TimestampTzGetDatum(state.probed_at);
 	nulls[5] = excluded_by == 0;
 	values[5] = Int32GetDatum(excluded_by);
-	PG_RETURN_DATUM(HeapTupleGetDatum(heap_form_tuple(BlessTupleDesc(desc), values, nulls)));
+	return sas_api_row(fcinfo, values, nulls);
 }
 
 /* ---------------------------------------------------------------- waking */
 
 /* The elements of an array argument without the nulls; 0 for a null array. */
 static int
-worker_api_elements(FunctionCallInfo fcinfo, int argument, Oid type, int length, Datum **elements)
+worker_api_elements(FunctionCallInfo fcinfo, int argument, Datum **elements)
 {
 	Datum	   *all;
 	bool	   *nulls;
@@ -176,8 +175,7 @@ worker_api_elements(FunctionCallInfo fcinfo, int argument, Oid type, int length,
 	*elements = NULL;
 	if (PG_ARGISNULL(argument))
 		return 0;
-	deconstruct_array(PG_GETARG_ARRAYTYPE_P(argument), type, length, true,
-					  length == sizeof(int64) ? TYPALIGN_DOUBLE : TYPALIGN_INT, &all, &nulls, &n);
+	sas_base_elements(PG_GETARG_ARRAYTYPE_P(argument), &all, &nulls, &n);
 	for (int i = 0; i < n; i++)
 		if (!nulls[i])
 			all[kept++] = all[i];
@@ -191,14 +189,14 @@ sas_api_wake(PG_FUNCTION_ARGS)
 	Datum	   *elements;
 	int			n;
 
-	n = worker_api_elements(fcinfo, 0, INT4OID, sizeof(int32), &elements);
+	n = worker_api_elements(fcinfo, 0, &elements);
 	for (int i = 0; i < n; i++)
 		sas_wake_lane_at_commit(DatumGetInt32(elements[i]));
 	if (!PG_ARGISNULL(1) && PG_GETARG_BOOL(1))
 		sas_wake_actor_at_commit(SAS_SCHEDULER);
 	if (!PG_ARGISNULL(2) && PG_GETARG_BOOL(2))
 		sas_wake_actor_at_commit(SAS_SUPERVISOR);
-	n = worker_api_elements(fcinfo, 3, INT8OID, sizeof(int64), &elements);
+	n = worker_api_elements(fcinfo, 3, &elements);
 	for (int i = 0; i < n; i++)
 		sas_wake_run_at_commit(DatumGetInt64(elements[i]));
 	PG_RETURN_VOID();
@@ -211,7 +209,7 @@ Datum
 sas_api_ending(PG_FUNCTION_ARGS)
 {
 	Datum	   *elements;
-	int			n = worker_api_elements(fcinfo, 0, INT8OID, sizeof(int64), &elements);
+	int			n = worker_api_elements(fcinfo, 0, &elements);
 	int64	   *run_ids = palloc(sizeof(int64) * Max(n, 1));
 	bool	   *ending = palloc(sizeof(bool) * Max(n, 1));
 	int			n_ending = 0;
@@ -222,7 +220,7 @@ sas_api_ending(PG_FUNCTION_ARGS)
 	for (int i = 0; i < n; i++)
 		if (ending[i])
 			elements[n_ending++] = elements[i];
-	PG_RETURN_ARRAYTYPE_P(construct_array(elements, n_ending, INT8OID, sizeof(int64), true, TYPALIGN_DOUBLE));
+	PG_RETURN_ARRAYTYPE_P(sas_base_array(elements, n_ending, INT8OID));
 }
 
 PG_FUNCTION_INFO_V1(sas_api_nudge);
@@ -238,7 +236,7 @@ Datum
 sas_api_nudge(PG_FUNCTION_ARGS)
 {
 	Datum	   *lanes;
-	int			n = worker_api_elements(fcinfo, 0, INT4OID, sizeof(int32), &lanes);
+	int			n = worker_api_elements(fcinfo, 0, &lanes);
 
 	for (int i = 0; i < n; i++)
 		sas_wake_nudge_lane_at_commit(DatumGetInt32(lanes[i]));
@@ -441,7 +439,7 @@ sas_api_writing_workers(PG_FUNCTION_ARGS)
 
 	for (int i = 0; i < n; i++)
 		values[i] = Int64GetDatum(ids[i]);
-	PG_RETURN_ARRAYTYPE_P(construct_array(values, n, INT8OID, 8, FLOAT8PASSBYVAL, TYPALIGN_DOUBLE));
+	PG_RETURN_ARRAYTYPE_P(sas_base_array(values, n, INT8OID));
 }
 
 /* sas.follow() */

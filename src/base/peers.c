@@ -8,6 +8,7 @@
 #include "postgres.h"
 
 #include "access/xact.h"
+#include "base/grow.h"
 #include "base/peers.h"
 #include "miscadmin.h"
 #include "utils/memutils.h"
@@ -88,14 +89,7 @@ sas_base_peers_interrupt_at_commit(int64 task)
 	if (!registered)
 		RegisterXactCallback(peers_xact_callback, NULL);
 	registered = true;
-	if (peers_n_interrupts == peers_room)
-	{
-		peers_room = Max(64, peers_room * 2);
-		if (peers_interrupts == NULL)
-			peers_interrupts = MemoryContextAlloc(TopTransactionContext, peers_room * sizeof(int64));
-		else
-			peers_interrupts = repalloc_huge(peers_interrupts, peers_room * sizeof(int64));
-	}
+	peers_interrupts = sas_base_grow(TopTransactionContext, peers_interrupts, peers_n_interrupts, &peers_room, sizeof(int64));
 	peers_interrupts[peers_n_interrupts++] = task;
 }
 

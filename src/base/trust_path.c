@@ -16,6 +16,7 @@
 #include "access/genam.h"
 #include "access/htup_details.h"
 #include "access/table.h"
+#include "base/array.h"
 #include "base/trust.h"
 #include "catalog/namespace.h"
 #include "catalog/pg_class.h"
@@ -164,7 +165,7 @@ trust_path_of(HeapTuple function, Oid role)
 		return path;
 	settings = SysCacheGetAttr(PROCOID, function, Anum_pg_proc_proconfig, &isnull);
 	if (!isnull)
-		deconstruct_array(DatumGetArrayTypeP(settings), TEXTOID, -1, false, TYPALIGN_INT, &setting, NULL, &n);
+		sas_base_elements(DatumGetArrayTypeP(settings), &setting, NULL, &n);
 	for (int i = 0; i < n; i++)
 	{
 		char	   *named = TextDatumGetCString(setting[i]);

@@ -41,6 +41,7 @@
 #include "postgres.h"
 
 #include "base/clock.h"
+#include "base/grow.h"
 #include "base/peers.h"
 #include "base/settings.h"
 #include "function/batch_size.h"
@@ -97,14 +98,7 @@ sas_function_add(SasFunctionWork *w)
 {
 	SasFunctionKind *kind = w->kind;
 
-	if (kind->n_works == kind->room)
-	{
-		kind->room = Max(64, kind->room * 2);
-		if (kind->works == NULL)
-			kind->works = MemoryContextAlloc(sas_function_context, sizeof(SasFunctionWork *) * kind->room);
-		else
-			kind->works = repalloc(kind->works, sizeof(SasFunctionWork *) * kind->room);
-	}
+	kind->works = sas_base_grow(sas_function_context, kind->works, kind->n_works, &kind->room, sizeof(SasFunctionWork *));
 	kind->works[kind->n_works++] = w;
 }
 

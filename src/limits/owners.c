@@ -8,6 +8,7 @@
 #include "postgres.h"
 
 #include "base/clock.h"
+#include "base/grow.h"
 #include "base/settings.h"
 #include "base/shared_table.h"
 #include "limits/owners.h"
@@ -218,14 +219,7 @@ owners_touch(OwnersUse *use)
 {
 	if (use->touched)
 		return;
-	if (owners_n_touched == owners_room_touched)
-	{
-		int			more = Max(16, 2 * owners_room_touched);
-
-		owners_touched = owners_touched == NULL ? MemoryContextAlloc(TopMemoryContext, sizeof(OwnersKey) * more)
-			: repalloc(owners_touched, sizeof(OwnersKey) * more);
-		owners_room_touched = more;
-	}
+	owners_touched = sas_base_grow(TopMemoryContext, owners_touched, owners_n_touched, &owners_room_touched, sizeof(OwnersKey));
 	owners_touched[owners_n_touched++] = use->key;
 	use->touched = true;
 }

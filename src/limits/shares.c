@@ -8,6 +8,7 @@
 #include "postgres.h"
 
 #include "access/xact.h"
+#include "base/grow.h"
 #include "miscadmin.h"
 #include "utils/memutils.h"
 
@@ -103,16 +104,7 @@ shares_own(Oid owner)
 	for (int i = shares_n_pending - 1; i >= 0 && shares_pending[i].within == within; i--)
 		if (shares_pending[i].owner == owner)
 			return &shares_pending[i];
-	if (shares_n_pending == shares_pending_room)
-	{
-		int			more = Max(8, shares_pending_room * 2);
-
-		if (shares_pending == NULL)
-			shares_pending = MemoryContextAlloc(TopMemoryContext, more * sizeof(SharesPending));
-		else
-			shares_pending = repalloc(shares_pending, more * sizeof(SharesPending));
-		shares_pending_room = more;
-	}
+	shares_pending = sas_base_grow(TopMemoryContext, shares_pending, shares_n_pending, &shares_pending_room, sizeof(SharesPending));
 	p = &shares_pending[shares_n_pending++];
 	*p = (SharesPending) {.owner = owner,.within = within};
 	return p;

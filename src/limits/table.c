@@ -20,6 +20,7 @@
 
 #include "access/xact.h"
 #include "base/clock.h"
+#include "base/grow.h"
 #include "base/settings.h"
 #include "base/shared_table.h"
 #include "limits/table.h"
@@ -379,16 +380,7 @@ table_at_commit(int agent_id, bool repaired)
 	/* nothing is allocated in the callback */
 	if (table_uses == NULL)
 		table_prepare_uses();
-	if (table_n_ends == table_room_ends)
-	{
-		int			more = Max(8, table_room_ends * 2);
-
-		if (table_ends == NULL)
-			table_ends = MemoryContextAlloc(TopTransactionContext, more * sizeof(SasLimitsEnd));
-		else
-			table_ends = repalloc(table_ends, more * sizeof(SasLimitsEnd));
-		table_room_ends = more;
-	}
+	table_ends = sas_base_grow(TopTransactionContext, table_ends, table_n_ends, &table_room_ends, sizeof(SasLimitsEnd));
 	table_ends[table_n_ends++] = (SasLimitsEnd) {agent_id, repaired, GetCurrentSubTransactionId()};
 }
 

@@ -18,6 +18,7 @@
 #include "postgres.h"
 
 #include "access/xact.h"
+#include "base/grow.h"
 #include "miscadmin.h"
 #include "port/atomics.h"
 #include "utils/memutils.h"
@@ -250,16 +251,7 @@ sas_metrics_add_at_commit(SasMetric metric, int id1, int id2, const char *label,
 {
 	if (metrics_table.state == NULL)
 		return;
-	if (metrics_n_pending == metrics_pending_room)
-	{
-		int			more = Max(256, metrics_pending_room * 2);
-
-		if (metrics_pending == NULL)
-			metrics_pending = MemoryContextAlloc(TopMemoryContext, sizeof(Pending) * more);
-		else
-			metrics_pending = repalloc_huge(metrics_pending, sizeof(Pending) * more);
-		metrics_pending_room = more;
-	}
+	metrics_pending = sas_base_grow(TopMemoryContext, metrics_pending, metrics_n_pending, &metrics_pending_room, sizeof(Pending));
 	metrics_pending[metrics_n_pending++] = (Pending) {metrics_key(MyDatabaseId, metric, id1, id2, label), n, seconds};
 }
 
@@ -294,16 +286,7 @@ metrics_subxact_callback(SubXactEvent event, SubTransactionId mine, SubTransacti
 	switch (event)
 	{
 		case SUBXACT_EVENT_START_SUB:
-			if (metrics_n_starts == metrics_starts_room)
-			{
-				int			more = Max(16, metrics_starts_room * 2);
-
-				if (metrics_starts == NULL)
-					metrics_starts = MemoryContextAlloc(TopMemoryContext, sizeof(int) * more);
-				else
-					metrics_starts = repalloc(metrics_starts, sizeof(int) * more);
-				metrics_starts_room = more;
-			}
+			metrics_starts = sas_base_grow(TopMemoryContext, metrics_starts, metrics_n_starts, &metrics_starts_room, sizeof(int));
 			metrics_starts[metrics_n_starts++] = metrics_n_pending;
 			break;
 		case SUBXACT_EVENT_ABORT_SUB:

@@ -11,6 +11,7 @@
 #include "postgres.h"
 
 #include "access/xact.h"
+#include "base/grow.h"
 #include "miscadmin.h"
 #include "utils/memutils.h"
 
@@ -66,16 +67,6 @@ sas_wake_low_water_unique(void)
 	return (uint64) MyProcPid << 32 | ++last;
 }
 
-/* Makes room for one more; never in a commit. */
-static void *
-low_water_grow(void *array, int n, int *room, Size size)
-{
-	if (n < *room)
-		return array;
-	*room = Max(SAS_LOW_WATER_RECENT, *room * 2);
-	return array == NULL ? MemoryContextAlloc(TopMemoryContext, size * *room) : repalloc_huge(array, size * *room);
-}
-
 /* With the lock held; NULL: there is no room. */
 SasLowWater *
 sas_wake_low_water_find_or_make(const SasLowWaterKey *key, int64 now)
@@ -115,7 +106,7 @@ sas_wake_low_water_note(SasLowWaterKind kind, int n, Oid owner, TimestampTz at)
 		sas_wake_low_water_noted_all = true;
 		return;
 	}
-	sas_wake_low_water_notes = low_water_grow(sas_wake_low_water_notes, sas_wake_low_water_n_notes, &low_water_room_notes, sizeof(SasLowWaterNote));
+	sas_wake_low_water_notes = sas_base_grow(TopMemoryContext, sas_wake_low_water_notes, sas_wake_low_water_n_notes, &low_water_room_notes, sizeof(SasLowWaterNote));
 	sas_wake_low_water_notes[sas_wake_low_water_n_notes++] = (SasLowWaterNote) {kind, n, owner, at};
 }
 
@@ -220,7 +211,7 @@ void
 sas_wake_low_water_room_for_scans(int n)
 {
 	while (low_water_n_scans + n > low_water_room_scans)
-		low_water_scans = low_water_grow(low_water_scans, low_water_room_scans, &low_water_room_scans, sizeof(SasLowWaterScan));
+		low_water_scans = sas_base_grow(TopMemoryContext, low_water_scans, low_water_room_scans, &low_water_room_scans, sizeof(SasLowWaterScan));
 }
 
 TimestampTz

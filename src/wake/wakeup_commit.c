@@ -9,6 +9,7 @@
 #include "postgres.h"
 
 #include "access/xact.h"
+#include "base/grow.h"
 #include "miscadmin.h"
 #include "utils/memutils.h"
 
@@ -127,16 +128,7 @@ sas_wake_run_at_commit(int64 run_id)
 		return;
 	if (wakeup_commit_n_runs > 0 && wakeup_commit_runs[wakeup_commit_n_runs - 1] == run_id)
 		return;
-	if (wakeup_commit_n_runs == wakeup_commit_runs_room)
-	{
-		int			room = Max(64, wakeup_commit_runs_room * 2);
-
-		if (wakeup_commit_runs == NULL)
-			wakeup_commit_runs = MemoryContextAlloc(TopTransactionContext, room * sizeof(int64));
-		else
-			wakeup_commit_runs = repalloc_huge(wakeup_commit_runs, room * sizeof(int64));
-		wakeup_commit_runs_room = room;
-	}
+	wakeup_commit_runs = sas_base_grow(TopTransactionContext, wakeup_commit_runs, wakeup_commit_n_runs, &wakeup_commit_runs_room, sizeof(int64));
 	wakeup_commit_runs[wakeup_commit_n_runs++] = run_id;
 }
 

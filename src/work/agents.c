@@ -10,6 +10,7 @@
 #include "postgres.h"
 
 #include "base/clock.h"
+#include "base/grow.h"
 #include "utils/memutils.h"
 #include "wake/wakeup.h"
 #include "work/agents.h"
@@ -105,16 +106,7 @@ agents_insert(int agent_id)
 	int			i = agents_find(agent_id);
 	SasTransportShare *memory = MemoryContextAllocZero(TopMemoryContext, sizeof(SasTransportShare));
 
-	if (sas_work_n_agents == agents_room)
-	{
-		int			room = Max(64, agents_room * 2);
-
-		if (agents_room == 0)
-			sas_work_agents = MemoryContextAlloc(agents_context, sizeof(SasAgentEntry) * room);
-		else
-			sas_work_agents = repalloc_huge(sas_work_agents, sizeof(SasAgentEntry) * room);
-		agents_room = room;
-	}
+	sas_work_agents = sas_base_grow(agents_context, sas_work_agents, sas_work_n_agents, &agents_room, sizeof(SasAgentEntry));
 	memmove(&sas_work_agents[i + 1], &sas_work_agents[i], sizeof(SasAgentEntry) * (sas_work_n_agents - i));
 	memset(&sas_work_agents[i], 0, sizeof(SasAgentEntry));
 	sas_work_agents[i].memory = memory;	/* never freed: calls may outlive the agent */

@@ -13,6 +13,7 @@
 
 #include "access/htup_details.h"
 #include "access/xact.h"
+#include "base/array.h"
 #include "catalog/pg_language.h"
 #include "catalog/pg_proc.h"
 #include "catalog/pg_type.h"
@@ -97,7 +98,7 @@ connections_names(Oid function)
 	array = FunctionCallInvoke(fcinfo);
 	if (fcinfo->isnull)
 		return NIL;
-	deconstruct_array(DatumGetArrayTypeP(array), TEXTOID, -1, false, TYPALIGN_INT, &values, &nulls, &n);
+	sas_base_elements(DatumGetArrayTypeP(array), &values, &nulls, &n);
 	for (int i = 0; i < n; i++)
 		if (!nulls[i])
 			names = lappend(names, TextDatumGetCString(values[i]));

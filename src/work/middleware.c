@@ -31,6 +31,7 @@
  */
 #include "postgres.h"
 
+#include "base/array.h"
 #include "catalog/pg_type.h"
 #include "miscadmin.h"
 #include "utils/builtins.h"
@@ -72,7 +73,7 @@ middleware_texts(const char *first, const char *second)
 {
 	Datum		values[2] = {CStringGetTextDatum(first), second ? CStringGetTextDatum(second) : 0};
 
-	return construct_array(values, second ? 2 : 1, TEXTOID, -1, false, TYPALIGN_INT);
+	return sas_base_array(values, second ? 2 : 1, TEXTOID);
 }
 
 /* The object with that member. */
