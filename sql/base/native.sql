@@ -359,6 +359,14 @@ CREATE FUNCTION _sas.current_boot() RETURNS bigint
 LANGUAGE c STABLE STRICT PARALLEL SAFE
 AS 'MODULE_PATHNAME', 'sas_api_boot';
 
+-- _sas.is_gone(of_boot, worker_id, boot, live, newest): has this worker ended? live: those that run now, none
+-- of which is newer than newest.
+CREATE FUNCTION _sas.is_gone(of_boot bigint, worker_id bigint, boot bigint, live bigint[], newest bigint)
+RETURNS boolean
+LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
+    SELECT of_boot <> boot OR worker_id <= newest AND NOT worker_id = ANY (live)
+$$;
+
 -- Settings as values, independent of the unit in which they are written.
 CREATE FUNCTION _sas.complete_in() RETURNS interval
 LANGUAGE c STABLE STRICT PARALLEL SAFE AS 'MODULE_PATHNAME', 'sas_api_complete_in';

@@ -19,12 +19,12 @@ BEGIN
     RETURN ARRAY(SELECT l FROM unnest(lanes) l WHERE NOT l = ANY (told));
 END $$;
 
--- _sas.notify_lanes(lanes): hosts should check for tasks to take: sends NOTIFY sas_watch_<agent> for
--- outside programs, and wakes all other hosts.
-CREATE FUNCTION _sas.notify_lanes(lanes int[]) RETURNS void
+-- _sas.notify_lanes(lanes, what): hosts should check for tasks to take (start), or what is new of theirs
+-- (news): sends NOTIFY sas_watch_<agent> for outside programs, and wakes all other hosts.
+CREATE FUNCTION _sas.notify_lanes(lanes int[], what text DEFAULT 'start') RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
-    PERFORM _sas.notify('sas_watch_' || a.name, 'start') FROM _sas.agent a WHERE a.agent_id = ANY (lanes)
-        AND a.kind = 'external';
+    PERFORM _sas.notify('sas_watch_' || a.name, what) FROM _sas.agent a
+    WHERE a.agent_id = ANY (lanes) AND a.kind = 'external';
     PERFORM _sas.wake_watches();
 END $$;

@@ -97,7 +97,7 @@ BEGIN
     WITH found AS (
         SELECT p.schedule_id FROM _sas.schedule_plan p
         WHERE p.due_at <= (SELECT sas.now())
-           OR p.worker_id IS NOT NULL AND (p.boot <> $1 OR p.worker_id <= $3 AND NOT p.worker_id = ANY ($2))
+           OR p.worker_id IS NOT NULL AND _sas.is_gone(p.boot, p.worker_id, $1, live, newest)
         FOR NO KEY UPDATE SKIP LOCKED),
     offered AS (
         UPDATE _sas.schedule_plan p

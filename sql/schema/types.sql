@@ -393,3 +393,13 @@ CREATE TYPE _sas.worker_agent AS (
     problem text,
     shared boolean
 );
+
+-- What a host does next for an infinite task that it hosts: _sas.compose_watches.
+CREATE TYPE _sas.watch_order AS (
+    watch_id bigint, epoch bigint, agent_id int, kind text, request jsonb, cursor jsonb, digest text,
+    room int, wait_ms float8, problem jsonb, next_at timestamptz, owner oid);
+
+-- What a function worker brings to the target of an infinite task: _sas.claim_items.
+CREATE TYPE _sas.claimed_inbox AS (
+    watch_id bigint, request_id uuid, owner oid, watcher text, key text, alone boolean, window_ms float8,
+    target_kind text, target text, items jsonb, keys text[], up_to bigint, problem jsonb);

@@ -105,7 +105,7 @@ RETURNS boolean
 LANGUAGE sql IMMUTABLE AS $$
     SELECT l.next_by <= now
         OR l.worker_id > 0 AND l.next_by > now + interval '1 s'
-            AND (l.boot <> $2 OR l.worker_id <= newest AND NOT l.worker_id = ANY (live))
+            AND _sas.is_gone(l.boot, l.worker_id, $2, live, newest)
 $$;
 
 -- _sas.lock_judged(boot, live, newest, now, quantity): locks leases to judge that no other session has
@@ -201,8 +201,7 @@ LANGUAGE sql STABLE AS $$
                              THEN (SELECT h.extended_by FROM _sas.external_slot h
                                    WHERE h.request_id = s.request_id) END) AS complete_by OFFSET 0) t
     CROSS JOIN LATERAL (
-        SELECT l.worker_id > 0
-               AND (l.boot <> $2 OR l.worker_id <= newest AND NOT l.worker_id = ANY (live)) AS dead,
+        SELECT l.worker_id > 0 AND _sas.is_gone(l.boot, l.worker_id, $2, live, newest) AS dead,
                CASE WHEN t.complete_by <= sas.now() AND l.worker_id > 0 THEN _sas.is_executed(s.request_id)
                    ELSE false END AS goes_on OFFSET 0) e
     WHERE s.lease_id = l.lease_id AND s.request_id IS NOT NULL

@@ -63,9 +63,7 @@ $$;
 -- have taken a tenth of a second to build, both are null for the rest: the host asks for them again. Owners
 -- take turns.
 CREATE FUNCTION _sas.compose_watches(ids bigint[], looks timestamptz[] DEFAULT NULL)
-RETURNS TABLE (watch_id bigint, epoch bigint, agent_id int, kind text, request jsonb, cursor jsonb,
-               digest text, room int, wait_ms float8, problem jsonb, next_at timestamptz,
-               owner oid)
+RETURNS SETOF _sas.watch_order
 LANGUAGE plpgsql AS $$
 DECLARE
     until_us bigint := _sas.evaluated_us() + 100000;
@@ -78,8 +76,7 @@ BEGIN
            t.cursor, t.digest, t.room, t.wait_ms,
            CASE WHEN coalesce(body.problem, path.problem) IS NOT NULL
                 THEN _sas.problem_object('template', 'could not build the request of the watcher',
-                                         format('%s: %s', coalesce(body.problem, path.problem) ->> 'path',
-                                                coalesce(body.problem, path.problem) ->> 'what'))
+                                         _sas.problem_text(coalesce(body.problem, path.problem)))
                 ELSE refused.problem END,
            looks[t.n], t.owner
     FROM (SELECT w.watch_id, w.watcher_id, w.owner::oid AS owner, w.key, w.input, h.epoch, h.lane, f.cursor,
@@ -116,11 +113,8 @@ END $$;
 -- _sas.claim_watches(node_id, quantity): a worker takes waiting tasks, and gets what it needs to host them.
 -- See _sas.take_watches.
 CREATE FUNCTION _sas.claim_watches(node_id bigint, quantity int)
-RETURNS TABLE (watch_id bigint, epoch bigint, agent_id int, kind text, request jsonb, cursor jsonb,
-               digest text, room int, wait_ms float8, problem jsonb, next_at timestamptz,
-               owner oid)
+RETURNS SETOF _sas.watch_order
 LANGUAGE plpgsql AS $$
-#variable_conflict use_column
 DECLARE
     n _sas.node;
     ids bigint[];
@@ -178,11 +172,8 @@ END $$;
 -- have made their due poll.
 CREATE FUNCTION _sas.watch_requests(node_id bigint, watch_ids bigint[], epochs bigint[],
                                     looked boolean[] DEFAULT NULL)
-RETURNS TABLE (watch_id bigint, epoch bigint, agent_id int, kind text, request jsonb, cursor jsonb,
-               digest text, room int, wait_ms float8, problem jsonb, next_at timestamptz,
-               owner oid)
+RETURNS SETOF _sas.watch_order
 LANGUAGE plpgsql AS $$
-#variable_conflict use_column
 DECLARE
     ids bigint[];
     have boolean[];
@@ -235,7 +226,7 @@ BEGIN
             AND t.before + 1 >= (t.retry ->> 'max_failures')::int AS given_up FROM told t)
     UPDATE _sas.watch_flow f
     SET failures = c.failures, retry_at = now + greatest(c.at_least,
-                                                         _sas.pause_of(c.retry, greatest(1, c.failures))),
+                                                         _sas.cool_off(c.retry, greatest(1, c.failures))),
         last_error = coalesce(c.error, f.last_error), last_error_at = CASE
             WHEN c.error IS NULL THEN f.last_error_at ELSE now END,
         given_up_at = CASE WHEN c.given_up THEN now ELSE f.given_up_at END, called_at = NULL

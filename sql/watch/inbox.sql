@@ -121,11 +121,8 @@ END $$;
 --   target_kind  function: called with the array; table: inserted into; workflow: submitted with these inputs
 --                and keys
 CREATE FUNCTION _sas.claim_items(quantity int, boot bigint, worker_id bigint)
-RETURNS TABLE (watch_id bigint, request_id uuid, owner oid, watcher text, key text, alone boolean,
-               window_ms float8, target_kind text, target text,
-               items jsonb, keys text[], up_to bigint, problem jsonb)
+RETURNS SETOF _sas.claimed_inbox
 LANGUAGE plpgsql AS $$
-#variable_conflict use_column
 DECLARE
     now timestamptz := sas.now();
     ids bigint[];
@@ -186,9 +183,7 @@ $$;
 -- The first task is always among them. When item templates have taken half a second, the tasks after that,
 -- in the order of ids, are left out.
 CREATE FUNCTION _sas.inbox(ids bigint[])
-RETURNS TABLE (watch_id bigint, request_id uuid, owner oid, watcher text, key text, alone boolean,
-               window_ms float8, target_kind text, target text,
-               items jsonb, keys text[], up_to bigint, problem jsonb)
+RETURNS SETOF _sas.claimed_inbox
 LANGUAGE plpgsql AS $$
 DECLARE
     until_us bigint := _sas.evaluated_us() + 500000;
@@ -351,7 +346,7 @@ BEGIN
         alone = t.again OR t.error IS NOT NULL,
         failures = t.failures,
         retry_at = CASE WHEN t.error IS NULL THEN d.retry_at
-            ELSE now + _sas.pause_of(t.retry, t.failures) END,
+            ELSE now + _sas.cool_off(t.retry, t.failures) END,
         last_error = coalesce(t.error, d.last_error), last_error_at = CASE
             WHEN t.error IS NULL THEN d.last_error_at ELSE now END,
         given_up_at = CASE WHEN t.error IS NOT NULL
@@ -390,8 +385,7 @@ DECLARE
 BEGIN
     SELECT array_agg(g.watch_id) INTO locked
     FROM (SELECT k.watch_id FROM _sas.watch_work k
-          WHERE k.worker_id IS NOT NULL
-              AND (k.boot <> $1 OR k.worker_id <= newest AND NOT k.worker_id = ANY (live))
+          WHERE k.worker_id IS NOT NULL AND _sas.is_gone(k.boot, k.worker_id, $1, live, newest)
               AND NOT _sas.is_deferred('items', k.watch_id)
           LIMIT quantity) q
     CROSS JOIN LATERAL (
@@ -417,7 +411,7 @@ BEGIN
     SELECT array_agg(k.watch_id) AS ids, array_agg(k.together > 1 AND NOT g.alone) AS crowd INTO found
     FROM _sas.watch_work k JOIN _sas.watch_done g USING (watch_id)
     WHERE k.watch_id = ANY ($1) AND k.worker_id IS NOT NULL
-      AND (k.boot <> $2 OR k.worker_id <= newest AND NOT k.worker_id = ANY (live));
+      AND _sas.is_gone(k.boot, k.worker_id, $2, live, newest);
     n_found := coalesce(cardinality(found.ids), 0);
     IF n_found > 0 THEN
         PERFORM _sas.finish_items(found.ids, array_fill(NULL::bigint, ARRAY[n_found]),

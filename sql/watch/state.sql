@@ -112,9 +112,7 @@ BEGIN
     IF lanes IS NULL THEN
         RETURN;
     END IF;
-    PERFORM _sas.notify('sas_watch_' || a.name, 'news') FROM _sas.agent a WHERE a.agent_id = ANY (lanes)
-        AND a.kind = 'external';
-    PERFORM _sas.wake_watches();
+    PERFORM _sas.notify_lanes(lanes, 'news');
     PERFORM _sas.due_by(sas.now() + interval '5 s');
 END $$;
 
@@ -248,9 +246,3 @@ BEGIN
                                    '250 ms');
     END IF;
 END $$;
-
--- _sas.pause_of(retry, failures): the pause of a task after this many failures.
-CREATE FUNCTION _sas.pause_of(retry jsonb, failures int) RETURNS interval
-LANGUAGE sql VOLATILE AS $$
-    SELECT _sas.cool_off(retry, failures)
-$$;

@@ -48,7 +48,7 @@ BEGIN
         FROM _sas.node x
         WHERE x.ended_at IS NULL
           AND CASE WHEN x.worker_id IS NOT NULL
-                   THEN x.boot <> $1 OR x.worker_id <= newest AND NOT x.worker_id = ANY (live)
+                   THEN _sas.is_gone(x.boot, x.worker_id, $1, live, newest)
                    ELSE x.lease_until <= sas.now()
                        OR x.by_connection AND NOT _sas.session_lives(x.pid, x.backend_start) END
         ORDER BY x.node_id FOR UPDATE SKIP LOCKED)
@@ -136,7 +136,7 @@ BEGIN
             FROM freed f JOIN _sas.watch w USING (watch_id) JOIN _sas.watcher d USING (watcher_id)
             JOIN _sas.watch_flow x USING (watch_id)),
         paused AS (
-            SELECT t.*, CASE WHEN t.suspect AND t.failures > 1 THEN _sas.pause_of(t.retry, t.failures - 1)
+            SELECT t.*, CASE WHEN t.suspect AND t.failures > 1 THEN _sas.cool_off(t.retry, t.failures - 1)
                 ELSE '0' END AS after FROM told t),
         marked AS (
             UPDATE _sas.watch_flow x SET failures = p.failures, retry_at = sas.now() + p.after,
@@ -285,9 +285,7 @@ BEGIN
         RETURNING due.lane)
     SELECT count(*), array_agg(DISTINCT a.lane) INTO n, lanes FROM again a;
     IF n > 0 THEN
-        PERFORM _sas.notify('sas_watch_' || a.name, 'news') FROM _sas.agent a WHERE a.agent_id = ANY (lanes)
-            AND a.kind = 'external';
-        PERFORM _sas.wake_watches();
+        PERFORM _sas.notify_lanes(lanes, 'news');
     END IF;
     RETURN n;
 END $$;
