@@ -148,11 +148,7 @@ LANGUAGE plpgsql AS $$
 BEGIN
     PERFORM _sas.create_queue_as(me, name, (facts ->> 'max_running')::int, facts ->> 'key',
                                  (facts ->> 'per_key')::int);
-    IF (facts ->> 'paused')::boolean THEN
-        PERFORM _sas.pause_queue_as(me, name);
-    ELSE
-        PERFORM _sas.resume_queue_as(me, name);
-    END IF;
+    PERFORM _sas.switch_queue(me, name, (facts ->> 'paused')::boolean);
 END $$;
 
 CREATE FUNCTION _sas.apply_workflow(me oid, name text, facts jsonb) RETURNS void
@@ -172,11 +168,7 @@ BEGIN
     FROM _sas.workflow w WHERE w.name = $2 AND w.dropped_at IS NULL
         AND (w.keys_follow, w.key_separator) IS DISTINCT FROM
             (facts ->> 'keys_follow', facts ->> 'key_separator');
-    IF (facts ->> 'paused')::boolean THEN
-        PERFORM _sas.pause_workflow_as(me, name);
-    ELSE
-        PERFORM _sas.resume_workflow_as(me, name);
-    END IF;
+    PERFORM _sas.switch_workflow(me, name, (facts ->> 'paused')::boolean);
 END $$;
 
 CREATE FUNCTION _sas.apply_schedule(owner oid, name text, facts jsonb) RETURNS void

@@ -366,50 +366,43 @@ BEGIN
                             array_agg(b.undo), array_agg(b.alone)) FROM unnest(_sas.take_late(begun)) b;
 END $$;
 
--- _sas.pausable_workflow(caller, name): the id of the workflow, if the caller may pause it: its owner, an
--- operator or an admin.
-CREATE FUNCTION _sas.pausable_workflow(caller oid, workflow_name text) RETURNS int
+-- _sas.switch_workflow(caller, name, pause): pauses or resumes a workflow of the caller, or any for operators
+-- and admins. False: nothing has changed.
+CREATE FUNCTION _sas.switch_workflow(caller oid, name text, pause boolean) RETURNS boolean
 LANGUAGE plpgsql AS $$
 DECLARE
     f _sas.workflow;
 BEGIN
     PERFORM _sas.wake_on_abort();
-    SELECT * INTO f FROM _sas.workflow w WHERE w.name = workflow_name AND w.dropped_at IS NULL
+    SELECT * INTO f FROM _sas.workflow w WHERE w.name = $2 AND w.dropped_at IS NULL
         AND _sas.may_operate(caller, w.owner);
     IF NOT FOUND THEN
-        RAISE EXCEPTION 'workflow "%" does not exist, or is not yours', workflow_name
+        RAISE EXCEPTION 'workflow "%" does not exist, or is not yours', name
             USING ERRCODE = 'undefined_object', DETAIL = 'At /name.',
             HINT = 'See sas.workflows for existing workflows.';
     END IF;
-    RETURN f.workflow_id;
-END $$;
-
-CREATE FUNCTION _sas.pause_workflow_as(caller oid, name text) RETURNS boolean
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
-DECLARE
-    id int := _sas.pausable_workflow(caller, name);
-BEGIN
-    UPDATE _sas.workflow f SET paused_at = sas.now() WHERE f.workflow_id = id AND f.paused_at IS NULL;
-    IF FOUND THEN
-        PERFORM _sas.record_change(caller, 'pause_workflow', jsonb_build_object('workflow', name));
-        RETURN true;
-    END IF;
-    RETURN false;
-END $$;
-
-CREATE FUNCTION _sas.resume_workflow_as(caller oid, name text) RETURNS boolean
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
-DECLARE
-    id int := _sas.pausable_workflow(caller, name);
-BEGIN
-    UPDATE _sas.workflow f SET paused_at = NULL WHERE f.workflow_id = id AND f.paused_at IS NOT NULL;
+    UPDATE _sas.workflow w SET paused_at = CASE WHEN pause THEN sas.now() END
+    WHERE w.workflow_id = f.workflow_id AND (w.paused_at IS NULL) = pause;
     IF NOT FOUND THEN
         RETURN false;
     END IF;
-    WITH held AS (DELETE FROM _sas.deferred_run h WHERE h.workflow_id = id RETURNING h.run_id)
-    INSERT INTO _sas.message (actor, due_at, run_id, kind) SELECT 's', sas.now(), h.run_id, 'start'
-    FROM held h;
-    PERFORM _sas.wake(scheduler => true);
-    PERFORM _sas.record_change(caller, 'resume_workflow', jsonb_build_object('workflow', name));
+    IF NOT pause THEN
+        WITH held AS (DELETE FROM _sas.deferred_run h WHERE h.workflow_id = f.workflow_id RETURNING h.run_id)
+        INSERT INTO _sas.message (actor, due_at, run_id, kind) SELECT 's', sas.now(), h.run_id, 'start'
+        FROM held h;
+        PERFORM _sas.wake(scheduler => true);
+    END IF;
+    PERFORM _sas.record_change(caller, CASE WHEN pause THEN 'pause_workflow' ELSE 'resume_workflow' END,
+                               jsonb_build_object('workflow', name));
     RETURN true;
 END $$;
+
+CREATE FUNCTION _sas.pause_workflow_as(caller oid, name text) RETURNS boolean
+LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+    SELECT _sas.switch_workflow(caller, name, true)
+$$;
+
+CREATE FUNCTION _sas.resume_workflow_as(caller oid, name text) RETURNS boolean
+LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+    SELECT _sas.switch_workflow(caller, name, false)
+$$;

@@ -22,9 +22,9 @@ BEGIN ATOMIC
         OR has_function_privilege(current_user, '_sas.level_operator()'::regprocedure, 'EXECUTE');
 END;
 
--- _sas.masked_context(root, mask, step, element): the root of a step's templates, with *** where the mask
+-- _sas.masked_context(root, mask, step): the root of a step's templates, with *** where the mask
 -- leads. The item of a map and the last output of a repeat are parts of masked values.
-CREATE FUNCTION _sas.masked_context(root jsonb, mask text[], w _sas.workflow_step, element int) RETURNS jsonb
+CREATE FUNCTION _sas.masked_context(root jsonb, mask text[], w _sas.workflow_step) RETURNS jsonb
 LANGUAGE plpgsql STABLE AS $$
 DECLARE
     masked jsonb := _sas.masked(root, mask, '{}', true);
@@ -62,7 +62,7 @@ LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
                                        THEN coalesce(w.request -> 'body', w.request -> 'form',
                                                      w.request -> 'text', 'null') ELSE w.input END,
                                        CASE WHEN m.hides
-                                       THEN _sas.masked_context(_sas.context(r, w, $4), m.mask, w, $4)
+                                       THEN _sas.masked_context(_sas.context(r, w, $4), m.mask, w)
                                        ELSE _sas.context(r, w, $4) END) i) END
     FROM _sas.run r
     CROSS JOIN LATERAL (SELECT v.mask, v.mask IS NOT NULL AND r.owner::oid <> $1 AS hides

@@ -25,7 +25,7 @@ BEGIN
     PERFORM _sas.check_input_size($4, '/input', 'the input');
     named := _sas.refuse_data(caller, _sas.operate(caller, run_ids), true);
     targets := _sas.by_element(_sas.targets(named, $3));
-    SELECT * INTO p FROM _sas.pick_targets(named, targets, '{failed,deciding,resting,ready}');
+    SELECT * INTO p FROM _sas.pick_targets(targets, '{failed,deciding,resting,ready}');
     SELECT array_agg(x.run_id) AS ids, array_agg(x.why) AS whys INTO wrong
     FROM (SELECT DISTINCT ON (t.run_id) t.run_id, y.why
           FROM (SELECT f.*, f AS target, count(*) OVER (PARTITION BY f.run_id) AS n FROM unnest(p.fit) f) t

@@ -72,6 +72,12 @@ BEGIN
         ORDER BY u);
 END $$;
 
+-- _sas.open_named(named): the runs that are not refused, and open.
+CREATE FUNCTION _sas.open_named(named _sas.named[]) RETURNS bigint[]
+LANGUAGE sql IMMUTABLE AS $$
+    SELECT ARRAY(SELECT n.run_id FROM unnest(named) n WHERE n.refused IS NULL AND n.state <> 'stopped')
+$$;
+
 -- _sas.refused(n, why): the run, refused for this reason, unless it is refused already; null: it is not.
 CREATE FUNCTION _sas.refused(n _sas.named, why text) RETURNS _sas.named
 LANGUAGE sql IMMUTABLE AS $$
@@ -166,8 +172,7 @@ LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enab
 #variable_conflict use_column
 DECLARE
     named _sas.named[] := _sas.operate(caller, run_ids);
-    open bigint[] := ARRAY(SELECT n.run_id FROM unnest(named) n WHERE n.refused IS NULL
-                           AND n.state <> 'stopped');
+    open bigint[] := _sas.open_named(named);
     ids bigint[];
     reached bigint[];
 BEGIN
@@ -331,8 +336,7 @@ LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enab
 #variable_conflict use_column
 DECLARE
     named _sas.named[] := _sas.operate(caller, run_ids);
-    open bigint[] := ARRAY(SELECT n.run_id FROM unnest(named) n WHERE n.refused IS NULL
-                           AND n.state <> 'stopped');
+    open bigint[] := _sas.open_named(named);
     ids bigint[];
     reached bigint[];
 BEGIN
@@ -385,7 +389,7 @@ BEGIN
             HINT = 'The default is 0. A larger priority comes first.';
     END IF;
     named := _sas.operate(caller, run_ids);
-    ids := ARRAY(SELECT n.run_id FROM unnest(named) n WHERE n.refused IS NULL AND n.state <> 'stopped');
+    ids := _sas.open_named(named);
     IF ids <> '{}' THEN
         -- child runs have larger ids than their parents; so all verbs lock in the same order
         WITH RECURSIVE below AS (

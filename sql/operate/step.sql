@@ -54,7 +54,7 @@ BEGIN
     END IF;
     -- after a retry by step the run continues, and other failed steps stay failed; an element counts for
     -- its step
-    SELECT * INTO p FROM _sas.pick_targets(named, targets, CASE WHEN $3 IS NULL THEN '{failed,undo,redo}'
+    SELECT * INTO p FROM _sas.pick_targets(targets, CASE WHEN $3 IS NULL THEN '{failed,undo,redo}'
                                    WHEN new_key THEN '{failed,undo,redo,resting,skipped,asking,reasking}'
                                    ELSE '{failed,undo,redo,resting,skipped}' END::text[]);
     IF $3 IS NULL THEN
@@ -215,7 +215,7 @@ BEGIN
     IF given IS NOT NULL THEN
         named := _sas.refuse_data(caller, named, false);
     END IF;
-    SELECT * INTO p FROM _sas.pick_targets(named, _sas.by_element(_sas.targets(named, $4)), states);
+    SELECT * INTO p FROM _sas.pick_targets(_sas.by_element(_sas.targets(named, $4)), states);
     PERFORM _sas.settle(p.fit, completed, $7);
     PERFORM _sas.close_held(p.fit);
     PERFORM _sas.record_steps(caller, p.fit, verb, CASE

@@ -41,8 +41,7 @@ LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enab
 #variable_conflict use_column
 DECLARE
     named _sas.named[] := _sas.operate(caller, run_ids);
-    ids bigint[] := ARRAY(SELECT n.run_id FROM unnest(named) n WHERE n.refused IS NULL
-                          AND n.state <> 'stopped');
+    ids bigint[] := _sas.open_named(named);
 BEGIN
     reason := _sas.check_reason(reason);
     IF ids <> '{}' THEN

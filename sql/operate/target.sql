@@ -52,8 +52,7 @@ $$;
 CREATE FUNCTION _sas.targets(named _sas.named[], step text) RETURNS _sas.target[]
 LANGUAGE plpgsql AS $$
 DECLARE
-    ids bigint[] := ARRAY(SELECT n.run_id FROM unnest(named) n WHERE n.refused IS NULL
-                          AND n.state <> 'stopped');
+    ids bigint[] := _sas.open_named(named);
     parts text[] := regexp_match(step, E'^(.*?)(?:\\[([0-9]{1,9})\\])?$');
 BEGIN
     PERFORM FROM _sas.ready q WHERE q.run_id = ANY (ids)
@@ -153,10 +152,10 @@ LANGUAGE sql STABLE AS $$
              ELSE 'cools off; ' || _sas.applicable_steps(verb) END END)
 $$;
 
--- _sas.pick_targets(named, targets, situations): fit: the targets that are in one of these situations.
+-- _sas.pick_targets(targets, situations): fit: the targets that are in one of these situations.
 -- unfit: for a run without any, its first target, so that it can be reported. An element comes before its
 -- step.
-CREATE FUNCTION _sas.pick_targets(named _sas.named[], targets _sas.target[], situations text[],
+CREATE FUNCTION _sas.pick_targets(targets _sas.target[], situations text[],
                                   OUT fit _sas.target[], OUT unfit _sas.target[])
 LANGUAGE plpgsql AS $$
 BEGIN

@@ -37,8 +37,8 @@ DECLARE
     next_at timestamptz;
 BEGIN
     LOOP
-        IF NOT _sas.inline_tick(root, _sas.inline_family(root)) THEN
-            next_at := _sas.inline_next(root, _sas.inline_family(root));
+        IF NOT _sas.inline_tick(_sas.inline_family(root)) THEN
+            next_at := _sas.inline_next(_sas.inline_family(root));
             EXIT WHEN next_at IS NULL OR next_at > until;
             PERFORM _sas.freeze_clock(greatest(next_at, sas.now()));
         END IF;
@@ -86,8 +86,8 @@ BEGIN
     END IF;
 END $$;
 
--- _sas.inline_tick(root, ids): does something that is due at this instant; false: nothing is.
-CREATE FUNCTION _sas.inline_tick(root bigint, ids bigint[]) RETURNS boolean
+-- _sas.inline_tick(ids): does something that is due at this instant; false: nothing is.
+CREATE FUNCTION _sas.inline_tick(ids bigint[]) RETURNS boolean
 LANGUAGE plpgsql AS $$
 DECLARE
     now timestamptz := sas.now();
@@ -125,8 +125,8 @@ BEGIN
     RETURN moved OR _sas.send_stub_signals(ids) OR _sas.claim_inline(ids);
 END $$;
 
--- _sas.inline_next(root, ids): when something is due next; null: nothing but deadlines and start_before.
-CREATE FUNCTION _sas.inline_next(root bigint, ids bigint[]) RETURNS timestamptz
+-- _sas.inline_next(ids): when something is due next; null: nothing but deadlines and start_before.
+CREATE FUNCTION _sas.inline_next(ids bigint[]) RETURNS timestamptz
 LANGUAGE plpgsql STABLE AS $$
 DECLARE
     next_at timestamptz;
