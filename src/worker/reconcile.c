@@ -447,13 +447,20 @@ sas_worker_reconcile(void)
 	reconcile_read_requests();
 	reconcile_read_registry();
 
-	/* The first of every actor everywhere, before the second of any. */
+	/*
+	 * The first of every actor everywhere, before the second of any. The supervisor comes first, so that it has
+	 * a slot where some find none: it tells of that in an alert, and takes back what others leave behind.
+	 */
 	missing = reconcile_probes();
 	for (int index = 0; index < SAS_MAX_WORKERS; index++)
-		for (int actor = 0; actor < SAS_ACTORS; actor++)
+		for (int n = 0; n < SAS_ACTORS; n++)
+		{
+			SasActor	actor = (SAS_SUPERVISOR + n) % SAS_ACTORS;
+
 			for (int i = 0; i < reconcile_n_databases; i++)
 				if (reconcile_databases[i]->slots != NULL || index < sas_worker_n_wanted(reconcile_databases[i], actor))
 					missing += reconcile_slot(reconcile_databases[i], actor, index);
+		}
 	for (int i = 0; i < reconcile_n_databases; i++)
 		reconcile_forget(reconcile_databases[i]);
 	reconcile_report(missing);

@@ -70,6 +70,15 @@ $node->reload;
 ok(wait_for($node, 'SELECT count(DISTINCT actor) FROM sas.workers', '4', dbname => 'second'), 'and gets its workers when slots are free again');
 $node->safe_psql('postgres', 'DROP DATABASE second');
 
+# one too few from the start
+my $short = new_node('short', max_worker_processes => 4, max_logical_replication_workers => 0);
+ok(wait_for($short, q{SELECT count(*) FROM sas.alerts WHERE kind = 'worker-slots' AND closed_at IS NULL}, '1'), 'there is an alert where a slot is missing from the start, too');
+is($short->safe_psql('postgres', $counts), 'agent 1, scheduler 1, supervisor 1', 'because the supervisor gets its slot before others');
+$short->append_conf('postgresql.conf', 'sas.agents = 0');
+$short->reload;
+ok(wait_for($short, q{SELECT count(*) FROM sas.alerts WHERE kind = 'worker-slots' AND closed_at IS NOT NULL}, '1'), 'it closes when all have one');
+$short->stop;
+
 # -- failing workers --------------------------------------------------------------
 
 $log = -s $node->logfile;
