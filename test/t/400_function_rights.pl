@@ -319,23 +319,27 @@ foreach (
 # -- advisory locks of several owners in one turn of a worker --------------------------
 
 $node->safe_psql('postgres', q{
+	CREATE TABLE shop.foreign_lock (n bigint); GRANT INSERT ON shop.foreign_lock TO batch, other;
 	CREATE FUNCTION shop.locks(input jsonb) RETURNS jsonb LANGUAGE plpgsql AS $$
 	DECLARE
 		me bigint := (SELECT r.oid FROM pg_roles r WHERE r.rolname = current_user);
 		others bigint := (SELECT count(*) FROM pg_locks l WHERE l.locktype = 'advisory' AND l.pid = pg_backend_pid() AND l.objid <> me);
 	BEGIN
+		IF others > 0 THEN
+			INSERT INTO shop.foreign_lock VALUES (others);
+		END IF;
 		PERFORM pg_advisory_lock(me);
-		RETURN to_jsonb(others);
+		RETURN NULL;
 	END $$;
-	SELECT sas.create_workflow('locks', '{"steps": {"s": {"function": "shop.locks"}}, "output": "{{steps.s.output}}"}');
-	ALTER SYSTEM SET sas.function_workers = 0});
-$node->reload;
-wait_for($node, q{SELECT count(*) FROM sas.workers WHERE actor = 'function'}, '0');
-$node->safe_psql('postgres', "SET ROLE $_; SELECT count(*) FROM sas.submit_batch('locks', array_fill('{}'::jsonb, '{3}'))") foreach qw(batch other batch other);
-$node->safe_psql('postgres', 'ALTER SYSTEM RESET sas.function_workers');
-$node->reload;
-ok(wait_for($node, q{SELECT count(*) FROM sas.runs WHERE workflow = 'locks' AND result = 'success'}, '12'), 'functions of two owners, which keep advisory locks, in one turn');
-is($node->safe_psql('postgres', q{SELECT DISTINCT output FROM sas.runs WHERE workflow = 'locks'}), '0', 'none finds a lock of the other owner');
+	SELECT sas.create_workflow('locks', '{"steps": {"s": {"function": "shop.locks"}}}');
+	SELECT sas.create_watcher('locks', '{"function": "shop.locks", "every": "0 s"}')});
+$node->safe_psql('postgres', q{SET ROLE other; SELECT FROM sas.watch('locks', 'k')});
+ok(wait_for($node, q{SELECT state FROM sas.watches WHERE watcher = 'locks'}, 'processing'), 'an infinite task of one owner keeps an advisory lock, turn by turn');
+$node->safe_psql('postgres', q{SET ROLE batch; SELECT FROM sas.submit('locks')}) foreach 1 .. 30;
+ok(wait_for($node, q{SELECT count(*) FROM sas.runs WHERE workflow = 'locks' AND result = 'success'}, '30'), 'functions of another one do so beside it');
+is($node->safe_psql('postgres', 'SELECT count(*) FROM shop.foreign_lock'), '0', 'none finds a lock of the other owner');
+$node->safe_psql('postgres', q{SELECT FROM sas.unwatch('locks', '{k}')});
+ok(wait_for($node, q{SELECT state FROM sas.watches WHERE watcher = 'locks'}, 'deleted'), 'the task ends');
 
 # -- an advisory lock that a function keeps ----------------------------------------------
 
