@@ -111,8 +111,11 @@ BEGIN
     IF ends.parents IS NOT NULL THEN
         -- a message for the step that waits for the child run, because another session may have locked its
         -- run now
-        INSERT INTO _sas.message (actor, due_at, run_id, kind, step_no, element)
-        SELECT 's', sas.now(), p.run_id, 'child', p.step_no, p.element FROM unnest(ends.parents) p;
+        INSERT INTO _sas.message (actor, due_at, run_id, kind, step_no, element, together)
+        SELECT 's', sas.now(), p.run_id, 'child', p.step_no, min(p.element),
+               CASE WHEN count(*) > 1 THEN array_agg(p.element ORDER BY p.element) END
+        FROM unnest(ends.parents) WITH ORDINALITY AS p (run_id, step_no, element, n)
+        GROUP BY p.run_id, p.step_no, p.n / _sas.most_together();
     END IF;
     PERFORM _sas.wake(scheduler => ends.parents IS NOT NULL, runs => run_ids);
 END $$;

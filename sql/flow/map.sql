@@ -246,9 +246,8 @@ DECLARE
     found record;
 BEGIN
     -- the scheduler begins parked child runs before further ones: no session may lock their slots
-    IF NOT of_room AND EXISTS (SELECT FROM (SELECT DISTINCT * FROM unnest(run_ids, step_nos)
-                                            AS u (run_id, step_no) OFFSET 0) m
-                               WHERE _sas.has_parked(m.run_id, m.step_no)) THEN
+    IF NOT of_room AND EXISTS (SELECT FROM (SELECT DISTINCT * FROM unnest(run_ids, step_nos) OFFSET 0)
+                                   AS m (run_id, step_no) WHERE _sas.has_parked(m.run_id, m.step_no)) THEN
         INSERT INTO _sas.message (actor, due_at, run_id, kind, step_no, element)
         SELECT DISTINCT 's'::"char", sas.now(), u.run_id, 'room', u.step_no, 0
         FROM unnest(run_ids, step_nos) AS u (run_id, step_no);
@@ -276,12 +275,14 @@ BEGIN
         WHERE f.run_id = o.run_id AND f.step_no = o.step_no AND o.want > o.fed
         RETURNING f.run_id, f.step_no, o.fed AS before, o.want, o.kind),
     told AS (
-        INSERT INTO _sas.message (actor, due_at, run_id, kind, step_no, element)
-        SELECT 's'::"char", sas.now(), o.run_id, 'room', o.step_no, 0 FROM open o
+        INSERT INTO _sas.message (actor, due_at, run_id, kind, step_no, element, together)
+        SELECT 's'::"char", sas.now(), o.run_id, 'room', o.step_no, 0, NULL FROM open o
         WHERE o.goes_on AND elements IS NULL
         UNION ALL
-        SELECT 's', sas.now(), d.run_id, 'enter', d.step_no, g FROM fed d
-        CROSS JOIN LATERAL generate_series(d.before + 1, d.want) g WHERE d.kind = 'workflow' RETURNING 1),
+        SELECT 's', sas.now(), d.run_id, 'enter', d.step_no, g,
+               ARRAY(SELECT generate_series(g, least(g + _sas.most_together() - 1, d.want)))
+        FROM fed d CROSS JOIN LATERAL generate_series(d.before + 1, d.want, _sas.most_together()) g
+        WHERE d.kind = 'workflow' RETURNING 1),
     next AS (
         SELECT array_agg(e.run_id) AS runs, array_agg(e.step_no) AS nos, array_agg(e.element) AS elements
         FROM (SELECT d.run_id, d.step_no, g AS element FROM fed d
@@ -292,8 +293,7 @@ BEGIN
            -- a step whose next iteration has its time already is not asked again
            array_agg(o.run_id) FILTER (WHERE o.shape ? 'repeat' AND o.asks) AS turn_runs,
            array_agg(o.step_no) FILTER (WHERE o.shape ? 'repeat' AND o.asks) AS turn_nos,
-           (SELECT n.runs FROM next n) AS next_runs,
-           (SELECT n.nos FROM next n) AS next_nos,
+           (SELECT n.runs FROM next n) AS next_runs, (SELECT n.nos FROM next n) AS next_nos,
            (SELECT n.elements FROM next n) AS next_elements,
            (SELECT bool_or(x.open IS NOT NULL) FROM open x) AS scans,
            EXISTS (SELECT FROM told) AS goes_on

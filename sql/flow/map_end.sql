@@ -20,8 +20,9 @@ BEGIN
     SELECT bool_or(c.open IS NOT NULL) INTO scans FROM counted c;
     PERFORM _sas.count_keys(run_ids, step_nos, elements, 1) WHERE scans;
     PERFORM _sas.release_elements(run_ids, step_nos, elements);
-    PERFORM _sas.check_hosted(array_agg(DISTINCT r.run_id))
-    FROM unnest(run_ids) u JOIN _sas.run r ON r.run_id = u AND r.paused_state = 'held' HAVING count(*) > 0;
+    PERFORM _sas.check_hosted(array_agg(r.run_id))
+    FROM (SELECT DISTINCT unnest(run_ids) AS run_id) u
+    JOIN _sas.run r ON r.run_id = u.run_id AND r.paused_state = 'held' HAVING count(*) > 0;
 END $$;
 
 -- _sas.count_keys(run_ids, step_nos, elements, n): counts n ended elements under its key for each of these

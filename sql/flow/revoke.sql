@@ -37,8 +37,8 @@ BEGIN
         UNION ALL
         -- a message to begin a step, which the scheduler ignores in a run that cannot continue
         SELECT d.run_id, ROW(d.step_no, d.element, 'none', false, NULL, NULL, 'enter')::_sas.abandoned_step
-        FROM _sas.message d
-        WHERE d.run_id = ANY (run_ids) AND d.kind = 'enter'
+        FROM _sas.message m CROSS JOIN LATERAL _sas.of_each_element(m) d
+        WHERE m.run_id = ANY (run_ids) AND m.kind = 'enter'
           AND NOT EXISTS (SELECT FROM _sas.step s WHERE s.run_id = d.run_id AND s.step_no = d.step_no
                           AND s.element = d.element))
     INSERT INTO _sas.abandoned_run (run_id, for_parent, state, open_steps, steps)
@@ -135,13 +135,16 @@ DECLARE
     changes _sas.step_change[];
     kinds text[];
 BEGIN
-    -- IS TRUE: a list of steps, not a scan of the messages for each of them
+    -- IS TRUE: a list of steps, not a scan of the messages for each of them. Of a message about several
+    -- elements, the others have begun, or are reopened as well
     DELETE FROM _sas.message d
-    WHERE d.run_id = ANY (run_ids) AND d.kind = 'enter'
-      AND ((d.run_id, d.step_no, d.element)
-           IN (SELECT a.run_id, was.step_no, was.element
-               FROM _sas.abandoned_run a CROSS JOIN LATERAL unnest(a.steps) was
-               WHERE a.run_id = ANY (run_ids) AND was.message_kind = 'enter')) IS TRUE;
+    WHERE d.ctid = ANY (ARRAY(
+        SELECT m.ctid FROM _sas.message m CROSS JOIN LATERAL _sas.of_each_element(m) e
+        WHERE m.run_id = ANY (run_ids) AND m.kind = 'enter'
+          AND ((e.run_id, e.step_no, e.element)
+               IN (SELECT a.run_id, was.step_no, was.element
+                   FROM _sas.abandoned_run a CROSS JOIN LATERAL unnest(a.steps) was
+                   WHERE a.run_id = ANY (run_ids) AND was.message_kind = 'enter')) IS TRUE));
     SELECT array_agg(_sas.make_step_change(
                run_id => a.run_id, step_no => was.step_no, element => was.element,
                from_state => coalesce(s.state, 'none'), to_state => x.to_state, alone => was.alone,

@@ -145,7 +145,8 @@ CREATE TABLE _sas.message (
     element int,
     alert_id bigint,
     owner regrole NOT NULL,
-    urgent boolean
+    urgent boolean,
+    together int[]
 );
 CREATE INDEX message_next ON _sas.message (actor, due_at, run_id);
 CREATE INDEX message_turn ON _sas.message (actor, owner, due_at, run_id, step_no, element);
@@ -163,6 +164,9 @@ COMMENT ON COLUMN _sas.message.owner IS
 COMMENT ON COLUMN _sas.message.urgent IS
     'True: something waits for this message, so it comes before the other messages of its owner. Null: it '
     'does not. A trigger sets it for kinds that are always urgent.';
+COMMENT ON COLUMN _sas.message.together IS
+    'The elements of a message about several of them; element is the first. Null: it is about one, or none. '
+    'Only "enter" and "child" have such messages; _sas.take_messages makes a message of each element.';
 
 -- Work that raised an error in a tick. Ticks leave it out until then. See sql/base/apart.sql.
 CREATE TABLE _sas.deferred_work (

@@ -99,7 +99,7 @@ BEGIN
     DELETE FROM _sas.concurrency_slot p WHERE p.run_id = ANY (ids);
     WITH t AS (DELETE FROM _sas.message d WHERE d.actor = 's' AND d.due_at <= now AND d.run_id = ANY (ids)
                RETURNING d.*)
-    SELECT array_agg(t::_sas.message) INTO taken FROM t;
+    SELECT array_agg(e) INTO taken FROM t CROSS JOIN LATERAL _sas.of_each_element(t::_sas.message) e;
     IF taken IS NOT NULL THEN
         PERFORM _sas.carry_out(taken);
         RETURN true;

@@ -330,7 +330,7 @@ CREATE FUNCTION t.look(moment text) RETURNS void LANGUAGE sql AS $$
     FROM _sas.step s JOIN _sas.run r USING (run_id)
     WHERE r.state NOT IN ('paused', 'stopped') AND (s.state IN ('ready', 'compensating') AND s.request_id IS NULL OR s.state = 'suspended' AND coalesce(s.waiting_kind, '') NOT IN ('elements', 'child', 'signal', 'fallback'))
       AND NOT EXISTS (SELECT FROM _sas.ready q WHERE q.run_id = s.run_id AND q.step_no = s.step_no AND q.element = s.element)
-      AND NOT EXISTS (SELECT FROM _sas.message d WHERE d.run_id = s.run_id AND d.step_no = s.step_no AND d.element = s.element)
+      AND NOT EXISTS (SELECT FROM _sas.message d WHERE d.run_id = s.run_id AND d.step_no = s.step_no AND s.element = ANY (coalesce(d.together, ARRAY[d.element])))
       AND NOT EXISTS (SELECT FROM _sas.run c WHERE c.parent_run_id = s.run_id AND c.parent_step_no = s.step_no AND c.parent_element = s.element AND (c.state <> 'stopped' OR EXISTS (SELECT FROM _sas.message d WHERE d.run_id = c.run_id)))
     UNION ALL
     SELECT format('%s: run %s step %s[%s] is held and no lease says so', moment, s.run_id, s.step_no, s.element)
