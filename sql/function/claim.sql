@@ -97,6 +97,11 @@ BEGIN
         AND q.problem IS NULL AND g.function IS NULL;
 END $$;
 
+-- _sas.many_follow(): a step for which more steps than this wait has a transaction of its own: its end
+-- changes each of them.
+CREATE FUNCTION _sas.many_follow() RETURNS int
+LANGUAGE sql IMMUTABLE PARALLEL SAFE RETURN 200;
+
 -- _sas.functions_of(under_lease, claimed): what these steps call, with what, in the order of the claim.
 CREATE FUNCTION _sas.functions_of(under_lease bigint, claimed _sas.claimed[])
 RETURNS TABLE (lease_id bigint, owner oid, run_id bigint, step_no int, element int, step text, undo boolean,
@@ -104,7 +109,11 @@ RETURNS TABLE (lease_id bigint, owner oid, run_id bigint, step_no int, element i
                request_id uuid, window_ms float8, function text, input jsonb, problem jsonb, retry jsonb,
                    judges boolean, workflow_id int)
 LANGUAGE sql STABLE AS $$
-    SELECT $1, r.owner::oid, c.run_id, c.step_no, c.element, w.name, c.undo, c.attempt, c.alone,
+    SELECT $1, r.owner::oid, c.run_id, c.step_no, c.element, w.name, c.undo, c.attempt,
+           c.alone OR v.step_count > _sas.many_follow() AND NOT c.undo
+               AND (SELECT count(*) FROM (SELECT FROM _sas.workflow_edge e WHERE e.version_id = c.version_id
+                                          AND e.from_no = c.step_no LIMIT _sas.many_follow() + 1) x)
+                   > _sas.many_follow(),
            c.request_id, date_part('epoch', c.complete_in) * 1000,
            CASE WHEN v.finalize_no = c.step_no THEN _sas.finalizers(c.run_id, c.version_id, w.function)
                ELSE w.function END,

@@ -319,6 +319,7 @@ machine_run_group(SasFunctionKind *kind)
 	int			n;
 	int			n_done = 0;
 	bool		was_slow;
+	bool		solo;
 	bool		kept;
 	bool		along = false;
 	bool		ready;
@@ -339,6 +340,8 @@ machine_run_group(SasFunctionKind *kind)
 	kept = kind->write(machine_group, n);
 	ready = kept && machine_group[0]->fate == SAS_FATE_NEXT;
 	owner = machine_group[0]->owner;
+	/* of such a one, what is written counts, too: its end may change thousands of steps that wait for it */
+	solo = machine_group[0]->solo;
 	for (int i = 0; i < n; i++)
 		n_done += machine_group[i]->fate != SAS_FATE_BACK;
 	if (kept)
@@ -356,7 +359,7 @@ machine_run_group(SasFunctionKind *kind)
 		sas_store_rollback();
 	}
 	machine_settle(kept);
-	sas_work_turns_charge(owner, spent, was_slow || kind->hosts);
+	sas_work_turns_charge(owner, spent, was_slow || kind->hosts || (solo && sas_function_is_slow(spent)));
 	if (kind->written)
 		kind->written(spent, n_done, was_slow);
 	if (along)
