@@ -13,33 +13,23 @@
 #include "postgres.h"
 
 #include "api/verb.h"
+#include "base/context.h"
 #include "store/pins.h"
 
 /* Does a line of context say that a function of schema _sas, or the function of a verb, was running? */
 static bool
 verb_error_internal(const char *line)
 {
-	const char *name = "SQL function \"";
-	const char *end;
+	const char *name = sas_base_context_line(line, SAS_CONTEXT_PLPGSQL);
+	size_t		len;
 
-	if (strncmp(line, "PL/pgSQL function _sas.", strlen("PL/pgSQL function _sas.")) == 0)
-		return true;
-	if (strncmp(line, name, strlen(name)) != 0)
+	if (name != NULL)
+		return strncmp(name, "_sas.", strlen("_sas.")) == 0;
+	name = sas_base_context_line(line, SAS_CONTEXT_SQL);
+	if (name == NULL)
 		return false;
-	end = strchr(line + strlen(name), '"');
-	return end != NULL && end - (line + strlen(name)) > 3 && strncmp(end - 3, "_as", 3) == 0;
-}
-
-/* Does a line say which statement the function of the next line was carrying out? */
-static bool
-verb_error_statement(const char *line)
-{
-	static const char *const starts[] = {"SQL statement \"", "SQL expression \"", "PL/pgSQL assignment \""};
-
-	for (int i = 0; i < lengthof(starts); i++)
-		if (strncmp(line, starts[i], strlen(starts[i])) == 0)
-			return true;
-	return false;
+	len = strspn(name, "abcdefghijklmnopqrstuvwxyz_");
+	return len > 3 && strncmp(name + len - 3, "_as", 3) == 0;
 }
 
 /*
@@ -55,10 +45,10 @@ verb_error_cut(char *context)
 
 	while (line != NULL && !verb_error_internal(line))
 	{
-		if (verb_error_statement(line))
+		if (sas_base_context_line(line, SAS_CONTEXT_STATEMENT) != NULL)
 			statement = line;
-		else if (strncmp(line, "PL/pgSQL function ", strlen("PL/pgSQL function ")) == 0 ||
-				 strncmp(line, "SQL function ", strlen("SQL function ")) == 0)
+		else if (sas_base_context_line(line, SAS_CONTEXT_PLPGSQL) != NULL ||
+				 sas_base_context_line(line, SAS_CONTEXT_SQL) != NULL)
 			statement = NULL;
 		line = strchr(line, '\n');
 		if (line != NULL)

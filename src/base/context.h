@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: PostgreSQL */
 /*
- * context.h: adds the run, step and attempt to every message.
+ * context.h: adds the run, step and attempt to every message; and reads CONTEXT.
  *
  *	SasContext context;
  *
@@ -24,5 +24,18 @@ typedef struct SasContext
 /* step is not copied: it must live until the pop. */
 extern void sas_base_context_push(SasContext *context, int64 run_id, const char *step, int attempt);
 extern void sas_base_context_pop(SasContext *context);
+
+typedef enum SasContextLine
+{
+	SAS_CONTEXT_PLPGSQL,		/* what follows is the function, with its arguments */
+	SAS_CONTEXT_SQL,			/* what follows is the function's name */
+	SAS_CONTEXT_STATEMENT,		/* what the function of a later line was carrying out */
+} SasContextLine;
+
+/*
+ * What follows where a line of CONTEXT begins as PostgreSQL itself writes
+ * this kind, in the language of lc_messages; NULL: it does not.
+ */
+extern const char *sas_base_context_line(const char *line, SasContextLine kind);
 
 #endif							/* SAS_BASE_CONTEXT_H */

@@ -150,7 +150,7 @@ static void
 plans_call(SasFunctionWork *w, int64 timeout_ms)
 {
 	Plan	   *p = (Plan *) w;
-	SasInvocation invocation = {w->owner, plans_prepare, plans_submit, NULL, p, w->instance, "PL/pgSQL function _sas."};
+	SasInvocation invocation = {w->owner, plans_prepare, plans_submit, NULL, p, w->instance, "_sas."};
 
 	sas_work_invoke(&invocation, timeout_ms, &w->invoked);
 }

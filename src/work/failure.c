@@ -5,6 +5,7 @@
 #include "postgres.h"
 
 #include "base/clock.h"
+#include "base/context.h"
 #include "mb/pg_wchar.h"
 #include "work/failure.h"
 #include "work/json.h"
@@ -29,7 +30,7 @@ failure_clip(const char *text, int len)
 	return pnstrdup(text, pg_mbcliplen(text, len, FAILURE_TEXT_MAX));
 }
 
-/* The first lines, up to the one that begins with outermost. */
+/* The first lines, up to the one of a function in PL/pgSQL whose name begins with outermost. */
 static char *
 failure_first_lines(const char *context, const char *outermost)
 {
@@ -38,8 +39,9 @@ failure_first_lines(const char *context, const char *outermost)
 	for (int line = 0; line < FAILURE_CONTEXT_LINES && *end != '\0'; line++)
 	{
 		const char *next = end + (line > 0 ? 1 : 0);
+		const char *called = outermost != NULL ? sas_base_context_line(next, SAS_CONTEXT_PLPGSQL) : NULL;
 
-		if (outermost != NULL && strncmp(next, outermost, strlen(outermost)) == 0)
+		if (called != NULL && strncmp(called, outermost, strlen(outermost)) == 0)
 			break;
 		end = next + strcspn(next, "\n");
 	}
