@@ -107,7 +107,7 @@ if ($ENV{PART})
 }
 my $wanted = $ENV{POINTS} || ($ENV{SAS_LONG} ? @points : 6);
 my @chosen = (shuffle(@points))[ 0 .. ($wanted < @points ? $wanted : @points) - 1 ];
-note("figure: SEED=$seed, $wanted of " . @points . ' points' . ($ENV{PART} ? " (PART=$ENV{PART})" : ''));
+note("figure: SEED=$seed, " . @chosen . ' of ' . @points . ' points' . ($ENV{PART} ? " (PART=$ENV{PART})" : ''));
 
 # -- a crash at each ------------------------------------------------------------------------------
 
