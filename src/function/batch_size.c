@@ -18,7 +18,10 @@
 /* but, of short steps, never less than this where there is more to do: small batches cost most where time is short */
 #define SAS_FAIR_BATCH 100
 #define SAS_FAIR_US 50000
-#define SAS_FIRST_BATCH 20
+/* no function is known at first: all that is claimed beside one would be given back */
+#define SAS_FIRST_BATCH 1
+/* a batch is at most so many times as large as the one before */
+#define SAS_BATCH_GROWS 4
 /* urgent steps are claimed without the bulk behind them: this often in a row when they are few, else once */
 #define SAS_SHORT_CLAIMS 4
 #define SAS_FEW 5
@@ -26,6 +29,7 @@
 
 static int	batch_size_next = SAS_FIRST_BATCH;
 static int	batch_size_n_short = 0; /* claims in a row that got less than they asked for */
+static int64 batch_size_claim_us = 0;	/* of the claim of steps that are not done yet */
 
 /* functions that were fast when they ran last, by hash; the others were slow, or have not run here */
 static bool batch_size_fast[1024];
@@ -43,8 +47,9 @@ sas_function_batch_is_short(void)
 }
 
 void
-sas_function_batch_claimed(int n)
+sas_function_batch_claimed(int n, int64 spent_us)
 {
+	batch_size_claim_us = n > 0 ? spent_us : 0;
 	if (n >= batch_size_next || batch_size_n_short >= SAS_SHORT_CLAIMS)
 		batch_size_n_short = 0;
 	else
@@ -77,15 +82,19 @@ batch_size_each_us(int64 spent_us, int64 called_us, int n)
 void
 sas_function_batch_done(int64 spent_us, int64 called_us, int n, bool was_slow)
 {
-	int64		each_us = batch_size_each_us(spent_us, called_us, n);
+	int64		all_us = spent_us + batch_size_claim_us;
+	int64		each_us = batch_size_each_us(all_us, called_us, n);
 	int64		fitting = Max(1, SAS_BATCH_US / each_us);
 	int64		fair = fitting > 1 ? Min(SAS_FAIR_BATCH, SAS_FAIR_US / each_us) : 1;
+	static bool is_first = true;
 
 	if (was_slow)
 		batch_size_next = 1;
 	/* a few steps tell nothing about many */
-	else if (n * 2 >= batch_size_next || spent_us >= SAS_BATCH_US)
-		batch_size_next = Min(Min(SAS_FUNCTION_BATCH, batch_size_next * 2), Max(fair, fitting));
+	else if (n * 2 >= batch_size_next || all_us >= SAS_BATCH_US)
+		batch_size_next = Min(Min(SAS_FUNCTION_BATCH, is_first ? SAS_FAIR_BATCH : batch_size_next * SAS_BATCH_GROWS), Max(fair, fitting));
+	is_first = false;
+	batch_size_claim_us = 0;
 }
 
 bool

@@ -15,13 +15,13 @@ extern int	sas_function_batch_size(void);
 /* Is what is urgent claimed without the bulk behind it? */
 extern bool sas_function_batch_is_short(void);
 
-/* The claim returned n steps. */
-extern void sas_function_batch_claimed(int n);
+/* The claim returned n steps, and took spent_us. */
+extern void sas_function_batch_claimed(int n, int64 spent_us);
 
 /* The claim spent that long on templates; n 0: nothing was claimed, or that was too long. */
 extern void sas_function_batch_evaluated(int n, int64 spent_us);
 
-/* n steps (n > 0) took spent_us, without their commit, of which their functions called_us; was_slow: one of them ended the batch. */
+/* n steps (n > 0) took spent_us, without their claim and commit, of which their functions called_us; was_slow: one of them ended the batch. */
 extern void sas_function_batch_done(int64 spent_us, int64 called_us, int n, bool was_slow);
 
 /* Does a call that took spent_us end its batch? */

@@ -344,23 +344,24 @@ machine_run_group(SasFunctionKind *kind)
 	solo = machine_group[0]->solo;
 	for (int i = 0; i < n; i++)
 		n_done += machine_group[i]->fate != SAS_FATE_BACK;
+	spent = sas_base_clock_monotonic_us() - machine_begun_us;
 	if (kept)
 	{
 		/* one commit for both */
 		along = !was_slow && !sas_work_turns_open() && kind->claims_along && kind->claims_along() && machine_is_last(kind);
 		if (along)
+		{
+			if (kind->written)
+				kind->written(spent, n_done, was_slow);
 			next = kind->claim();
-		spent = sas_base_clock_monotonic_us() - machine_begun_us;
+		}
 		sas_store_commit();
 	}
 	else
-	{
-		spent = sas_base_clock_monotonic_us() - machine_begun_us;
 		sas_store_rollback();
-	}
 	machine_settle(kept);
 	sas_work_turns_charge(owner, spent, was_slow || kind->hosts || (solo && sas_function_is_slow(spent)));
-	if (kind->written)
+	if (kind->written && !along)
 		kind->written(spent, n_done, was_slow);
 	if (along)
 		(void) machine_take(kind, next);

@@ -82,7 +82,7 @@ step_claim(void)
 	/* what it leaves since its owner has as many workers as may, or lets others go first, is left behind */
 	step_found_none = claimed == NIL && !step_overran && !step_cut && !sas_base_peers_waits_for_owner() && !sas_work_turns_open();
 	if (!step_overran && (claimed != NIL || !sas_work_turns_open()))
-		sas_function_batch_claimed(list_length(claimed));
+		sas_function_batch_claimed(list_length(claimed), sas_base_clock_monotonic_us() - claimed_us);
 	if (claimed == NIL)
 	{
 		MemoryContextDelete(batch->context);

@@ -104,7 +104,10 @@ struct SasFunctionKind
 	/* After the commit: this worker has nothing more to do with it, unless it is added again. May be NULL. */
 	void		(*leave) (SasFunctionWork *w);
 
-	/* After the commit, all of the group: what it took without the commit, for the n that were not given back. May be NULL. */
+	/*
+	 * After the commit, or before something is claimed along: what the group took
+	 * without these, for the n that were not given back.  May be NULL.
+	 */
 	void		(*written) (int64 spent_us, int n, bool was_slow);
 
 	/* After a transaction that was rolled back: it was only too much for one, and each is done by itself; NULL: it was not. */
