@@ -349,3 +349,22 @@ LANGUAGE sql AS $$
          AS u (run_id, step_no, element, attempt, undo, agent_id, status, http_status, error, started_at,
                finished_at)
 $$;
+
+-- _sas.rehearse_replies(): executes the statements that write the plain replies of functions and calls, for
+-- no run, so that a worker has opened their tables and planned them before its first reply. Changes nothing.
+CREATE FUNCTION _sas.rehearse_replies() RETURNS void
+LANGUAGE plpgsql AS $$
+DECLARE
+    now timestamptz := sas.now();
+    none bigint[] := '{-1}';
+BEGIN
+    PERFORM _sas.lock_leases(none);
+    PERFORM _sas.lock_replied_runs('{}');
+    PERFORM _sas.move_done('{}', now);
+    PERFORM _sas.start_runs(none);
+    PERFORM _sas.go_on(none, '{1}', '{0}');
+    PERFORM _sas.end_of_steps(none);
+    PERFORM _sas.note_ends(none);
+    PERFORM _sas.end_leases(none, none, '{1}', '{0}');
+    PERFORM _sas.write_replies('{}', '{}');
+END $$;

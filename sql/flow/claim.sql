@@ -22,46 +22,56 @@ DECLARE
     now timestamptz := sas.now();
     turns record;
     further boolean := false;
-    n int;
 BEGIN
     LOOP
         turns := _sas.share_lanes(lanes, quantities, urgent, further);
         EXIT WHEN turns.shares IS NULL;
-        WITH taken AS (
-            DELETE FROM _sas.ready r
-            WHERE r.ctid = ANY ((SELECT _sas.lock_ready(turns.in_lanes, turns.owners, turns.shares,
-                                                        turns.marks))::tid[])
-            RETURNING r.run_id, r.step_no, r.element, r.lane, r.rank, r.ready_at, r.undo, r.alone)
-        SELECT count(_sas.waited(t.lane, t.ready_at)),
-               array_agg(ROW(t.run_id, t.step_no, t.element, t.undo, t.alone, r.version_id, t.lane,
-                             coalesce(s.state, 'none'), coalesce(s.attempt, 0),
-                             CASE WHEN s.ask_until IS NULL
-                                  THEN coalesce(w.complete_in, _sas.complete_in())
-                                  ELSE greatest(least(coalesce(w.complete_in, _sas.complete_in()),
-                                                      s.ask_until - now), interval '1 s') END,
-                             gen_random_uuid(), t.rank, t.ready_at)::_sas.claimed
-                         ORDER BY t.rank, t.run_id, t.step_no, t.element),
-               array_agg(t.run_id) FILTER (WHERE r.state = 'pending'),
-               bool_or(r.state = 'pending' AND r.start_before <= now),
-               bool_and(w.plain)
-        INTO n, claimed, begun, late, plain
-        FROM taken t
-        JOIN _sas.run r ON r.run_id = t.run_id
-        -- OFFSET 0: without it the planner may use only the first column of the key, and walk all steps of
-        -- the workflow, or of the run
-        CROSS JOIN LATERAL (SELECT x.complete_in, x.shape IS NULL AND x.scope_no IS NULL
-                            AND x.reads = '{}' AS plain FROM _sas.workflow_step x
-                            WHERE x.version_id = r.version_id AND x.step_no = t.step_no
-                                AND x.undo = t.undo OFFSET 0) w
-        LEFT JOIN LATERAL (SELECT x.state, x.attempt,
-                                  CASE WHEN t.undo THEN (SELECT o.ask_until FROM _sas.poll_of(x) o)
-                                  ELSE x.ask_until END AS ask_until FROM _sas.step x WHERE x.run_id = t.run_id
-                           AND x.step_no = t.step_no AND x.element = t.element OFFSET 0) s ON true;
+        SELECT t.claimed, t.begun, t.late, t.plain INTO claimed, begun, late, plain
+        FROM _sas.take_shared(turns.in_lanes, turns.owners, turns.shares, turns.marks, now) t;
         -- other transactions had locked all that was shared out: the next owners have their turn
         EXIT WHEN claimed IS NOT NULL OR NOT turns.remaining;
         further := true;
     END LOOP;
     shared := turns.shared;
+END $$;
+
+-- _sas.take_shared(in_lanes, owners, shares, marks, now): takes up to shares[i] steps of owners[i], from
+-- marks[i] on, out of in_lanes[i]. Returns what _sas.take_from_lanes returns. n: how many.
+-- Writes: ready.
+CREATE FUNCTION _sas.take_shared(in_lanes int[], owners oid[], shares int[], marks timestamptz[],
+                                 now timestamptz, OUT n int, OUT claimed _sas.claimed[], OUT begun bigint[],
+                                 OUT late boolean, OUT plain boolean)
+LANGUAGE plpgsql AS $$
+BEGIN
+    WITH taken AS (
+        DELETE FROM _sas.ready r
+        WHERE r.ctid = ANY ((SELECT _sas.lock_ready(in_lanes, owners, shares, marks))::tid[])
+        RETURNING r.run_id, r.step_no, r.element, r.lane, r.rank, r.ready_at, r.undo, r.alone)
+    SELECT count(_sas.waited(t.lane, t.ready_at)),
+           array_agg(ROW(t.run_id, t.step_no, t.element, t.undo, t.alone, r.version_id, t.lane,
+                         coalesce(s.state, 'none'), coalesce(s.attempt, 0),
+                         CASE WHEN s.ask_until IS NULL
+                              THEN coalesce(w.complete_in, _sas.complete_in())
+                              ELSE greatest(least(coalesce(w.complete_in, _sas.complete_in()),
+                                                  s.ask_until - now), interval '1 s') END,
+                         gen_random_uuid(), t.rank, t.ready_at)::_sas.claimed
+                     ORDER BY t.rank, t.run_id, t.step_no, t.element),
+           array_agg(t.run_id) FILTER (WHERE r.state = 'pending'),
+           bool_or(r.state = 'pending' AND r.start_before <= now),
+           bool_and(w.plain)
+    INTO n, claimed, begun, late, plain
+    FROM taken t
+    JOIN _sas.run r ON r.run_id = t.run_id
+    -- OFFSET 0: without it the planner may use only the first column of the key, and walk all steps of
+    -- the workflow, or of the run
+    CROSS JOIN LATERAL (SELECT x.complete_in, x.shape IS NULL AND x.scope_no IS NULL
+                        AND x.reads = '{}' AS plain FROM _sas.workflow_step x
+                        WHERE x.version_id = r.version_id AND x.step_no = t.step_no
+                            AND x.undo = t.undo OFFSET 0) w
+    LEFT JOIN LATERAL (SELECT x.state, x.attempt,
+                              CASE WHEN t.undo THEN (SELECT o.ask_until FROM _sas.poll_of(x) o)
+                              ELSE x.ask_until END AS ask_until FROM _sas.step x WHERE x.run_id = t.run_id
+                       AND x.step_no = t.step_no AND x.element = t.element OFFSET 0) s ON true;
 END $$;
 
 -- _sas.try_claim(claimed, keyed): would these taken steps be claimed without an error? keyed: agents with a

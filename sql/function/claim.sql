@@ -152,3 +152,15 @@ BEGIN
             LEFT JOIN LATERAL (SELECT x.request_id, x.complete_by FROM _sas.step x WHERE x.run_id = u.run_id
                                AND x.step_no = u.step_no AND x.element = u.element OFFSET 0) s ON true);
 END $$;
+
+-- _sas.rehearse_functions(): the same as _sas.rehearse_replies for a claim of functions. Changes nothing.
+CREATE FUNCTION _sas.rehearse_functions() RETURNS void
+LANGUAGE plpgsql AS $$
+DECLARE
+    now timestamptz := sas.now();
+BEGIN
+    PERFORM _sas.take_shared('{}', '{}', '{}', '{}', now);
+    PERFORM _sas.take_steps('{}', -1, now);
+    PERFORM FROM _sas.functions_wanted(-1, '{}');
+    PERFORM _sas.claims_held('{}', '{}', '{}', '{}');
+END $$;

@@ -15,6 +15,7 @@
 
 #include "function/function.h"
 #include "function/machine.h"
+#include "store/store.h"
 
 /* in the order of a tick */
 static SasFunctionKind *const function_kinds[] = {
@@ -28,10 +29,31 @@ function_start(void)
 	sas_function_hosted_open();
 }
 
+/*
+ * A new process reads the catalog and plans each statement when it first
+ * comes to it: some 40 ms of CPU time.  A worker that finds nothing to do at
+ * its start does that before the first step comes.
+ */
+static void
+function_rehearse(void)
+{
+	static bool is_done = false;
+
+	if (is_done || !sas_store_begin())
+		return;
+	is_done = true;
+	sas_store_rehearse_functions();
+	sas_store_rollback();
+}
+
 static SasTick
 function_tick(void)
 {
-	return sas_function_machine_tick(function_kinds, lengthof(function_kinds));
+	SasTick		next = sas_function_machine_tick(function_kinds, lengthof(function_kinds));
+
+	if (!next.again && !sas_base_retire && !sas_base_leaving)
+		function_rehearse();
+	return next;
 }
 
 static int

@@ -9,6 +9,7 @@
 #include "catalog/namespace.h"
 #include "catalog/pg_type.h"
 #include "funcapi.h"
+#include "store/extension.h"
 #include "store/plan.h"
 #include "store/store.h"
 #include "utils/array.h"
@@ -111,6 +112,15 @@ sas_store_claim_functions(MemoryContext context, int quantity, bool urgent, bool
 	}
 	sas_store_results = results;
 	return steps;
+}
+
+void
+sas_store_rehearse_functions(void)
+{
+	static SasPlan plan = {"SELECT _sas.rehearse_functions(), _sas.rehearse_replies()", 0};
+
+	if (!sas_store_schema_is_older())
+		sas_store_plan_run(&plan, NULL, NULL);
 }
 
 int64

@@ -156,6 +156,8 @@ extern int64 sas_store_function_workers(Oid owner);
 extern List *sas_store_claim_functions(MemoryContext context, int quantity, bool urgent, bool apart);
 
 /* Which are valid; nothing is locked. */
+/* Executes the statements of claims and replies for no step, so that they are planned; to be rolled back. */
+extern void sas_store_rehearse_functions(void);
 extern bool *sas_store_valid_claims(const SasStepId *ids, int n);
 
 /* lost[i] is set for those that are no longer valid; nothing is locked. */
