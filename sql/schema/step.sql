@@ -32,7 +32,7 @@ CREATE TABLE _sas.step (
     ask_until timestamptz,
     progress float8,
     PRIMARY KEY (run_id, step_no, element)
-) WITH (fillfactor = 60);
+) WITH (fillfactor = 50);
 COMMENT ON COLUMN _sas.step.asks IS
     'For a poll: how often the service has answered "not finished yet". Null until the initial call '
     'succeeds. Not null means that the step has to be undone.';
