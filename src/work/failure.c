@@ -30,7 +30,7 @@ failure_clip(const char *text, int len)
 	return pnstrdup(text, pg_mbcliplen(text, len, FAILURE_TEXT_MAX));
 }
 
-/* The first lines, up to the one of a function in PL/pgSQL whose name begins with outermost. */
+/* The first lines, up to the one that begins with outermost, or is that of a function in PL/pgSQL that does. */
 static char *
 failure_first_lines(const char *context, const char *outermost)
 {
@@ -41,7 +41,8 @@ failure_first_lines(const char *context, const char *outermost)
 		const char *next = end + (line > 0 ? 1 : 0);
 		const char *called = outermost != NULL ? sas_base_context_line(next, SAS_CONTEXT_PLPGSQL) : NULL;
 
-		if (called != NULL && strncmp(called, outermost, strlen(outermost)) == 0)
+		if (outermost != NULL && (strncmp(next, outermost, strlen(outermost)) == 0 ||
+								  (called != NULL && strncmp(called, outermost, strlen(outermost)) == 0)))
 			break;
 		end = next + strcspn(next, "\n");
 	}

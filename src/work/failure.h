@@ -9,8 +9,8 @@
 
 /*
  * A problem object with message, DETAIL, HINT and the first lines of CONTEXT,
- * each of limited size.  The context ends before the line of a function in
- * PL/pgSQL whose name begins with outermost, which may be NULL.
+ * each of limited size.  The context ends before the line that begins with
+ * outermost, or that of a function in PL/pgSQL whose name does; it may be NULL.
  */
 extern Jsonb *sas_work_failure_problem(const ErrorData *edata, const char *instance, const char *outermost);
 

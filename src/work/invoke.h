@@ -26,7 +26,7 @@ typedef struct SasInvocation
 	Jsonb	   *(*evaluate) (void *arg, Jsonb *output);	/* afterwards: a problem object undoes it; may be NULL */
 	void	   *arg;
 	const char *instance;		/* of a problem object */
-	const char *outermost;		/* its context ends before a function in PL/pgSQL that begins so; may be NULL */
+	const char *outermost;		/* its context ends before the line, or the function in PL/pgSQL, that begins so; may be NULL */
 } SasInvocation;
 
 /*
