@@ -29,6 +29,7 @@
 #include "executor/execdesc.h"
 #include "fmgr.h"
 #include "funcapi.h"
+#include "libpq/libpq-be.h"
 #include "miscadmin.h"
 #include "nodes/execnodes.h"
 #include "storage/latch.h"
@@ -168,12 +169,22 @@ wait_look_again(QueryDesc *query)
 	PushActiveSnapshot(query->snapshot);
 }
 
+/* A client that has gone would else keep its connection until the time-out. */
 static void
 wait_sleep(QueryDesc *query, long ms)
 {
+	int			events = WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH;
+	pgsocket	client = PGINVALID_SOCKET;
+
 	if (query != NULL)
 		wait_let_go(query);
-	(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, ms, PG_WAIT_EXTENSION);
+	if (MyProcPort != NULL && WaitEventSetCanReportClosed())
+	{
+		events |= WL_SOCKET_CLOSED;
+		client = MyProcPort->sock;
+	}
+	if (WaitLatchOrSocket(MyLatch, events, client, ms, PG_WAIT_EXTENSION) & WL_SOCKET_CLOSED)
+		ClientConnectionLost = InterruptPending = true;
 	ResetLatch(MyLatch);
 	CHECK_FOR_INTERRUPTS();
 	if (query != NULL)

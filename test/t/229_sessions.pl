@@ -50,7 +50,13 @@ foreach my $in_block (0, 1)
 		$sql->("SELECT sas.resume($run)");
 	}
 }
+my $leaver = SasSession->new($node);
+my $left = $leaver->query('SELECT pg_backend_pid()');
 $run = $sql->(q{SELECT run_id FROM sas.submit('waits')});
+$leaver->start_query("SELECT sas.wait($run, '1 day')");
+ok(wait_for($node, "SELECT wait_event_type FROM pg_stat_activity WHERE pid = $left", 'Extension'), 'a client waits');
+$leaver->kill;
+ok(wait_for($node, "SELECT count(*) FROM pg_stat_activity WHERE pid = $left", '0'), 'and dies: its connection is given back');
 foreach my $list ("sas.wait($run)", "(sas.wait($run)).state", "(sas.wait($run)).*", "now() IS NOT NULL, sas.wait($run)")
 {
 	$waiter->start_query("SELECT $list");
