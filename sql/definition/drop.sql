@@ -18,16 +18,25 @@ $$;
 CREATE FUNCTION _sas.hold_named(definition jsonb, waits boolean DEFAULT true) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
-    place record;
+    agents text[] := _sas.names_in(definition, 'agent');
+    queues text[] := _sas.names_in(definition, 'queue');
+    workflows text[] := _sas.names_in(definition, 'workflow') || _sas.names_in(definition, 'include');
 BEGIN
-    FOR place IN VALUES ('agent', _sas.names_in(definition, 'agent')),
-        ('queue', _sas.names_in(definition, 'queue')),
-        ('workflow', _sas.names_in(definition, 'workflow') || _sas.names_in(definition, 'include')) LOOP
-        EXECUTE format('SELECT FROM _sas.%1$s x WHERE x.dropped_at IS NULL AND x.name = ANY ($1) '
-                       'ORDER BY x.%1$s_id FOR KEY SHARE %2$s', place.column1,
-                       CASE WHEN NOT waits THEN 'NOWAIT' END)
-        USING place.column2;
-    END LOOP;
+    IF NOT waits THEN
+        PERFORM FROM _sas.agent a WHERE a.dropped_at IS NULL AND a.name = ANY (agents)
+        ORDER BY a.agent_id FOR KEY SHARE NOWAIT;
+        PERFORM FROM _sas.queue q WHERE q.dropped_at IS NULL AND q.name = ANY (queues)
+        ORDER BY q.queue_id FOR KEY SHARE NOWAIT;
+        PERFORM FROM _sas.workflow f WHERE f.dropped_at IS NULL AND f.name = ANY (workflows)
+        ORDER BY f.workflow_id FOR KEY SHARE NOWAIT;
+        RETURN;
+    END IF;
+    PERFORM FROM _sas.agent a WHERE a.dropped_at IS NULL AND a.name = ANY (agents)
+    ORDER BY a.agent_id FOR KEY SHARE;
+    PERFORM FROM _sas.queue q WHERE q.dropped_at IS NULL AND q.name = ANY (queues)
+    ORDER BY q.queue_id FOR KEY SHARE;
+    PERFORM FROM _sas.workflow f WHERE f.dropped_at IS NULL AND f.name = ANY (workflows)
+    ORDER BY f.workflow_id FOR KEY SHARE;
 END $$;
 
 -- _sas.dropped_agent(uses): an agent among these that was dropped; null: there is none. A version that is not
