@@ -155,9 +155,10 @@ extern int64 sas_store_function_workers(Oid owner);
 /* Allocated in that context. urgent: where the first ones have a higher priority than those behind them, these only. */
 extern List *sas_store_claim_functions(MemoryContext context, int quantity, bool urgent, bool apart);
 
-/* Which are valid; nothing is locked. */
 /* Executes the statements of claims and replies for no step, so that they are planned; to be rolled back. */
 extern void sas_store_rehearse_functions(void);
+
+/* Which are valid; nothing is locked. */
 extern bool *sas_store_valid_claims(const SasStepId *ids, int n);
 
 /* lost[i] is set for those that are no longer valid; nothing is locked. */
