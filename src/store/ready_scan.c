@@ -7,12 +7,14 @@
  * has a visible row, and SKIP LOCKED until it has one that is free.
  *
  * A claim looks at the first rows of an owner, so that an urgent one is found
- * at once.  When it has passed too many there, it continues where the claim
- * before it has stopped, as far again.  That place belongs to this process: of
- * several workers each passes all rows once.  At the end of the rows it is
- * forgotten.  What becomes free among the rows that were passed is announced
- * by the end of the transaction that held it: if this process was woken since
- * it began to pass them, it begins anew.
+ * at once.  When it has passed too many there, it walks on from where the
+ * claim before it has stopped, as far again.  That place belongs to this
+ * process: of several workers each passes all rows once.
+ *
+ * What becomes free among the rows that were passed is announced by the end of
+ * the transaction that held it.  If this process was woken since, a second
+ * walk goes over them, in turn with the first one.  When all walks have ended,
+ * nothing is passed again before the next wake-up.
  */
 #include "postgres.h"
 
@@ -37,6 +39,9 @@
 #define READY_SCAN_PASS 4000
 #define READY_SCAN_PASS_LEAST 100
 
+/* Lanes of tests in a transaction (sql/testing/inline.sql): they have only the rows of that transaction, and no next claim. */
+#define READY_SCAN_INLINE_LANE 1000000000
+
 /* So many of the first rows of an owner are compared. */
 #define READY_SCAN_URGENT 20
 #define READY_SCAN_PASS_URGENT 1000
@@ -48,13 +53,17 @@ typedef struct ReadyScanPlace
 	int64		run_id;
 } ReadyScanPlace;
 
-/* Where the scans of an owner's rows in a lane have stopped. */
+/* Where the walks over an owner's rows in a lane have stopped. */
 typedef struct ReadyScanStop
 {
 	int			lane;
 	Oid			owner;
-	uint32		woken;			/* when the first of these scans began */
-	ReadyScanPlace place;
+	uint32		woken;			/* when the last walk began that goes over all rows */
+	ReadyScanPlace far;			/* all rows before it were passed once */
+	bool		has_ended;		/* there are none behind it */
+	ReadyScanPlace again;		/* those before it were passed a second time */
+	bool		goes_again;
+	bool		was_far;		/* the last claim went on with the first walk */
 } ReadyScanStop;
 
 #define READY_SCAN_STOPS 256
@@ -181,7 +190,7 @@ sas_store_first_ready(int lane, Oid owner, TimestampTz mark)
 	while (ready_scan_next(&s))
 	{
 		/* a mark is a rank: it must pass all rows of one */
-		if (index_fetch_heap(s.scan, s.slot) || (passed++ >= READY_SCAN_PASS && s.at.rank != last))
+		if (index_fetch_heap(s.scan, s.slot) || (passed++ >= READY_SCAN_PASS && s.at.rank != last && lane < READY_SCAN_INLINE_LANE))
 		{
 			first = s.at.rank;
 			break;
@@ -250,37 +259,35 @@ ready_scan_note_cut(int lane)
 		ready_scan_cut[ready_scan_n_cut++] = lane;
 }
 
-static void
-ready_scan_note_stop(int lane, Oid owner, const ReadyScanPlace *place)
+/* A first walk, from that place on.  NULL: there is no room, and it ends here; the next wake-up looks again. */
+static ReadyScanStop *
+ready_scan_new_stop(int lane, Oid owner, const ReadyScanPlace *place)
 {
-	ReadyScanStop *stop = ready_scan_stop(lane, owner);
+	ReadyScanStop *stop = NULL;
 
+	if (ready_scan_n_stops < READY_SCAN_STOPS)
+		stop = &ready_scan_stops[ready_scan_n_stops++];
+	/* one that would walk again if its owner has as many rows still */
+	for (int i = 0; stop == NULL && i < READY_SCAN_STOPS; i++)
+		if (ready_scan_stops[i].woken != ready_scan_woken)
+			stop = &ready_scan_stops[i];
 	if (stop == NULL)
-	{
-		/* without room, another one begins anew */
-		if (ready_scan_n_stops < READY_SCAN_STOPS)
-			stop = &ready_scan_stops[ready_scan_n_stops++];
-		else
-			stop = &ready_scan_stops[(uint32) lane % READY_SCAN_STOPS];
-		stop->lane = lane;
-		stop->owner = owner;
-		stop->woken = ready_scan_woken;
-	}
-	stop->place = *place;
-	ready_scan_note_cut(lane);
+		return NULL;
+	memset(stop, 0, sizeof(ReadyScanStop));
+	stop->lane = lane;
+	stop->owner = owner;
+	stop->woken = ready_scan_woken;
+	stop->far = *place;
+	return stop;
 }
 
-/* There are no further rows. */
 static void
 ready_scan_forget_stop(int lane, Oid owner)
 {
 	ReadyScanStop *stop = ready_scan_stop(lane, owner);
 
-	if (stop == NULL)
-		return;
-	if (stop->woken != ready_scan_woken)
-		ready_scan_note_cut(lane);
-	*stop = ready_scan_stops[--ready_scan_n_stops];
+	if (stop != NULL)
+		*stop = ready_scan_stops[--ready_scan_n_stops];
 }
 
 void
@@ -369,7 +376,7 @@ ready_scan_part(ReadyScan *s, const SasReadyShare *share, const ReadyScanPlace *
 		CHECK_FOR_INTERRUPTS();
 		if (!ready_scan_next(s))
 			return READY_SCAN_NO_MORE;
-		if (passed > pass && (s->at.rank != last.rank || s->at.run_id != last.run_id))
+		if (passed > pass && share->lane < READY_SCAN_INLINE_LANE && (s->at.rank != last.rank || s->at.run_id != last.run_id))
 			return READY_SCAN_CUT;
 		last = s->at;
 		if (!index_fetch_heap(s->scan, s->slot))
@@ -394,6 +401,46 @@ ready_scan_is_behind(const ReadyScanPlace *a, const ReadyScanPlace *b)
 	return a->rank > b->rank || (a->rank == b->rank && a->run_id > b->run_id);
 }
 
+/* Goes on with one of the walks; first: the place behind the first rows, which every claim looks at. */
+static void
+ready_scan_walk(ReadyScan *s, const SasReadyShare *share, ReadyScanStop *stop, const ReadyScanPlace *first, int pass, int until,
+				ReadyTaken *taken)
+{
+	ReadyScanPlace from;
+	ReadyScanEnd end;
+	bool		far;
+
+	if (!stop->goes_again && stop->woken != ready_scan_woken)
+	{
+		stop->goes_again = true;
+		stop->again = *first;
+		stop->woken = ready_scan_woken;
+	}
+	if (stop->has_ended && !stop->goes_again)
+		return;
+	far = !stop->has_ended && !(stop->goes_again && stop->was_far);
+	stop->was_far = far;
+	from = far ? stop->far : stop->again;
+	if (ready_scan_is_behind(first, &from))
+		from = *first;
+	end = ready_scan_part(s, share, &from, pass, until, taken);
+	if (far)
+	{
+		stop->has_ended = end == READY_SCAN_NO_MORE;
+		if (end == READY_SCAN_CUT)
+			stop->far = s->at;
+	}
+	else
+	{
+		if (end == READY_SCAN_CUT)
+			stop->again = s->at;
+		stop->has_ended |= end == READY_SCAN_NO_MORE;
+		stop->goes_again = end == READY_SCAN_DONE || (end == READY_SCAN_CUT && (stop->has_ended || ready_scan_is_behind(&stop->far, &s->at)));
+	}
+	if (!stop->has_ended || stop->goes_again || stop->woken != ready_scan_woken)
+		ready_scan_note_cut(share->lane);
+}
+
 static void
 ready_scan_share(ReadyScan *s, const SasReadyShare *share, int pass, ReadyTaken *taken)
 {
@@ -401,20 +448,19 @@ ready_scan_share(ReadyScan *s, const SasReadyShare *share, int pass, ReadyTaken 
 	int			until = taken->n + share->share;
 	ReadyScanEnd end = ready_scan_part(s, share, &from, pass, until, taken);
 
-	if (end == READY_SCAN_CUT)
-	{
-		ReadyScanStop *stop = ready_scan_stop(share->lane, share->owner);
-
-		from = s->at;
-		if (stop != NULL && ready_scan_is_behind(&stop->place, &from))
-			from = stop->place;
-		ready_scan_end(s);
-		end = ready_scan_part(s, share, &from, pass, until, taken);
-		if (end == READY_SCAN_CUT)
-			ready_scan_note_stop(share->lane, share->owner, &s->at);
-	}
 	if (end == READY_SCAN_NO_MORE)
 		ready_scan_forget_stop(share->lane, share->owner);
+	if (end == READY_SCAN_CUT)
+	{
+		ReadyScanPlace first = s->at;
+		ReadyScanStop *stop = ready_scan_stop(share->lane, share->owner);
+
+		if (stop == NULL)
+			stop = ready_scan_new_stop(share->lane, share->owner, &first);
+		ready_scan_end(s);
+		if (stop != NULL)
+			ready_scan_walk(s, share, stop, &first, pass, until, taken);
+	}
 	ready_scan_end(s);
 }
 

@@ -97,6 +97,11 @@ foreach my $how ('deletes', 'inserts')
 
 	# until it has come to the end
 	$claim->() foreach 1 .. 40;
+	if ($how eq 'deletes')
+	{
+		($entries) = $claim->();
+		cmp_ok($entries, '<', 6000, 'then no claim goes beyond the first of them before a wake-up');
+	}
 	$holder->query('ROLLBACK');
 	next if $how eq 'inserts';
 	($entries, $holders) = $claim->();
