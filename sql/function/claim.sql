@@ -113,7 +113,10 @@ LANGUAGE sql STABLE AS $$
            c.alone OR v.step_count > _sas.many_follow() AND NOT c.undo
                AND (SELECT count(*) FROM (SELECT FROM _sas.workflow_edge e WHERE e.version_id = c.version_id
                                           AND e.from_no = c.step_no LIMIT _sas.many_follow() + 1) x)
-                   > _sas.many_follow(),
+                   > _sas.many_follow()
+               -- they begin when the last element of a map has ended
+               AND (c.element = 0 OR (SELECT m.remaining FROM _sas.map_progress m WHERE m.run_id = c.run_id
+                                      AND m.step_no = c.step_no) <= 20),
            c.request_id, date_part('epoch', c.complete_in) * 1000,
            CASE WHEN v.finalize_no = c.step_no THEN _sas.finalizers(c.run_id, c.version_id, w.function)
                ELSE w.function END,

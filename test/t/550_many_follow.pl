@@ -31,5 +31,16 @@ ok(wait_for($node, q{SELECT count(*) FROM _sas.step WHERE state = 'waiting'}, $r
 is($node->safe_psql('postgres', q{SELECT max(n) FROM (SELECT count(*) AS n FROM _sas.step WHERE state = 'waiting' GROUP BY xmin::text) x}), $follow,
 	'no transaction has changed more than those that wait for one step');
 is($node->safe_psql('postgres', q{SELECT count(*) FROM _sas.step WHERE state = 'running'}), 0, 'and none of the steps is left behind');
+
+# the elements of a map share transactions, and what waits for the map begins after the last of them
+my $elements = 1500;
+$node->safe_psql('postgres', qq{
+	SELECT sas.create_workflow('map', (SELECT jsonb_build_object('steps',
+		jsonb_object_agg('s' || g, '{"wait": {"signal": "never"}, "after": ["first"]}'::jsonb)
+		|| '{"first": {"function": "t.echo", "input": {}, "each": "{{input.items}}"}}') FROM generate_series(1, $follow) g));
+	SELECT count(*) FROM sas.submit('map', (SELECT jsonb_build_object('items', jsonb_agg(n)) FROM generate_series(1, $elements) n))});
+ok(wait_for($node, q{SELECT count(*) FROM sas.steps s JOIN sas.runs r USING (run_id) WHERE r.workflow = 'map' AND s.state = 'suspended'}, $follow), "a map of $elements elements ends, for which $follow wait");
+cmp_ok($node->safe_psql('postgres', q{SELECT count(DISTINCT s.xmin::text) FROM _sas.step s JOIN sas.runs r USING (run_id) WHERE r.workflow = 'map' AND s.element > 0}), '<', $elements / 4,
+	'its elements have not each had a transaction');
 $node->stop;
 done_testing();
