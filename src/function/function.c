@@ -42,7 +42,17 @@ function_rehearse(void)
 	if (is_done || !sas_store_begin())
 		return;
 	is_done = true;
-	sas_store_rehearse_functions();
+	PG_TRY();
+	{
+		sas_store_rehearse_functions();
+	}
+	PG_CATCH();
+	{
+		/* somebody holds a lock on a table: it does without */
+		MemoryContextSwitchTo(sas_store_results);
+		FlushErrorState();
+	}
+	PG_END_TRY();
 	sas_store_rollback();
 }
 
