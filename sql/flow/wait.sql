@@ -190,8 +190,10 @@ LANGUAGE sql AS $$
         SELECT s.run_id, s.step_no, s.element, w.shape #> '{wait,signal}' AS names, s.started_at,
                jsonb_typeof(w.shape #> '{wait,signal}') = 'array' AS several, g.signal_id
         FROM _sas.run r
-        JOIN _sas.step s ON s.run_id = r.run_id AND s.state IN ('suspended', 'compensating')
-            AND s.waiting_kind = 'signal'
+        -- OFFSET 0: where one run has most of all steps, the planner would read the whole table
+        CROSS JOIN LATERAL (SELECT * FROM _sas.step x WHERE x.run_id = r.run_id
+                            AND x.state IN ('suspended', 'compensating') AND x.waiting_kind = 'signal'
+                            OFFSET 0) s
         CROSS JOIN LATERAL _sas.step_definition(r.version_id, s.step_no, s.state = 'compensating') w
         -- a signal for this step
         LEFT JOIN LATERAL (SELECT x.signal_id FROM _sas.signal x WHERE x.run_id = s.run_id
