@@ -153,8 +153,10 @@ BEGIN
               WHERE d.target_kind = 'workflow'
                 AND d.target = (SELECT f.name FROM _sas.workflow f WHERE f.workflow_id = id)
               UNION ALL
-              SELECT format('schedule "%s"', s.name) FROM _sas.schedule s
-              WHERE s.workflow = (SELECT f.name FROM _sas.workflow f WHERE f.workflow_id = id)) o
+              -- that of a role which may not submit it any more cannot run it anyway
+              SELECT format('schedule "%s"', s.name) FROM _sas.workflow f
+              JOIN _sas.schedule s ON s.workflow = f.name
+              WHERE f.workflow_id = id AND _sas.runnable_version(s.owner::oid, f) IS NOT NULL) o
         ORDER BY o.other);
 END $$;
 
