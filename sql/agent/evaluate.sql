@@ -21,7 +21,8 @@ LANGUAGE sql STABLE AS $$
                                          w.expect #>> '{}',
                                          CASE w.kind WHEN 'call' THEN (said ->> 'status')::int END, r.run_id,
                                          w.name)
-                ELSE _sas.output_error(kept.problem, r.run_id, w.name) END, element)
+                WHEN kept.problem IS NOT NULL
+                THEN _sas.output_error(kept.problem, r.run_id, w.name) END, element)
     FROM (SELECT CASE WHEN expects OR keeps THEN _sas.context(r, w, element) END AS root OFFSET 0) seen
     CROSS JOIN LATERAL (
         SELECT t.met, t.reason, CASE w.kind WHEN 'function' THEN 'result' ELSE 'reply' END AS name

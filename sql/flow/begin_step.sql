@@ -66,7 +66,8 @@ BEGIN
                     WHEN NOT j.met
                     THEN _sas.problem_object('expect', 'the result is not what was expected',
                                              w.expect #>> '{}', NULL, u.run_id, w.name)
-                    ELSE _sas.output_error(j.problem, u.run_id, w.name) END AS error
+                    WHEN j.problem IS NOT NULL
+                    THEN _sas.output_error(j.problem, u.run_id, w.name) END AS error
         FROM unnest(run_ids, step_nos, elements, outputs) AS u (run_id, step_no, element, output)
         JOIN _sas.run r ON r.run_id = u.run_id
         -- OFFSET 0: each is looked up by its whole key, and what asks nothing is not evaluated
@@ -249,7 +250,7 @@ LANGUAGE sql STABLE AS $$
     FROM (SELECT n.run_id, n.step_no, coalesce(s.state, 'none') AS state,
                  array_agg(DISTINCT n.element) AS those
           FROM unnest($1, $2, $3) AS n (run_id, step_no, element)
-LEFT JOIN LATERAL _sas.step_row(n.run_id, n.step_no, n.element) s ON true
+          LEFT JOIN LATERAL _sas.step_row(n.run_id, n.step_no, n.element) s ON true
           WHERE coalesce(s.state, 'ready') = 'ready' OR s.state = 'compensating' AND s.waiting_kind IS NULL
           GROUP BY 1, 2, 3) g
     JOIN _sas.run r ON r.run_id = g.run_id

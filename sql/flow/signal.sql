@@ -110,7 +110,6 @@ BEGIN
         RAISE EXCEPTION 'the payload of a signal must not be null'
             USING ERRCODE = 'null_value_not_allowed', DETAIL = 'At /payload.',
             HINT = 'Pass jsonb such as {"approved": true}.';
-    
     END IF;
     PERFORM _sas.check_input_size(payload, '/payload', 'the payload');
     PERFORM _sas.check_takers(r, $3, for_step, for_element);

@@ -92,6 +92,9 @@ UPDATE _sas.workflow SET dropped_at = now() WHERE name = 'id_job';
 SELECT is(pg_temp.writes('id_eve', 'id_job'), '1', 'eve takes the name');
 SELECT is(pg_temp.as_role('id_eve', $$SELECT sas.grant_workflow('id_job', 'id_ann', future => true)$$), 'ok', 'and grants it to ann');
 SELECT matches(pg_temp.as_role('id_ann', $$SELECT created FROM sas.trigger_schedule('id_s')$$), 'workflow "id_job" belongs to another role than when it was scheduled', 'the schedule does not submit eve''s');
+SELECT alike(pg_temp.drops('id_eve', 'id_job'), '2BP01 %', 'eve may not drop it while ann may run it');
+SELECT is(pg_temp.as_role('id_eve', $$SELECT sas.revoke_workflow('id_job', 'id_ann')$$), 'ok', 'she takes the grant away');
+SELECT is(pg_temp.drops('id_eve', 'id_job'), 'ok', 'the schedule of a role that may not run it does not keep the workflow');
 -- middleware is for one workflow, not for a name
 CREATE FUNCTION id.around(input jsonb) RETURNS jsonb LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$ BEGIN RAISE EXCEPTION 'called'; END $$;
 SELECT is(pg_temp.writes('id_ann', 'id_mid'), '1', 'ann writes one');
