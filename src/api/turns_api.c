@@ -272,13 +272,9 @@ sas_api_lock_ready(PG_FUNCTION_ARGS)
 
 	for (int i = 0; i < 4; i++)
 	{
-		ArrayType  *array = PG_GETARG_ARRAYTYPE_P(i);
 		int			size;
 
-		if (i == 3)
-			deconstruct_array(array, TIMESTAMPTZOID, sizeof(TimestampTz), FLOAT8PASSBYVAL, TYPALIGN_DOUBLE, &columns[i], NULL, &size);
-		else
-			deconstruct_array(array, ARR_ELEMTYPE(array), sizeof(int32), true, TYPALIGN_INT, &columns[i], NULL, &size);
+		sas_base_elements(PG_GETARG_ARRAYTYPE_P(i), &columns[i], NULL, &size);
 		n = Min(n, size);
 	}
 	shares = palloc(sizeof(SasReadyShare) * Max(1, n));
@@ -293,5 +289,5 @@ sas_api_lock_ready(PG_FUNCTION_ARGS)
 	values = palloc(sizeof(Datum) * Max(1, n));
 	for (int i = 0; i < n; i++)
 		values[i] = PointerGetDatum(&places[i]);
-	PG_RETURN_ARRAYTYPE_P(construct_array(values, n, TIDOID, sizeof(ItemPointerData), false, TYPALIGN_SHORT));
+	PG_RETURN_ARRAYTYPE_P(sas_base_array(values, n, TIDOID));
 }
