@@ -18,6 +18,39 @@ char	   *sas_base_clock_setting = NULL;
 /* NULL while the clock runs. */
 static TimestampTz *clock_frozen = NULL;
 
+/* Both clocks run alike, unless this one is set; a millisecond is more than what they round. */
+#define CLOCK_SET_BACK_US 1000
+
+static TimestampTz clock_twice_from = 0;
+static TimestampTz clock_twice_until = 0;
+
+/*
+ * Reads the clock, and notes whether it was set back since the last time. How
+ * far it is ahead of the monotonic clock is at most its distance from what that
+ * said before the reading, and at least that from what it said after it: the
+ * process may have waited for a processor between the two.
+ */
+static TimestampTz
+clock_read(void)
+{
+	static int64 least_ahead = PG_INT64_MIN;
+	static int64 most_ahead;
+	int64		before = sas_base_clock_monotonic_us();
+	TimestampTz now = GetCurrentTimestamp();
+	int64		after = sas_base_clock_monotonic_us();
+
+	if (least_ahead != PG_INT64_MIN && now - before < least_ahead - CLOCK_SET_BACK_US)
+	{
+		/* set back again and again, it is one time */
+		if (now > clock_twice_until + USECS_PER_MINUTE || now < clock_twice_from)
+			clock_twice_from = now;
+		clock_twice_until = Max(clock_twice_until, now + most_ahead - (now - after));
+	}
+	least_ahead = now - after;
+	most_ahead = now - before;
+	return now;
+}
+
 /*
  * A tick takes the timers that are due, and then asks each step whether its
  * time has come. A clock that went back in between would say no, and the timer
@@ -32,7 +65,7 @@ sas_base_clock_now(void)
 
 	if (clock_frozen != NULL)
 		return *clock_frozen;
-	now = GetCurrentTimestamp();
+	now = clock_read();
 	if (!IsTransactionState())
 		return now;
 	if (transaction != GetCurrentTransactionStartTimestamp())
@@ -42,6 +75,12 @@ sas_base_clock_now(void)
 	}
 	latest = Max(latest, now);
 	return latest;
+}
+
+bool
+sas_base_clock_shown_twice(TimestampTz at)
+{
+	return at >= clock_twice_from && at <= clock_twice_until;
 }
 
 int64

@@ -18,6 +18,12 @@
  */
 extern TimestampTz sas_base_clock_now(void);
 
+/*
+ * Is it of the time that the clock has shown twice, because it was set back?
+ * What was due at that instant may have been looked at when it was not due yet.
+ */
+extern bool sas_base_clock_shown_twice(TimestampTz at);
+
 /* Milliseconds from now until that instant, rounded up; 0: it has passed; -1: it is infinity. */
 extern int64 sas_base_clock_ms_until(TimestampTz at);
 

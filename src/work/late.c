@@ -71,6 +71,8 @@ sas_work_late_found(SasLateKind kind, int n, const char *label, TimestampTz sinc
 	if (late_n_looks == 0)
 		return;
 	now = sas_base_clock_now();
+	if (sas_base_clock_shown_twice(since))
+		return;
 	for (int i = 0; i < late_n_looks; i++)
 	{
 		SasLateLook *l = &late_looks[i];

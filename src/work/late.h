@@ -13,7 +13,9 @@
  * The instants in rows are not those of their commits. A transaction that
  * stays open leaves old rows behind, but its commit raises the count, so the
  * look is prompted. The first look of a worker is never judged: it follows a
- * start, a promotion or a restore.
+ * start, a promotion or a restore. Nor is work of a time that the clock has
+ * shown twice, because it was set back: the look that its commit prompted may
+ * have come before its time.
  */
 #ifndef SAS_WORK_LATE_H
 #define SAS_WORK_LATE_H

@@ -2,7 +2,8 @@
 #
 # A clock that is set back loses no timer. In the middle of a tick: every other look of a process at its clock
 # is a second earlier than the one before, so that each tick asks twice and gets two answers. While a timer is
-# deferred, because a session has locked its run: it ends that while the clock is back.
+# deferred, because a session has locked its run: it ends that while the clock is back. Before a worker looks for what
+# it was told of: that is not due yet, and when it is found, no wake-up was lost (the last claim of the file).
 # Takes about 30 s.
 use strict;
 use warnings;
@@ -72,4 +73,22 @@ $session->query('COMMIT');
 ok(wait_for($node, "SELECT x IS DISTINCT FROM '$before' FROM ($deferred) x (x)"), 'they are looked at when the session lets go, with the clock set back');
 $clock->set_strikes(ahead => 0);
 ok(wait_for($node, q{SELECT count(*) FROM sas.runs WHERE key = 'held' AND state <> 'stopped'}, '0'), 'and none is lost');
+
+$node->safe_psql('postgres', q{SELECT sas.unschedule('often')});
+$session->query(q{BEGIN; SELECT count(*) FROM sas.watch('turns', 'early') w});
+my $begun = $node->safe_psql('postgres', q{SELECT clock_timestamp()});
+# the supervisor announces what comes due, and after two seconds again: later its looks only nudge
+my $ticks = q{SELECT max(last_activity_at) FROM sas.workers WHERE actor = 'supervisor'};
+ok(wait_for($node, "SELECT ($ticks) > timestamptz '$begun' + interval '2 s'"), 'a task begins in a transaction that lasts');
+my $tick = $node->safe_psql('postgres', $ticks);
+wait_for($node, "SELECT ($ticks) > timestamptz '$tick'");
+my $goes_on = hold_supervisor($node);
+$clock->set_strikes(ahead => -60);
+$session->query('COMMIT');
+$node->safe_psql('postgres', q{SELECT sas.watch('turns', 'later')});
+my $hosted = q{SELECT string_agg(key, ' ' ORDER BY key) FROM sas.watches WHERE watcher = 'turns' AND state = 'processing'};
+ok(wait_for($node, $hosted, 'k later'), 'and waits, because the clock is set back: a later one goes on');
+$clock->set_strikes(ahead => 0);
+$goes_on->();
+ok(wait_for($node, $hosted, 'early k later'), 'until its time comes again');
 done_testing();
