@@ -82,9 +82,11 @@ BEGIN ATOMIC
     FROM (SELECT abs(extract(epoch FROM span)) AS n) s;
 END;
 
--- _sas.instant(at, now): an instant for a reader: the time of day, and how far away it is.
+-- _sas.instant(at, now): an instant for a reader: the time of day, and how far away it is; null if at is.
+-- Not STRICT, so that it is inlined: a function that is called inside another one is planned at each call of
+-- that one.
 CREATE FUNCTION _sas.instant(at timestamptz, now timestamptz) RETURNS text
-LANGUAGE sql STABLE STRICT PARALLEL SAFE
+LANGUAGE sql STABLE PARALLEL SAFE
 BEGIN ATOMIC
     SELECT to_char(at, CASE WHEN at::date = now::date THEN 'HH24:MI:SS' ELSE 'YYYY-MM-DD HH24:MI:SS' END)
            || CASE WHEN at > now THEN ' (in ' || _sas.short_span(at - now) || ')'
@@ -191,17 +193,17 @@ BEGIN ATOMIC
     FROM _sas.launcher_state() l;
 END;
 
--- _sas.cause(kind, what, until, now): the clause that says what steps with that waiting_kind wait for, and
--- what an operator can do. The SET keeps the planner from parsing a body that it cannot inline.
-CREATE FUNCTION _sas.cause(kind text, what text, until timestamptz, now timestamptz) RETURNS text
+-- _sas.cause(kind, what, until): the clause that says what steps with that waiting_kind wait for, and what an
+-- operator can do. until: as _sas.instant tells it. The SET keeps the planner from parsing a body that it
+-- cannot inline.
+CREATE FUNCTION _sas.cause(kind text, what text, until text) RETURNS text
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp
 BEGIN ATOMIC
     SELECT CASE WHEN kind = ANY ('{slot,role_slots,function_workers,queue,queue_key,agent_key,map_slot}')
         THEN _sas.all_taken(kind, what) ELSE CASE kind
-        WHEN 'steps' THEN coalesce('other steps come before it: ' || what, 'all other steps come before it')
         WHEN 'breaker' THEN format(
             'the breaker of agent "%s" is %s; sas.reset_agent(%L) lets a call through now', what,
-            coalesce('open until ' || _sas.instant(until, now),
+            coalesce('open until ' || until,
                      'half-open, until the next call has shown whether the service is back'), what)
         WHEN 'rate' THEN format('the rate limit of agent "%s" (%s) lets none through just now', what, (
             SELECT a.rate_limit FROM sas.agents a WHERE a.name = what))
@@ -225,16 +227,16 @@ BEGIN ATOMIC
         WHEN 'place' THEN format('the limit of open runs with %s is reached',
                                  coalesce('key "' || left(what, 200) || '"', 'its key'))
         WHEN 'run' THEN format('run %s has not stopped yet', replace(what, ', ', ' or '))
-        WHEN 'start_at' THEN 'the set start is at ' || _sas.instant(until, now)
+        WHEN 'start_at' THEN 'the set start is at ' || until
         WHEN 'reply' THEN concat('a worker is running it', ', with "' || what || '"',
-                                 '; a reply counts until ' || _sas.instant(until, now))
+                                 '; a reply counts until ' || until)
         WHEN 'answered' THEN concat('the reply', ' of "' || what || '"', ' has arrived',
                                     ', and is applied when nobody holds the run')
         WHEN 'cool_off' THEN coalesce('"' || what || '"', 'a step')
-            || ' failed, and is tried again at ' || _sas.instant(until, now)
+            || ' failed, and is tried again at ' || until
         WHEN 'aside' THEN 'it could not be claimed (alert "stuck" in sas.alerts says why), and is tried '
-            'again at ' || _sas.instant(until, now)
-        WHEN 'retry' THEN _sas.not_called(what, _sas.instant(until, now))
+            'again at ' || until
+        WHEN 'retry' THEN _sas.not_called(what, until)
         WHEN 'supervisor' THEN CASE
             WHEN EXISTS (SELECT FROM sas.workers w WHERE w.actor = 'supervisor' AND w.leader)
             THEN 'a step failed, and the supervisor decides next'
@@ -244,11 +246,11 @@ BEGIN ATOMIC
             THEN 'the scheduler handles it next'
             ELSE _sas.no_worker('no scheduler runs', 'sas.schedulers') END
         WHEN 'signal' THEN format('signal "%s" has not arrived yet', replace(what, ' or ', '" or "'))
-            || coalesce('; it is waited for until ' || _sas.instant(until, now), '')
-        WHEN 'timer' THEN 'a set time comes at ' || _sas.instant(until, now)
-        WHEN 'turn' THEN 'the next iteration is at ' || _sas.instant(until, now)
+            || coalesce('; it is waited for until ' || until, '')
+        WHEN 'timer' THEN 'a set time comes at ' || until
+        WHEN 'turn' THEN 'the next iteration is at ' || until
         WHEN 'poll' THEN format('"%s" has not finished yet, and is polled again at ', what)
-            || _sas.instant(until, now)
+            || until
         WHEN 'elements' THEN 'not all elements have ended'
         WHEN 'map_end' THEN 'an element of a map failed; the map runs through before it is retried'
         WHEN 'child' THEN format('a child run of workflow "%s" has not stopped yet', what)
@@ -276,7 +278,7 @@ LANGUAGE sql STABLE SET jit = off
 BEGIN ATOMIC
     SELECT g.waiting_kind, g.waiting_on, g.runs, g.steps, g.since, g.until,
            _sas.quantity(g.runs, 'run waits: ', 'runs wait: ')
-           || _sas.cause(g.waiting_kind, g.waiting_on, g.until, n.now) || n.quarantine
+           || _sas.cause(g.waiting_kind, g.waiting_on, _sas.instant(g.until, n.now)) || n.quarantine
     FROM (SELECT step.waiting_kind, step.waiting_on, count(DISTINCT step.run_id) AS runs, count(*) AS steps,
                  min(step.waiting_since) AS since, min(step.waiting_until) AS until
           FROM sas.steps step WHERE step.run_id = ANY (ARRAY(SELECT _sas.open_run_ids()))
@@ -303,7 +305,7 @@ BEGIN ATOMIC
                   || CASE WHEN run.error ? 'title' THEN ': ' || _sas.title(run.error) ELSE '' END
               WHEN 'scheduled' THEN 'has not begun: '
                   || _sas.cause(w.kind, CASE WHEN w.kind <> 'place' THEN coalesce(w.what, run.workflow) END,
-                                w.until, n.now)
+                                _sas.instant(w.until, n.now))
                   || CASE WHEN w.kind = 'run' AND run.schedule IS NOT NULL
                      THEN format('; schedule "%s" runs one after the other', run.schedule) ELSE '' END
                   || coalesce((SELECT format(' (%s)', string_agg('run ' || u, ', '))
@@ -360,13 +362,40 @@ BEGIN ATOMIC
 END;
 
 -- _sas.waits(elements, span): the verb of the sentence about a step, or about these elements of it, that
--- waits. span: for how long; null, or nothing: it is not told.
-CREATE FUNCTION _sas.waits(elements int[], span interval) RETURNS text
+-- waits. span: for how long; null: it is not told.
+CREATE FUNCTION _sas.waits(elements int[], span text) RETURNS text
 LANGUAGE sql IMMUTABLE PARALLEL SAFE
 BEGIN ATOMIC
-    SELECT CASE WHEN $2 > '0' THEN format(CASE WHEN cardinality($1) > 1 THEN ' have waited for %s'
-                                          ELSE ' has waited for %s' END, _sas.short_span($2))
-                WHEN cardinality($1) > 1 THEN ' wait' ELSE ' waits' END;
+    SELECT CASE WHEN cardinality($1) > 1 THEN coalesce(' have waited for ' || $2, ' wait')
+                ELSE coalesce(' has waited for ' || $2, ' waits') END;
+END;
+
+-- _sas.failure_told(kind, error, doubt, cause): how a failed step goes on, if it waits for that.
+CREATE FUNCTION _sas.failure_told(kind text, error jsonb, doubt text, cause text) RETURNS text
+LANGUAGE sql STABLE
+BEGIN ATOMIC
+    SELECT format('it failed (%s)', _sas.title(error)) || CASE kind
+        WHEN 'supervisor' THEN '; ' || split_part(cause, ', and ', 2)
+        WHEN 'resume' THEN concat(', and is retried when the run is resumed', doubt)
+        WHEN 'map_end' THEN ', and is retried with the others when the map has run through and the run is '
+                            'resumed' END;
+END;
+
+-- _sas.elements_told(total, remaining, failed): how far a map, or a repeat, is.
+CREATE FUNCTION _sas.elements_told(total bigint, remaining bigint, failed bigint) RETURNS text
+LANGUAGE sql IMMUTABLE PARALLEL SAFE
+BEGIN ATOMIC
+    SELECT format('%s of its %s ended', $1 - $2, _sas.quantity($1, 'element has', 'elements have'))
+           || CASE WHEN $3 > 0 THEN format(', %s of them failed', $3) ELSE '' END;
+END;
+
+-- _sas.children_told(n, workflow, run_ids): which child runs of this workflow are open; null: n is 0.
+CREATE FUNCTION _sas.children_told(n bigint, workflow text, run_ids bigint[]) RETURNS text
+LANGUAGE sql IMMUTABLE PARALLEL SAFE
+BEGIN ATOMIC
+    SELECT format('%s of workflow "%s" %s not stopped yet: %s%s',
+                  _sas.quantity($1, 'child run', 'child runs'), $2, CASE $1 WHEN 1 THEN 'has' ELSE 'have' END,
+                  array_to_string($3, ', '), CASE WHEN $1 > 20 THEN ' ...' END) WHERE $1 > 0;
 END;
 
 -- _sas.sentences(run_id): one sentence about the run, then one for each step, or group of its elements,
@@ -393,7 +422,12 @@ BEGIN ATOMIC
           AND NOT (s.waiting_kind IN ('run', 'start_at', 'workflow_paused', 'place')
                    OR s.run_state = 'scheduled'
                    OR s.waiting_kind = 'resume' AND s.state NOT IN ('failed', 'compensating'))
-        GROUP BY 1, 2, 3, 4)
+        GROUP BY 1, 2, 3, 4),
+    -- thousands of steps may have a few causes; to tell one takes the plans of several views
+    cause AS MATERIALIZED (
+        SELECT d.*, _sas.cause(d.waiting_kind, d.waiting_on, _sas.instant(d.until, sas.now())) AS told
+        FROM (SELECT DISTINCT p.waiting_kind, p.waiting_on, p.until FROM part p
+              WHERE p.waiting_kind <> 'steps') d)
     SELECT 0, NULL, run.*
     FROM (SELECT count(*) AS n, count(*) FILTER (WHERE s.state = 'compensated') AS undone,
                  count(*) FILTER (WHERE s.state = 'compensating' OR s.waiting_kind = 'undo') AS to_undo,
@@ -408,34 +442,28 @@ BEGIN ATOMIC
            CASE WHEN p.undo THEN 'the undo of ' ELSE '' END || 'step "' || p.step || '"'
            || _sas.elements(p.elements)
            || _sas.waits(p.elements, CASE WHEN p.waiting_kind NOT IN ('undo', 'elements', 'fallback')
-                                     THEN n.now - p.since END) || ': '
+                                          AND p.since < n.now
+                                     THEN _sas.short_span(n.now - p.since) END) || ': '
            || CASE p.waiting_kind
+              WHEN 'steps' THEN coalesce('other steps come before it: ' || p.waiting_on,
+                                         'all other steps come before it')
               WHEN 'reply' THEN coalesce('worker "' || p.locked_by || '"', 'a worker') || ' has it'
                   || coalesce(', with "' || p.waiting_on || '"', '')
                   || coalesce('; a reply counts until ' || _sas.instant(p.until, n.now), '')
               WHEN 'cool_off' THEN format('it failed %s (%s), and is tried again at %s',
                                           _sas.times(p.failures), _sas.title(p.error),
                                           _sas.instant(p.until, n.now))
-              WHEN 'supervisor' THEN format('it failed (%s); %s', _sas.title(p.error),
-                                            split_part(c.cause, ', and ', 2))
-              WHEN 'resume' THEN format('it failed (%s), and is retried when the run is resumed%s',
-                                        _sas.title(p.error), p.doubt)
-              WHEN 'map_end' THEN format('it failed (%s), and is retried with the others when the map has '
-                                         'run through and the run is resumed', _sas.title(p.error))
-              WHEN 'elements' THEN format('%s of its %s ended', f.total - f.remaining,
-                                          _sas.quantity(f.total, 'element has', 'elements have'))
-                  || CASE WHEN f.failed > 0 THEN format(', %s of them failed', f.failed) ELSE '' END
-              WHEN 'poll' THEN c.cause
+              WHEN 'elements' THEN _sas.elements_told(f.total, f.remaining, f.failed)
+              WHEN 'poll' THEN c.told
                   || CASE WHEN p.asks > 0 THEN '; it was polled ' || _sas.times(p.asks) ELSE '' END
-              WHEN 'child' THEN CASE WHEN f.open_children > 0 THEN format(
-                  '%s of workflow "%s" %s not stopped yet: %s%s',
-                  _sas.quantity(f.open_children, 'child run', 'child runs'), p.waiting_on,
-                  CASE f.open_children WHEN 1 THEN 'has' ELSE 'have' END, array_to_string(f.children, ', '),
-                  CASE WHEN f.open_children > 20 THEN ' ...' END) ELSE c.cause END
-              ELSE c.cause END
+              WHEN 'child' THEN coalesce(
+                  _sas.children_told(f.open_children, p.waiting_on, f.children), c.told)
+              ELSE coalesce(_sas.failure_told(p.waiting_kind, p.error, p.doubt, c.told), c.told) END
     FROM part p
     CROSS JOIN (SELECT sas.now() AS now) n
-    CROSS JOIN LATERAL (SELECT _sas.cause(p.waiting_kind, p.waiting_on, p.until, n.now) AS cause OFFSET 0) c
+    LEFT JOIN cause c ON c.waiting_kind = p.waiting_kind
+        AND coalesce(c.waiting_on, '') = coalesce(p.waiting_on, '')
+        AND coalesce(c.until, 'infinity') = coalesce(p.until, 'infinity')
     LEFT JOIN _sas.run_facts($1) f ON f.step = p.step;
 END;
 

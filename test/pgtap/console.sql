@@ -155,4 +155,14 @@ UPDATE _sas.step s SET started_at = now(), finished_at = CASE WHEN finished_at I
 SELECT is((SELECT string_agg(step, ' ' ORDER BY n) FROM sas.timeline(:id) WITH ORDINALITY AS t (step, element, attempt, undo, status, started_at, took, bar, n) WHERE status = 'succeeded'), 'z b third', 'and so does sas.timeline where things begin at once');
 SELECT is((SELECT string_agg(a.step, ' ' ORDER BY a.position) FROM sas.attempts a WHERE run_id = :id AND a.status = 'succeeded'), 'z b third', 'sas.attempts has it');
 
+-- what it costs ------------------------------------------------------------------------
+
+SELECT sas.create_workflow('wide', jsonb_build_object('steps', (SELECT jsonb_object_agg('s' || n, '{"agent": "payments", "call": {"path": "/"}}'::jsonb) FROM generate_series(1, 300) n))) \g /dev/null
+SELECT run_id AS wide FROM sas.submit('wide') \gset
+BEGIN;
+SET LOCAL track_functions = 'all';
+SELECT is(count(*), 301::bigint, 'each of 300 steps is explained') FROM sas.explain(:wide);
+SELECT is(pg_stat_get_xact_function_calls('_sas.cause'::regproc), 1::bigint, 'what they wait for is found out once');
+COMMIT;
+
 SELECT * FROM finish();
