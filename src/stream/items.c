@@ -20,8 +20,10 @@
 #include "stream/watch.h"
 #include "utils/builtins.h"
 #include "utils/memutils.h"
+#include "work/agents.h"
 #include "work/json.h"
 #include "work/outcome.h"
+#include "work/secrets.h"
 #include "work/value.h"
 
 #define SAS_BATCH_ITEMS 1000
@@ -92,9 +94,20 @@ stream_items_begin_item(SasWatch *w, size_t len)
 	w->bytes += len;
 }
 
+/* A word of a service as text, with secrets masked; NULL if it is no text. */
+static char *
+stream_items_word(const char *bytes, size_t len, const SasStoredAgent *agent)
+{
+	char	   *masked = palloc(len + 1);
+
+	memcpy(masked, bytes, len);
+	sas_work_value_mask(masked, len, agent);
+	return sas_base_utf8_text(masked, len);
+}
+
 /* The id or name of an event; null if there is none or it is no text. */
 static void
-stream_items_push_word(SasWatch *w, const char *key, const char *bytes, size_t len)
+stream_items_push_word(SasWatch *w, const char *key, const char *bytes, size_t len, const SasStoredAgent *agent)
 {
 	JsonbValue	v = {.type = jbvString};
 	char	   *text;
@@ -103,7 +116,7 @@ stream_items_push_word(SasWatch *w, const char *key, const char *bytes, size_t l
 	v.val.string.len = strlen(key);
 	pushJsonbValue(&w->items, WJB_KEY, &v);
 	v.type = jbvNull;
-	text = bytes != NULL ? sas_base_utf8_text(bytes, len) : NULL;
+	text = bytes != NULL ? stream_items_word(bytes, len, agent) : NULL;
 	if (text != NULL)
 	{
 		v.type = jbvString;
@@ -120,8 +133,8 @@ stream_items_add_event(SasWatch *w, const SasFrame *frame, const SasStoredAgent 
 	const char *id = sas_framing_last_id(w->framer);
 
 	pushJsonbValue(&w->items, WJB_BEGIN_OBJECT, NULL);
-	stream_items_push_word(w, "id", id, id ? strlen(id) : 0);
-	stream_items_push_word(w, "event", frame->event ? frame->event : "message", frame->event ? frame->event_len : 7);
+	stream_items_push_word(w, "id", id, id ? strlen(id) : 0, agent);
+	stream_items_push_word(w, "event", frame->event ? frame->event : "message", frame->event ? frame->event_len : 7, agent);
 	pushJsonbValue(&w->items, WJB_KEY, &key);
 	sas_work_value_push(&w->items, WJB_VALUE, frame->data, frame->data_len, true, agent);
 	pushJsonbValue(&w->items, WJB_END_OBJECT, NULL);
@@ -184,6 +197,21 @@ sas_stream_items_feed(SasWatch *w, const SasStoredAgent *agent, const char *byte
 	return total;
 }
 
+/* What is masked in the answers of the connection. */
+static const SasStoredAgent *
+stream_items_masking(const SasWatch *w)
+{
+	SasAgentEntry *agent = sas_work_agent(w->agent_id);
+	SasStoredAgent *gone;
+
+	if (agent != NULL)
+		return sas_work_secrets_masking(agent->stored, w->secrets);
+	gone = palloc0(sizeof(SasStoredAgent));
+	gone->secrets = w->secrets;
+	return gone;
+}
+
+/* A service that puts a secret into an id gets it back masked. */
 const char *
 sas_stream_items_cursor(const SasWatch *w)
 {
@@ -196,7 +224,7 @@ sas_stream_items_cursor(const SasWatch *w)
 	if (w->kind == SAS_WATCH_SSE && sas_framing_id_cleared(w->framer))
 		return "";
 	id = w->kind == SAS_WATCH_SSE ? sas_framing_last_id(w->framer) : NULL;
-	text = id != NULL ? sas_base_utf8_text(id, strlen(id)) : NULL;
+	text = id != NULL ? stream_items_word(id, strlen(id), stream_items_masking(w)) : NULL;
 	return text != NULL ? text : w->new_cursor;
 }
 

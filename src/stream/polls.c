@@ -38,6 +38,7 @@ polls_digest(const SasReply *reply)
 	return hex;
 }
 
+/* An etag that no header can have would make all further polls fail. */
 static void
 polls_remember_etag(SasWatch *w, const SasReply *reply)
 {
@@ -45,7 +46,9 @@ polls_remember_etag(SasWatch *w, const SasReply *reply)
 
 	if (w->etag != NULL)
 		pfree(w->etag);
-	w->etag = etag && strlen(etag) < 1024 ? MemoryContextStrdup(sas_stream_context, etag) : NULL;
+	w->etag = NULL;
+	if (etag != NULL && strlen(etag) < 1024 && sas_transport_is_header_value(etag))
+		w->etag = MemoryContextStrdup(sas_stream_context, etag);
 }
 
 void

@@ -58,6 +58,15 @@ transport_request_append(struct curl_slist **list, const char *line)
 	return true;
 }
 
+bool
+sas_transport_is_header_value(const char *value)
+{
+	for (const char *c = value; *c != '\0'; c++)
+		if (((unsigned char) *c < ' ' && *c != '\t') || *c == 0x7f)
+			return false;
+	return true;
+}
+
 static const char *
 transport_request_header_problem(const char *line)
 {
@@ -66,9 +75,8 @@ transport_request_header_problem(const char *line)
 
 	if (!transport_request_is_token(line, name_len))
 		return "a header is not of the form name: value";
-	for (const char *c = colon; *c != '\0'; c++)
-		if (((unsigned char) *c < ' ' && *c != '\t') || *c == 0x7f)
-			return "the value of a header has a control character";
+	if (!sas_transport_is_header_value(colon))
+		return "the value of a header has a control character";
 	if (transport_request_name_is(line, name_len, "content-length") ||
 		transport_request_name_is(line, name_len, "transfer-encoding") ||
 		transport_request_name_is(line, name_len, "expect"))

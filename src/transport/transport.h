@@ -146,6 +146,9 @@ extern bool sas_transport_join(SasTransport *t, SasTransport *other);
 /* the longest wait before sas_transport_work(); -1: wait only for the fd */
 extern long sas_transport_timeout_ms(SasTransport *t);
 
+/* can it be the value of a header? */
+extern bool sas_transport_is_header_value(const char *value);
+
 /* can this be sent? false with a reason in errbuf: what sas_transport_start() would refuse */
 extern bool sas_transport_call_check(const SasCall *call, char *errbuf, size_t errlen);
 

@@ -53,7 +53,8 @@ sas_work_json_number(Jsonb *object, const char *name, double otherwise)
 
 	if (!sas_work_json_member(object, name, &value) || value.type != jbvNumeric)
 		return otherwise;
-	return DatumGetFloat8(DirectFunctionCall1(numeric_float8, NumericGetDatum(value.val.numeric)));
+	/* what a service says may be out of range: no error, but infinity or zero */
+	return DatumGetFloat8(DirectFunctionCall1(numeric_float8_no_overflow, NumericGetDatum(value.val.numeric)));
 }
 
 bool

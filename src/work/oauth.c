@@ -14,9 +14,11 @@
 #include "lib/ilist.h"
 #include "template/url.h"
 #include "utils/memutils.h"
-#include "work/oauth.h"
+#include "work/agents.h"
 #include "work/json.h"
+#include "work/oauth.h"
 #include "work/request.h"
+#include "work/secrets.h"
 #include "work/value.h"
 
 #define OAUTH_REQUESTS 64		/* at once; more wait for a second */
@@ -338,6 +340,7 @@ oauth_is_usable(const char *token)
 static const char *
 oauth_read(AccessToken *t, const SasReply *reply)
 {
+	SasAgentEntry *agent = sas_work_agent(t->agent_id);
 	Jsonb	   *answer;
 	char	   *token;
 	char	   *type;
@@ -364,6 +367,9 @@ oauth_read(AccessToken *t, const SasReply *reply)
 	life_s = Min(life_s, 86400.0 * 365);
 	oauth_drop(t);
 	t->token = MemoryContextStrdup(t->context, token);
+	/* a service may repeat it when another one is in use */
+	if (agent != NULL)
+		sas_work_secrets_learn(agent->stored, token);
 	/* its life began before the answer arrived */
 	t->got_us = reply->finished_us;
 	t->expires_us = reply->started_us + (int64) (life_s * 1000000);

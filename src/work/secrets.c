@@ -62,6 +62,48 @@ sas_work_secrets_carry(SasStoredAgent *agent, const SasStoredAgent *before)
 	MemoryContextSwitchTo(old);
 }
 
+/* Frees the value in this list, if it is there. */
+static List *
+secrets_remove(List *secrets, const char *value)
+{
+	ListCell   *lc;
+
+	foreach(lc, secrets)
+	{
+		char	   *found = lfirst(lc);
+
+		if (found == value || strcmp(found, value) != 0)
+			continue;
+		secrets = foreach_delete_current(secrets, lc);
+		explicit_bzero(found, strlen(found));
+		pfree(found);
+	}
+	return secrets;
+}
+
+void
+sas_work_secrets_learn(SasStoredAgent *agent, const char *value)
+{
+	MemoryContext old;
+	char	   *oldest;
+
+	if (secrets_have(agent->secrets, value))
+		return;
+	old = MemoryContextSwitchTo(agent->context);
+	agent->former = lcons(pstrdup(value), agent->former);
+	agent->secrets = lappend(agent->secrets, pstrdup(value));
+	list_sort(agent->secrets, secrets_longest_first);
+	MemoryContextSwitchTo(old);
+	if (list_length(agent->former) <= SAS_FORMER_SECRETS)
+		return;
+	oldest = llast(agent->former);
+	agent->former = list_delete_last(agent->former);
+	if (!secrets_have(agent->current, oldest))
+		agent->secrets = secrets_remove(agent->secrets, oldest);
+	explicit_bzero(oldest, strlen(oldest));
+	pfree(oldest);
+}
+
 List *
 sas_work_secrets_sent(const SasStoredAgent *agent, MemoryContext context)
 {

@@ -17,6 +17,9 @@
 /* The agent was read again: what it had is masked further on. */
 extern void sas_work_secrets_carry(SasStoredAgent *agent, const SasStoredAgent *before);
 
+/* The agent also sends this value, which no table has: an access token. It is masked for a while, as former values are. */
+extern void sas_work_secrets_learn(SasStoredAgent *agent, const char *value);
+
 /* The values that are sent now, copied into this context. NIL: there are none. */
 extern List *sas_work_secrets_sent(const SasStoredAgent *agent, MemoryContext context);
 

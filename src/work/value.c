@@ -19,10 +19,14 @@
 #include "utils/builtins.h"
 #include "utils/fmgrprotos.h"
 #include "utils/json.h"
+#include "work/json.h"
 #include "work/value.h"
 
 /* Fewer digits of base64 than this are not searched for. */
 #define SAS_MIN_BASE64 6
+
+/* Fewer characters of a word after Bearer are not taken for a token. */
+#define SAS_MIN_BEARER 16
 
 static void
 value_mask_bytes(char *bytes, size_t len, const char *needle, size_t n)
@@ -217,6 +221,40 @@ value_mask_wide(char *bytes, size_t len, const char *secret)
 }
 
 /*
+ * Overwrites what follows the word Bearer: it may be an access token of another worker, which this one
+ * does not know.
+ */
+static void
+value_mask_bearer(char *bytes, size_t len)
+{
+	static const char allowed[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~+/=%";
+	static const char *const blanks[] = {" ", "+", "%20", "\\u0020"};
+	char	   *end = bytes + len;
+
+	for (char *p = bytes; p + strlen("bearer") < end; p++)
+	{
+		char	   *token = p + strlen("bearer");
+		size_t		n;
+
+		if ((*p != 'b' && *p != 'B') || pg_strncasecmp(p, "bearer", strlen("bearer")) != 0)
+			continue;
+		for (int i = 0; i < lengthof(blanks); i++)
+		{
+			n = strlen(blanks[i]);
+			if ((size_t) (end - token) > n && memcmp(token, blanks[i], n) == 0)
+			{
+				token += n;
+				i = -1;
+			}
+		}
+		for (n = 0; token + n < end && token[n] != '\0' && strchr(allowed, token[n]) != NULL; n++)
+			;
+		if (token > p + strlen("bearer") && n >= SAS_MIN_BEARER)
+			memset(token, '*', n);
+	}
+}
+
+/*
  * Overwrites each secret of the agent in the bytes, as it is, in UTF-8, as a
  * part of an address, as JSON writes it, escaped in part, as hexadecimal
  * digits, in base64, and in UTF-16 and UTF-32; the length stays.
@@ -224,6 +262,7 @@ value_mask_wide(char *bytes, size_t len, const char *secret)
 void
 sas_work_value_mask(char *bytes, size_t len, const SasStoredAgent *agent)
 {
+	JsonbValue	oauth2;
 	ListCell   *lc;
 
 	foreach(lc, agent->secrets)
@@ -248,6 +287,8 @@ sas_work_value_mask(char *bytes, size_t len, const SasStoredAgent *agent)
 		value_mask_base64(bytes, len, utf8);
 		value_mask_wide(bytes, len, utf8);
 	}
+	if (sas_work_json_member(agent->options, "oauth2", &oauth2))
+		value_mask_bearer(bytes, len);
 }
 
 /*
