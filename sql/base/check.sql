@@ -293,6 +293,9 @@ BEGIN
                 WHEN n.name IN ('host', 'content-length', 'transfer-encoding', 'connection', 'expect',
                                 'idempotency-key', 'traceparent')
                     THEN 'this header is set by sas'
+                WHEN n.name IN ('keep-alive', 'proxy-connection', 'upgrade', 'http2-settings', 'trailer',
+                                'proxy-authorization')
+                    THEN 'this header is about the connection, which sas makes'
                 WHEN n.name IN ('accept-encoding', 'te', 'a-im')
                     THEN 'an answer must not be encoded: secrets in it could not be masked'
                 ELSE 'the value of a header must not contain control characters' END,
@@ -302,7 +305,8 @@ BEGIN
     WHERE jsonb_typeof(h.value) <> 'string'
        OR h.key !~ '^[!#$%&''*+.^_`|~0-9A-Za-z-]+$'
        OR n.name IN ('host', 'content-length', 'transfer-encoding', 'connection', 'expect',
-                     'idempotency-key', 'traceparent')
+                     'idempotency-key', 'traceparent', 'keep-alive', 'proxy-connection', 'upgrade',
+                     'http2-settings', 'trailer', 'proxy-authorization')
        OR n.name IN ('accept-encoding', 'te', 'a-im') AND h.value #>> '{}' <> 'identity'
        OR (h.value #>> '{}') ~ E'[\\x01-\\x08\\x0a-\\x1f\\x7f]';
 END $$;

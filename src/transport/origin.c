@@ -213,9 +213,109 @@ origin_hex(char c)
 	return c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
 }
 
+/* Characters that a server may take for a dot, two of them, or a slash, when it normalises Unicode (NFKC). */
+static const struct
+{
+	const char *utf8;			/* three bytes */
+	const char *ascii;
+}			origin_compatible[] = {
+	{"\xe2\x80\xa4", "."}, {"\xe2\x80\xa5", ".."}, {"\xef\xb9\x92", "."}, {"\xef\xbc\x8e", "."},
+	{"\xef\xbc\x8f", "/"}, {"\xef\xbc\xbc", "\\"}, {"\xef\xb9\xa8", "\\"}
+};
+
+/* Writes a code point below 0x10000 in UTF-8; returns how many bytes that are. */
+static size_t
+origin_write_utf8(int code, char *to)
+{
+	if (code < 0x80)
+	{
+		to[0] = (char) code;
+		return 1;
+	}
+	if (code < 0x800)
+	{
+		to[0] = (char) (0xc0 | code >> 6);
+		to[1] = (char) (0x80 | (code & 0x3f));
+		return 2;
+	}
+	to[0] = (char) (0xe0 | code >> 12);
+	to[1] = (char) (0x80 | (code >> 6 & 0x3f));
+	to[2] = (char) (0x80 | (code & 0x3f));
+	return 3;
+}
+
+/* The number in these hexadecimal digits; -1: not all of them are. */
+static int
+origin_hex_number(const char *digits, int n)
+{
+	int			number = 0;
+
+	for (int i = 0; i < n; i++)
+	{
+		int			digit = origin_hex(digits[i]);
+
+		if (digit < 0)
+			return -1;
+		number = number * 16 + digit;
+	}
+	return number;
+}
+
+/*
+ * The ASCII character whose overlong UTF-8 these bytes end with, and how many bytes that is; -1: there
+ * is none. Some servers do not look at the upper bits of the last byte.
+ */
+static int
+origin_overlong(const unsigned char *end, size_t n, size_t *len)
+{
+	unsigned char last = n > 0 ? end[-1] : '%';
+
+	if (last == '%')
+		return -1;
+	if (n >= 2 && (end[-2] & 0xfe) == 0xc0)
+		*len = 2;
+	else if (n >= 3 && end[-3] == 0xe0 && (end[-2] & 0xfe) == 0x80)
+		*len = 3;
+	else if (n >= 4 && end[-4] == 0xf0 && end[-3] == 0x80 && (end[-2] & 0xfe) == 0x80)
+		*len = 4;
+	else
+		return -1;
+	return (end[-2] & 1) << 6 | (last & 0x3f);
+}
+
+/* Takes one escape back with which these bytes end; returns their new number. */
+static size_t
+origin_reduce(char *path, size_t n)
+{
+	int			code;
+	size_t		len;
+
+	if (n >= 3 && path[n - 3] == '%' && (code = origin_hex_number(path + n - 2, 2)) >= 0)
+	{
+		path[n - 3] = (char) code;
+		return n - 2;
+	}
+	if (n >= 6 && path[n - 6] == '%' && origin_lower(path[n - 5]) == 'u' && (code = origin_hex_number(path + n - 4, 4)) >= 0)
+		return n - 6 + origin_write_utf8(code, path + n - 6);
+	if ((code = origin_overlong((unsigned char *) path + n, n, &len)) >= 0)
+	{
+		path[n - len] = (char) code;
+		return n - len + 1;
+	}
+	for (size_t i = 0; n >= 3 && i < sizeof(origin_compatible) / sizeof(origin_compatible[0]); i++)
+		if (memcmp(path + n - 3, origin_compatible[i].utf8, 3) == 0)
+		{
+			len = strlen(origin_compatible[i].ascii);
+			memcpy(path + n - 3, origin_compatible[i].ascii, len);
+			return n - 3 + len;
+		}
+	return n;
+}
+
 /*
  * Takes all escapes back, also those of which another escape is a part: some servers do so more than
- * once, and %%32%65 is then a dot.  So does the overlong UTF-8 of an ASCII character.
+ * once, and %%32%65 is then a dot.  So does %u002e, the overlong UTF-8 of an ASCII character, and what
+ * Unicode has beside it.
  */
 static size_t
 origin_unescape(char *path, size_t len)
@@ -224,24 +324,33 @@ origin_unescape(char *path, size_t len)
 
 	for (size_t i = 0; i < len; i++)
 	{
+		size_t		before;
+
 		path[n++] = path[i];
-		while (n >= 3 && path[n - 3] == '%' && origin_hex(path[n - 2]) >= 0 && origin_hex(path[n - 1]) >= 0)
+		do
 		{
-			path[n - 3] = (char) (origin_hex(path[n - 2]) * 16 + origin_hex(path[n - 1]));
-			n -= 2;
-			if (n >= 2 && (unsigned char) path[n - 2] == 0xc0 && ((unsigned char) path[n - 1] & 0xc0) == 0x80)
-			{
-				path[n - 2] = path[n - 1] & 0x3f;
-				n--;
-			}
-		}
+			before = n;
+			n = origin_reduce(path, n);
+		} while (n != before);
 	}
 	return n;
 }
 
+/* How many bytes the character has that begins here; 0: these are not UTF-8. */
+static size_t
+origin_character(const unsigned char *bytes, size_t len)
+{
+	size_t		n = bytes[0] < 0x80 ? 1 : bytes[0] < 0xc2 ? 0 : bytes[0] < 0xe0 ? 2 : bytes[0] < 0xf0 ? 3 : bytes[0] < 0xf5 ? 4 : 0;
+
+	for (size_t i = 1; i < n; i++)
+		if (i >= len || (bytes[i] & 0xc0) != 0x80)
+			return 0;
+	return n;
+}
+
 /*
- * Is one of its segments dots, as any server may read it?  Some leave out control characters, and what
- * follows a semicolon, or the start of what was not meant as a query.
+ * Is one of its segments dots, as any server may read it?  Some leave out control characters, bytes that
+ * are not UTF-8, and what follows a semicolon, or the start of what was not meant as a query.
  */
 static bool
 origin_has_dots(const char *path, size_t len)
@@ -266,7 +375,7 @@ origin_has_dots(const char *path, size_t len)
 			counts = false;
 		else if (counts && c == '.')
 			dots++;
-		else if (counts && c > ' ' && c != 0x7f)
+		else if (counts && c > ' ' && c != 0x7f && origin_character((const unsigned char *) path + i, len - i) > 0)
 			others = true;
 	}
 	return !others && (dots == 1 || dots == 2);

@@ -436,7 +436,7 @@ SELECT pg_temp.bad_call('{"headers": {"X A": "b"}}', '22023', '/headers/X A', 'a
 SELECT pg_temp.bad_call('{"headers": {"X-A\r\nB": "b"}}', '22023', E'/headers/X-A\r\nB', 'a header name with a line break');
 SELECT pg_temp.bad_call('{"headers": {"X-A": 7}}', '22023', '/headers/X-A', 'a header that is not a string');
 SELECT pg_temp.bad_call(jsonb_build_object('headers', jsonb_build_object(h, 'x')), '22023', '/headers/' || h, format('header %s, which sas sets itself', h))
-FROM unnest('{Host,content-length,Transfer-Encoding,Connection,Expect,Idempotency-Key,traceparent,Transfer_Encoding,content_length,IDEMPOTENCY_KEY}'::text[]) h;
+FROM unnest('{Host,content-length,Transfer-Encoding,Connection,Expect,Idempotency-Key,traceparent,Transfer_Encoding,content_length,IDEMPOTENCY_KEY,Keep-Alive,Upgrade,Proxy_Connection,HTTP2-Settings,Trailer,proxy-authorization}'::text[]) h;
 SELECT pg_temp.bad_call('{"headers": []}', '22023', '/headers', 'headers that are not an object');
 SELECT pg_temp.bad_call('{"query": "a=b"}', '22023', '/query', 'a query that is not an object');
 SELECT pg_temp.bad_call('{"body": {}, "text": "x"}', '22023', '', 'a body and a text');

@@ -25,9 +25,15 @@ INSERT INTO pg_temp.bad VALUES ('/orders/../admin'), ('/orders/%2e%2e/admin'), (
     ('/orders/%2E%2e%3b/admin'), ('/orders/..%3Bx/admin'), ('/orders/%252e%252e/admin'), ('/orders/.%25252e/admin'), ('/orders/..%252fadmin'), ('/orders/..%255cadmin'),
     ('/orders/..%00/admin'), ('/orders/..%09/admin'), ('/orders/%0a../admin'), ('/orders/.%0d./admin'), ('/orders/..%20/admin'), ('/orders/..%7f/admin'), ('/orders/..'), ('/orders/..;'), ('/orders/..;?x'),
     ('/orders/..%3fx'), ('/orders/..%23x'), ('/orders/%25%32%65%25%32%65/admin'), ('/orders/%%32%65%%32%65/admin'), ('/orders/%2%65%2%65/admin'), ('/orders/..%25%32%66admin'), ('/orders/..%25%33b/admin'),
-    ('/orders/%c0%ae%c0%ae/admin'), ('/orders/..%25c0%25afadmin');
+    ('/orders/%c0%ae%c0%ae/admin'), ('/orders/..%25c0%25afadmin'),
+    -- other overlong UTF-8, also with a last byte that is none; what is not UTF-8 may be left out
+    ('/orders/..%c1%9cadmin'), ('/orders/..%e0%80%afadmin'), ('/orders/%e0%80%ae%e0%80%ae/admin'), ('/orders/..%e0%81%9cadmin'), ('/orders/%f0%80%80%ae./admin'), ('/orders/..%c0%2fadmin'),
+    ('/orders/..%c1%1cadmin'), ('/orders/..%ff/admin'), ('/orders/.%c3./admin'), ('/orders/..%25e0%2580%25afadmin'),
+    -- escapes of Unicode, and characters that it has beside a dot and a slash
+    ('/orders/%u002e%u002e/admin'), ('/orders/..%u005cadmin'), ('/orders/..%U002fadmin'), ('/orders/%u002e%2e/admin'), ('/orders/%25u002e./admin'), ('/orders/..%uff0fadmin'), ('/orders/%ef%bc%8e%ef%bc%8e/admin'),
+    ('/orders/..%ef%bc%8fadmin'), ('/orders/..%ef%bc%bcadmin'), ('/orders/%e2%80%a5/admin'), ('/orders/%e2%80%a4%e2%80%a4/admin'), ('/orders/..／admin'), ('/orders/．．/admin');
 CREATE TABLE pg_temp.good (path text);
-INSERT INTO pg_temp.good VALUES ('/orders'), ('/orders/...'), ('/orders/..a'), ('/orders/a..'), ('/orders/;..'), ('/orders/a;..'), ('/orders/%25'), ('/orders/100%25'), ('/orders/a%20b'), ('/orders/1.2;v=3'), ('/orders?x=/../'), ('/orders/%2525'), ('/orders/why%3f..'), ('/orders/see%23.'), ('/orders/..%'), ('/orders/..%25'), ('/orders/%c3%ae');
+INSERT INTO pg_temp.good VALUES ('/orders'), ('/orders/...'), ('/orders/..a'), ('/orders/a..'), ('/orders/;..'), ('/orders/a;..'), ('/orders/%25'), ('/orders/100%25'), ('/orders/a%20b'), ('/orders/1.2;v=3'), ('/orders?x=/../'), ('/orders/%2525'), ('/orders/why%3f..'), ('/orders/see%23.'), ('/orders/..%'), ('/orders/..%25'), ('/orders/%c3%ae'), ('/orders/..%c3%a9'), ('/orders/%e2%82%ac..'), ('/orders/%f0%9f%98%80.'), ('/orders/%u12'), ('/orders/..%ef%bc%8d'), ('/orders/a／b'), ('/orders/..%u00e9');
 
 GRANT SELECT ON pg_temp.bad, pg_temp.good TO kp_ann;
 
