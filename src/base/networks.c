@@ -5,7 +5,8 @@
  * An IPv4 address is kept as the IPv6 address that is mapped to it
  * (::ffff:0:0/96), so that both ways to write it meet the same rule.  What
  * is denied is denied in the forms, too, that gateways translate: NAT64
- * (RFC 6052), 6to4 (RFC 3056) and IPv4-compatible (RFC 4291); they count as
+ * (RFC 6052, RFC 8215), IPv4-translated (RFC 2765), 6to4 (RFC 3056), ISATAP
+ * (RFC 5214), Teredo (RFC 4380) and IPv4-compatible (RFC 4291); they count as
  * allowed by their own network only.  A connection to the unspecified address
  * reaches this machine.
  */
@@ -135,23 +136,45 @@ networks_contain(const SasNetworks *networks, const unsigned char *address)
 	return false;
 }
 
-/* The IPv4 address within an IPv6 address, as a mapped one; false: it has none. */
-static bool
-networks_embedded(const unsigned char *address, unsigned char *mapped)
+/* Where IPv6 addresses contain IPv4 addresses: they begin so, after the bytes in which they may differ. */
+static const struct
 {
-	static const unsigned char nat64[12] = {0, 0x64, 0xff, 0x9b};
-	static const unsigned char compatible[12] = {0};
-	const unsigned char *ipv4;
+	unsigned char begin[14];
+	int			free;			/* so many bytes before are not compared */
+	int			compared;
+	int			at[4];			/* the bytes of the IPv4 address */
+	unsigned char inverted;
+}			networks_forms[] = {
+	{{0}, 0, 12, {12, 13, 14, 15}, 0},	/* IPv4-compatible */
+	{{0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff}, 0, 12, {12, 13, 14, 15}, 0},	/* IPv4-translated */
+	{{0, 0x64, 0xff, 0x9b}, 0, 12, {12, 13, 14, 15}, 0},	/* NAT64 */
+	{{0, 0x64, 0xff, 0x9b, 0, 1}, 0, 6, {12, 13, 14, 15}, 0},	/* NAT64 of one's own, by the length of its prefix */
+	{{0, 0x64, 0xff, 0x9b, 0, 1}, 0, 6, {6, 7, 9, 10}, 0},
+	{{0, 0x64, 0xff, 0x9b, 0, 1}, 0, 6, {7, 9, 10, 11}, 0},
+	{{0, 0x64, 0xff, 0x9b, 0, 1}, 0, 6, {9, 10, 11, 12}, 0},
+	{{0x20, 0x02}, 0, 2, {2, 3, 4, 5}, 0},	/* 6to4 */
+	{{0x20, 0x01, 0, 0}, 0, 4, {12, 13, 14, 15}, 0xff},	/* Teredo */
+	{{0, 0, 0x5e, 0xfe}, 8, 4, {12, 13, 14, 15}, 0},	/* ISATAP */
+	{{2, 0, 0x5e, 0xfe}, 8, 4, {12, 13, 14, 15}, 0}
+};
 
-	if (memcmp(address, nat64, 12) == 0 || memcmp(address, compatible, 12) == 0)
-		ipv4 = address + 12;
-	else if (address[0] == 0x20 && address[1] == 0x02)
-		ipv4 = address + 2;
-	else
-		return false;
+/* Is an IPv4 address denied that this IPv6 address contains?  None begins with a zero, as ::1 would. */
+static bool
+networks_deny_within(const unsigned char *address)
+{
+	unsigned char mapped[16];
+
 	memcpy(mapped, networks_mapped, 12);
-	memcpy(mapped + 12, ipv4, 4);
-	return true;
+	for (size_t i = 0; i < sizeof(networks_forms) / sizeof(networks_forms[0]); i++)
+	{
+		if (memcmp(address + networks_forms[i].free, networks_forms[i].begin, networks_forms[i].compared) != 0)
+			continue;
+		for (int k = 0; k < 4; k++)
+			mapped[12 + k] = address[networks_forms[i].at[k]] ^ networks_forms[i].inverted;
+		if (mapped[12] != 0 && networks_contain(&networks_of[SAS_NETWORKS_DENIED], mapped))
+			return true;
+	}
+	return false;
 }
 
 /* Of 0.0.0.0 and ::, what a connection to it reaches. */
@@ -173,18 +196,21 @@ networks_resolve_unspecified(unsigned char *address)
 static bool
 networks_denied(const unsigned char *address)
 {
-	unsigned char mapped[16];
-
-	return networks_contain(&networks_of[SAS_NETWORKS_DENIED], address) ||
-		(networks_embedded(address, mapped) && networks_contain(&networks_of[SAS_NETWORKS_DENIED], mapped));
+	return networks_contain(&networks_of[SAS_NETWORKS_DENIED], address) || networks_deny_within(address);
 }
 
+/* The unspecified address is denied by its own network, too. */
 static const char *
 networks_refuse(unsigned char *address)
 {
+	bool		denied = address == NULL ? networks_of[SAS_NETWORKS_DENIED].n > 0 : networks_denied(address);
+
 	if (address != NULL)
+	{
 		networks_resolve_unspecified(address);
-	if (address == NULL ? networks_of[SAS_NETWORKS_DENIED].n > 0 : networks_denied(address))
+		denied = denied || networks_denied(address);
+	}
+	if (denied)
 		return "sas.deny_networks";
 	if (networks_of[SAS_NETWORKS_ALLOWED].n > 0 && (address == NULL || !networks_contain(&networks_of[SAS_NETWORKS_ALLOWED], address)))
 		return "sas.allow_networks";

@@ -54,7 +54,9 @@ my $left_out = 'error sas.allow_networks does not have the address of the servic
 is(ends('address'), 'success ', 'a loopback address is called');
 is(ends('link_local'), $denied, 'the address at which clouds give out credentials is not');
 is(ends('mapped'), $denied, 'nor the same address as IPv6 has it');
-foreach my $form ('64:ff9b::a9fe:a9fe', '2002:a9fe:a9fe::1', '::169.254.169.254')
+# NAT64, also with prefixes of one's own, 6to4, IPv4-compatible, IPv4-translated, Teredo, ISATAP
+foreach my $form ('64:ff9b::a9fe:a9fe', '64:ff9b:1::a9fe:a9fe', '64:ff9b:1:a9fe:a9:fe00::', '64:ff9b:1:aaa9:fe:a9fe::', '64:ff9b:1:aa:a9:fea9:fe00:0', '2002:a9fe:a9fe::1',
+	'::169.254.169.254', '::ffff:0:169.254.169.254', '2001:0:102:304:0:ffff:5601:5601', '2001:db8::5efe:169.254.169.254', '2001:db8::200:5efe:169.254.169.254')
 {
 	make_agent($node, 'form', "http://[$form]", %once);
 	is(ends('form'), $denied, "nor in the form $form");
@@ -87,6 +89,11 @@ make_agent($node, 'unspecified', "http://0.0.0.0:$port", %once);
 is(ends('unspecified'), $denied, 'nor by the address that stands for none');
 is(scalar($service->requests('quick')), $before, 'the service has got nothing');
 is($service->figures->{connections}, $connections, 'not even a connection');
+set(deny_networks => q{'0.0.0.0/8'});
+is(ends('unspecified'), $denied, 'the address that stands for none has a network of its own, too');
+is(ends('address'), 'success ', 'which is not that of this machine');
+make_agent($node, 'six', 'http://[::1]:1', %once);
+is(ends('six'), 'error connection refused', 'nor ::1, though it begins with zeros');
 set(deny_networks => q{'::ffff:127.0.0.0/104', '::1'});
 is(ends('address'), $denied, 'an IPv4 network may be written as IPv6 has it');
 set(deny_networks => 'DEFAULT');
