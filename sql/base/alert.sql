@@ -79,6 +79,16 @@ BEGIN
     PERFORM _sas.announce_alert($1, made) WHERE made IS NOT NULL;
 END $$;
 
+-- _sas.raise_failing(kind, cause, what, error, run_id, step_no, more): raises an alert that ends with an
+-- error of SQL, as _sas.apart reports it. Such an error may contain anything that a user has written, so
+-- roles that may not see payloads get its SQLSTATE only. more: what else the message says.
+CREATE FUNCTION _sas.raise_failing(kind text, cause text, what text, error jsonb, run_id bigint DEFAULT NULL,
+                                   step_no int DEFAULT NULL, more text DEFAULT '') RETURNS void
+LANGUAGE sql AS $$
+    SELECT _sas.raise_alert($1, $2, concat($3, ': ', _sas.public_error($4) ->> 'title', $7), NULL, $5, $6,
+                            private => concat($3, ': ', $4 ->> 'title', $7))
+$$;
+
 -- _sas.announce_alert(kind, alert_id): sends a NOTIFY and a message for the hook: this alert is new.
 CREATE FUNCTION _sas.announce_alert(kind text, alert_id bigint) RETURNS void
 LANGUAGE plpgsql AS $$

@@ -7,12 +7,12 @@
 -- _sas.apart(work, items): carries out what a tick has taken.
 --   work     an expression with the items as $1 that returns a bigint[] or null
 --   results  everything that it returned
---   failed   the positions of the items that failed by themselves; beside them are their errors, and how
---            long to defer each (_sas.pause_after)
+--   failed   the positions of the items that failed by themselves; beside them are their errors (problem
+--            objects), and how long to defer each (_sas.pause_after)
 -- A cancel raises an error, and so does a table that is locked: the tick ends, and the next one tries
 -- again. So do items whose templates together cost too much (SAS01): the next tick takes fewer.
 CREATE FUNCTION _sas.apart(work text, items anyarray, OUT results bigint[], OUT failed int[],
-                           OUT errors text[], OUT pauses interval[])
+                           OUT errors jsonb[], OUT pauses interval[])
 LANGUAGE plpgsql AS $$
 DECLARE
     locked int := 0;
@@ -38,7 +38,7 @@ BEGIN
                 RAISE;
             END IF;
             failed := failed || n;
-            errors := errors || SQLERRM;
+            errors := errors || _sas.problem_object('sqlstate:' || SQLSTATE, SQLERRM);
             pauses := pauses || _sas.pause_after(SQLSTATE);
         END;
     END LOOP;
@@ -82,17 +82,17 @@ $$;
 -- _sas.defer_apart(of_kind, ids, failed, errors, pauses, runs): raises alerts for those of these items that
 -- _sas.apart could not carry out, and defers each for its pause. Scans for work of this kind leave them out
 -- until then: see _sas.is_deferred. runs: the run of each item; null: none.
-CREATE FUNCTION _sas.defer_apart(of_kind text, ids bigint[], failed int[], errors text[], pauses interval[],
-                                 runs bigint[] DEFAULT NULL)
+CREATE FUNCTION _sas.defer_apart(of_kind text, ids bigint[], failed int[], errors jsonb[],
+                                 pauses interval[], runs bigint[] DEFAULT NULL)
 RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
     INSERT INTO _sas.deferred_work AS d (kind, id, until)
     SELECT of_kind, ids[u.n], sas.now() + max(u.pause) FROM unnest(failed, pauses) AS u (n, pause) GROUP BY 2
     ON CONFLICT (kind, id) DO UPDATE SET until = excluded.until;
-    PERFORM _sas.raise_alert('stuck', format('%s %s stuck', of_kind, ids[u.n]),
-                             format('%s%s %s cannot be carried out: %s', 'run ' || runs[u.n] || ': ', of_kind,
-                                    ids[u.n], u.why), NULL, runs[u.n])
+    PERFORM _sas.raise_failing('stuck', format('%s %s stuck', of_kind, ids[u.n]),
+                               format('%s%s %s cannot be carried out', 'run ' || runs[u.n] || ': ', of_kind,
+                                      ids[u.n]), u.why, runs[u.n])
     FROM unnest(failed, errors) AS u (n, why);
 END $$;
 
@@ -120,8 +120,7 @@ LANGUAGE plpgsql AS $$
 DECLARE
     done record := _sas.apart(format('ARRAY(SELECT %s)', work), ARRAY[1]);
 BEGIN
-    PERFORM _sas.raise_alert('stuck', what || ' stuck',
-                             format('could not %s: %s', what, done.errors[1]))
+    PERFORM _sas.raise_failing('stuck', what || ' stuck', format('could not %s', what), done.errors[1])
     WHERE done.failed IS NOT NULL;
     RETURN done.results[1];
 END $$;

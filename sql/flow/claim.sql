@@ -104,9 +104,9 @@ BEGIN
     PERFORM _sas.put_aside(ARRAY(SELECT claimed[f.n] FROM unnest(done.failed) WITH ORDINALITY AS f (n, i)
                                  ORDER BY f.i), sas.now() + (SELECT max(p) FROM unnest(done.pauses) p));
     PERFORM _sas.free_slots(ARRAY(SELECT claimed[n].run_id FROM unnest(done.failed) n));
-    PERFORM _sas.raise_alert('stuck', 'claim stuck',
-                             format('run %s: a step cannot be claimed: %s', claimed[f.n].run_id, f.why), NULL,
-                             claimed[f.n].run_id, claimed[f.n].step_no)
+    PERFORM _sas.raise_failing('stuck', 'claim stuck',
+                               format('run %s: a step cannot be claimed', claimed[f.n].run_id), f.why,
+                               claimed[f.n].run_id, claimed[f.n].step_no)
     FROM unnest(done.failed, done.errors) AS f (n, why);
     RETURN (SELECT array_agg(claimed[n] ORDER BY n) FROM generate_subscripts(claimed, 1) n
             WHERE n <> ALL (done.failed));

@@ -155,8 +155,8 @@ BEGIN
            coalesce(sum(u.n) FILTER (WHERE u.at % 3 = 2), 0),
            coalesce(sum(u.n) FILTER (WHERE u.at % 3 = 0), 0)
     INTO runs, steps, attempts FROM unnest(done.results) WITH ORDINALITY AS u (n, at);
-    PERFORM _sas.raise_alert('purge-failed', 'purge', format('could not purge old runs: run %s: %s',
-                                                             ripe[done.failed[1]], done.errors[1]))
+    PERFORM _sas.raise_failing('purge-failed', 'purge', format('could not purge old runs: run %s',
+                                                               ripe[done.failed[1]]), done.errors[1])
     WHERE done.failed IS NOT NULL;
     INSERT INTO _sas.finished_run (result, ended_at, run_ids)
     SELECT of_result, before + CASE WHEN u.n = ANY (done.failed) THEN interval '1 h' ELSE '10 min' END,

@@ -185,7 +185,7 @@ END $$;
 -- _sas.defer_schedule(id, why, pause): the schedule could not be processed: raises an alert, and tries again
 -- after this pause. It counts as a failure, because only a schedule with failures closes its alert when it
 -- submits a run (_sas.note_instants).
-CREATE FUNCTION _sas.defer_schedule(id int, why text, pause interval) RETURNS void
+CREATE FUNCTION _sas.defer_schedule(id int, why jsonb, pause interval) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
     s _sas.schedule;
@@ -193,6 +193,6 @@ BEGIN
     UPDATE _sas.schedule x SET due_at = sas.now() + pause, failures = greatest(x.failures, 1)
     WHERE x.schedule_id = id
     RETURNING * INTO s;
-    PERFORM _sas.raise_alert('schedule-failed', format('schedule %s', s.name),
-                             format('schedule "%s" cannot be carried out: %s', s.name, why));
+    PERFORM _sas.raise_failing('schedule-failed', format('schedule %s', s.name),
+                               format('schedule "%s" cannot be carried out', s.name), why);
 END $$;

@@ -222,17 +222,17 @@ BEGIN
     RETURN first;
 END $$;
 
--- _sas.defer_message(message, why, pause): a message that could not be carried out: raises an alert, and
+-- _sas.defer_message(message, why, pause): a message that raised this error: raises an alert, and
 -- stores the message again, due after this pause.
 -- Writes: message, alert.
-CREATE FUNCTION _sas.defer_message(message _sas.message, why text, pause interval) RETURNS void
+CREATE FUNCTION _sas.defer_message(message _sas.message, why jsonb, pause interval) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
     message.due_at := sas.now() + pause;
     INSERT INTO _sas.message SELECT message.*;
-    PERFORM _sas.raise_alert('stuck', format('message %s', message.kind),
-                       format('run %s: "%s" cannot be carried out: %s', message.run_id, message.kind, why),
-                           NULL, message.run_id, message.step_no)
+    PERFORM _sas.raise_failing('stuck', format('message %s', message.kind),
+                               format('run %s: "%s" cannot be carried out', message.run_id, message.kind),
+                               why, message.run_id, message.step_no)
     WHERE EXISTS (SELECT FROM _sas.run r WHERE r.run_id = message.run_id);
 END $$;
 

@@ -37,9 +37,9 @@ BEGIN
     IF done.failed IS NOT NULL THEN
         UPDATE _sas.watch_ended e SET ended_at = now - keep + interval '1 h'
         WHERE e.watch_id = ANY (ARRAY(SELECT ids[n] FROM unnest(done.failed) n));
-        PERFORM _sas.raise_alert('purge-failed', 'purge watches',
-                                 format('could not purge deleted tasks: task %s: %s', ids[done.failed[1]],
-                                        done.errors[1]));
+        PERFORM _sas.raise_failing('purge-failed', 'purge watches',
+                                   format('could not purge deleted tasks: task %s', ids[done.failed[1]]),
+                                   done.errors[1]);
     END IF;
     SELECT greatest(e.ended_at + keep, CASE worked WHEN 0 THEN now + interval '10 s' END) INTO next_due
     FROM _sas.watch_ended e ORDER BY e.ended_at LIMIT 1;

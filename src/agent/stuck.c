@@ -12,28 +12,23 @@
 #include "store/store.h"
 #include "utils/memutils.h"
 
-typedef struct StuckNote
-{
-	char	   *what;
-	int64		run_id;
-	char	   *message;
-} StuckNote;
-
-static List *stuck_notes = NIL; /* of StuckNote */
+static List *stuck_notes = NIL; /* of SasStuck */
 static int	stuck_sent = 0;		/* of them in the transaction that is open or was aborted */
 static bool stuck_writing = false;
 
 void
 sas_agent_stuck_note(const char *what, int64 run_id, const char *message, const char *detail)
 {
-	char	   *whole = psprintf("%s%s: %s", run_id == 0 ? "" : psprintf("run " INT64_FORMAT ": ", run_id), message, sas_base_tick_error.message);
 	MemoryContext old = MemoryContextSwitchTo(TopMemoryContext);
-	StuckNote  *note = palloc(sizeof(StuckNote));
+	SasStuck   *note = palloc(sizeof(SasStuck));
 
-	ereport(WARNING, (errmsg("%s", whole), errdetail("%s", detail)));
 	note->what = pstrdup(what);
 	note->run_id = run_id;
-	note->message = psprintf("%s. %s", whole, detail);
+	note->message = run_id == 0 ? pstrdup(message) : psprintf("run " INT64_FORMAT ": %s", run_id, message);
+	note->sqlstate = sas_base_tick_error.sqlstate;
+	note->error = pstrdup(sas_base_tick_error.message);
+	note->detail = pstrdup(detail);
+	ereport(WARNING, (errmsg("%s: %s", note->message, note->error), errdetail("%s", detail)));
 	stuck_notes = lappend(stuck_notes, note);
 	MemoryContextSwitchTo(old);
 }
@@ -51,11 +46,7 @@ sas_agent_stuck_write(void)
 
 	stuck_writing = true;
 	foreach(lc, stuck_notes)
-	{
-		StuckNote  *note = lfirst(lc);
-
-		sas_store_raise_stuck(note->what, note->run_id, note->message);
-	}
+		sas_store_raise_stuck(lfirst(lc));
 	stuck_writing = false;
 	stuck_sent = list_length(stuck_notes);
 	return stuck_sent > 0;
@@ -66,10 +57,12 @@ stuck_forget(int n)
 {
 	for (int i = 0; i < n; i++)
 	{
-		StuckNote  *note = linitial(stuck_notes);
+		SasStuck   *note = linitial(stuck_notes);
 
 		pfree(note->what);
 		pfree(note->message);
+		pfree(note->error);
+		pfree(note->detail);
 		pfree(note);
 		stuck_notes = list_delete_first(stuck_notes);
 	}

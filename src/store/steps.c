@@ -293,11 +293,13 @@ sas_store_write_health(int agent_id, const char *breaker, double open_ms, Jsonb 
 }
 
 void
-sas_store_raise_stuck(const char *what, int64 run_id, const char *message)
+sas_store_raise_stuck(const SasStuck *stuck)
 {
-	static SasPlan plan = {"SELECT _sas.raise_alert('stuck', $1 || ' stuck', $3, NULL, nullif($2, 0))",
-	3, {TEXTOID, INT8OID, TEXTOID}};
-	Datum		args[3] = {CStringGetTextDatum(what), Int64GetDatum(run_id), CStringGetTextDatum(message)};
+	static SasPlan plan = {"SELECT _sas.raise_failing('stuck', $1 || ' stuck', $3, "
+		"_sas.problem_object('sqlstate:' || $4, $5), nullif($2, 0), more => '. ' || $6)",
+	6, {TEXTOID, INT8OID, TEXTOID, TEXTOID, TEXTOID, TEXTOID}};
+	Datum		args[6] = {CStringGetTextDatum(stuck->what), Int64GetDatum(stuck->run_id), CStringGetTextDatum(stuck->message),
+		CStringGetTextDatum(unpack_sql_state(stuck->sqlstate)), CStringGetTextDatum(stuck->error), CStringGetTextDatum(stuck->detail)};
 
 	sas_store_plan_run(&plan, args, NULL);
 }

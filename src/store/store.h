@@ -207,8 +207,19 @@ extern void sas_store_write_attempts(const SasStoredAttempt *attempts, int n);
 /* breaker NULL: unchanged; error NULL: none. False: the row is locked, and nothing was written. */
 extern bool sas_store_write_health(int agent_id, const char *breaker, double open_ms, Jsonb *error);
 
-/* Raises an alert "stuck", or counts it once more. what cannot be carried out; run_id 0: of no run. */
-extern void sas_store_raise_stuck(const char *what, int64 run_id, const char *message);
+/* What cannot be carried out, because of which error; run_id 0: of no run. */
+typedef struct SasStuck
+{
+	char	   *what;
+	int64		run_id;
+	char	   *message;		/* "<message>: <error>. <detail>": not every reader of alerts sees the error */
+	int			sqlstate;
+	char	   *error;
+	char	   *detail;
+} SasStuck;
+
+/* Raises an alert "stuck", or counts it once more. */
+extern void sas_store_raise_stuck(const SasStuck *stuck);
 
 /* Progress of a sweep that sets the timers of deadlines: see _sas.set_timers(). Below 0: not known. */
 typedef struct SasTimerSweep

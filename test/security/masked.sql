@@ -26,6 +26,16 @@ FROM _sas.run r JOIN _sas.workflow_step w ON w.version_id = r.version_id AND w.n
 SELECT is(pg_temp.reads(who, format('SELECT chunk FROM sas.chunks(%s, ''b'')', :run)), said, format('%s: %s', who, what))
 FROM (VALUES ('ma_op', '("""***""")', 'an operator sees no masked chunk'), ('postgres', '("""***""")', 'nor a superuser'), ('ma_ann', '("""4711""")', 'the owner does')) w (who, said, what);
 
+-- an error of SQL in its work, which has told it
+DO $$
+DECLARE
+    id bigint := (SELECT max(run_id) FROM sas.runs WHERE workflow = 'ma_w');
+    done record := _sas.apart($w$NULL::bigint[] FROM (SELECT c::int FROM (VALUES ('card 4711')) x (c)) y (n) WHERE n > 0$w$, ARRAY[id]);
+BEGIN
+    PERFORM _sas.defer_apart('timer', ARRAY[id], done.failed, done.errors, done.pauses, ARRAY[id]);
+END $$;
+SELECT is(pg_temp.reads('ma_op', $$SELECT message FROM sas.alerts WHERE kind = 'stuck'$$), format('("run N: timer %s cannot be carried out: an error with SQLSTATE 22P02")', :run), 'nor is it in an alert about what is stuck');
+
 -- another version
 SELECT is(pg_temp.reads('ma_op', format('SELECT input FROM sas.runs WHERE run_id = %s', :run)), '("{""card"": ""***""}")', 'an operator sees no masked value');
 SELECT is(pg_temp.reads(who, format('SELECT changed, refused FROM sas.%s', verb)),

@@ -147,6 +147,20 @@ SELECT alike(pg_temp.reads('ot_mon', $$SELECT sas.graph_workflow('ot_open')$$), 
 SELECT is(pg_temp.names(pg_temp.reads('ot_bob', 'SELECT ' || q)), NULL, 'nor is it told of any by ' || q) FROM unnest(ARRAY['sas.console()', 'sas.console_schedules()', 'sas.explain()', $$sas.console_page('/', '{}')$$, $$sas.console_page('/runs', '{}')$$]) q;
 SELECT unalike(pg_temp.reads('ot_mon', 'SELECT ' || q), '%canary%', 'nor a monitor of a value by ' || q) FROM unnest(ARRAY['sas.console()', 'sas.console_schedules()', 'sas.explain()', $$sas.console_page('/', '{}')$$, $$sas.console_page('/runs', '{}')$$, 'sas.metrics()', 'sas.health()']) q;
 
+-- what cannot be carried out because of an error of SQL, which has told a value
+DO $$
+DECLARE
+    id bigint := (SELECT run_id FROM sas.runs WHERE key = 'ot_held');
+    done record := _sas.apart($w$NULL::bigint[] FROM (SELECT ('canary of run ' || ($1)[1])::int) x (n) WHERE n > 0$w$, ARRAY[id]);
+BEGIN
+    PERFORM _sas.defer_apart('timer', ARRAY[id], done.failed, done.errors, done.pauses, ARRAY[id]);
+    PERFORM _sas.part('look at canaries', $w$(SELECT c::int FROM (VALUES ('canary of all')) x (c))$w$);
+END $$;
+SELECT is(pg_temp.reads(who, $$SELECT regexp_replace(message, '[0-9]+', 'N', 'g') FROM sas.alerts WHERE kind = 'stuck' ORDER BY alert_id$$), said, format('what is stuck, as %s sees it', who))
+FROM (VALUES ('ot_mon', E'("run N: timer N cannot be carried out: an error with SQLSTATE NPN")\n("could not look at canaries: an error with SQLSTATE NPN")'),
+             ('ot_op', E'("run N: timer N cannot be carried out: invalid input syntax for type integer: ""canary of run N""")\n("could not look at canaries: invalid input syntax for type integer: ""canary of all""")'),
+             ('ot_ann', E'("run N: timer N cannot be carried out: invalid input syntax for type integer: ""canary of run N""")'), ('ot_bob', '')) v (who, said);
+
 -- what is for the owner to take, and for the owner and operators to do
 SELECT is(pg_temp.reads('ot_bob', $$SELECT count(*) FROM sas.read_replies('ot_replies', 10)$$), '(0)', 'replies are for who submitted: another user takes none');
 SELECT isnt(pg_temp.reads('ot_ann', $$SELECT count(*) FROM sas.read_replies('ot_replies', 10)$$), '(0)', 'they are there for who did');

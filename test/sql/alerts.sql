@@ -74,8 +74,8 @@ SELECT * FROM t.all_alerts();
 
 -- what cannot be carried out is stuck until it goes on
 SELECT t.clean() \g /dev/null
-SELECT _sas.defer_message(ROW('s', sas.now(), r.run_id, 'start', NULL, NULL, NULL, NULL, NULL, NULL)::_sas.message, 'no reason', '1 min') FROM sas.submit('call') r \g /dev/null
-SELECT _sas.defer_message(ROW('s', sas.now(), 1, 'start', NULL, NULL, NULL, NULL, NULL, NULL)::_sas.message, 'no reason', '1 min') \g /dev/null
+SELECT _sas.defer_message(ROW('s', sas.now(), r.run_id, 'start', NULL, NULL, NULL, NULL, NULL, NULL)::_sas.message, '{"title": "no reason"}', '1 min') FROM sas.submit('call') r \g /dev/null
+SELECT _sas.defer_message(ROW('s', sas.now(), 1, 'start', NULL, NULL, NULL, NULL, NULL, NULL)::_sas.message, '{"title": "no reason"}', '1 min') \g /dev/null
 SELECT t.later('3 min'), _sas.check_conditions() \g /dev/null
 SELECT * FROM t.all_alerts();
 SELECT t.later('1 s'), _sas.check_conditions() \g /dev/null
