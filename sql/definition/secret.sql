@@ -53,6 +53,7 @@ CREATE FUNCTION _sas.check_senders(secret text, file text, by_superuser boolean)
 LANGUAGE plpgsql AS $$
 DECLARE
     other text;
+    identity text := _sas.secret_file_identity($2);
 BEGIN
     SELECT a.name INTO other FROM _sas.agent a
     WHERE a.dropped_at IS NULL AND secret = ANY (a.secrets) AND NOT a.by_superuser AND $3
@@ -67,13 +68,18 @@ BEGIN
     -- the same file may have several names
     SELECT s.name INTO other FROM _sas.secret s
     WHERE s.name <> secret AND s.by_superuser <> $3
-      AND _sas.secret_file_identity(s.file) = _sas.secret_file_identity($2)
+      AND (s.file = $2 OR _sas.secret_file_identity(s.file) = identity)
     ORDER BY s.name LIMIT 1;
     IF FOUND THEN
         RAISE EXCEPTION 'file "%" has the value of secret "%"', file, other
             USING ERRCODE = 'insufficient_privilege', DETAIL = 'At /file.',
                 HINT = CASE WHEN by_superuser THEN 'A role that is no superuser has set it. Drop it first.'
                        ELSE 'A superuser has set it. Name another file.' END;
+    END IF;
+    -- a platform replaces files: two names of one file may have led to the old and to the new one
+    IF _sas.secret_file_identity($2) IS DISTINCT FROM identity THEN
+        RAISE EXCEPTION 'file "%" has just changed', file
+            USING ERRCODE = 'object_in_use', DETAIL = 'At /file.', HINT = 'Try again.';
     END IF;
 END $$;
 
