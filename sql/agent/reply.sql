@@ -126,7 +126,8 @@ END $$;
 -- others.
 --   holds   the locks of the runs
 --   writes  step, run, attempt, ready, message
---   next    _sas.move_done or _sas.write_evaluated, then _sas.go_on, for what waits for the step
+--   next    _sas.move_done, _sas.write_stopped or _sas.write_evaluated, then _sas.go_on, for what waits for
+--           the step
 CREATE FUNCTION _sas.write_locked(replies _sas.call_reply[], now timestamptz, free int[],
                                   locked_runs bigint[], positions int[], pending boolean, queued boolean,
                                   OUT run_ids bigint[], OUT step_nos int[], OUT elements int[],
@@ -136,6 +137,7 @@ DECLARE
     wanted int := coalesce(cardinality(replies), 0);
     plain _sas.call_reply[];
     others _sas.call_reply[];
+    stopped _sas.call_reply[];
 BEGIN
     IF wanted > 0 AND EXISTS (SELECT FROM _sas.phase g WHERE g.run_id = ANY (locked_runs)) THEN
         replies := _sas.end_phases(replies, locked_runs);
@@ -162,6 +164,13 @@ BEGIN
             PERFORM _sas.start_runs(run_ids);
         END IF;
         PERFORM _sas.go_on(run_ids, step_nos, elements);
+    END IF;
+    IF EXISTS (SELECT FROM unnest(others) p WHERE p.verdict <> 'done') THEN
+        SELECT p.stopped, p.others INTO stopped, others FROM _sas.part_stopped(others) p;
+        IF stopped IS NOT NULL THEN
+            SELECT run_ids || j.runs, step_nos || j.nos, elements || j.which INTO run_ids, step_nos, elements
+            FROM _sas.write_stopped(stopped, now) AS j (runs, nos, which);
+        END IF;
     END IF;
     IF cardinality(others) > 0 THEN
         SELECT run_ids || j.runs, step_nos || j.nos, elements || j.which, queued OR j.places

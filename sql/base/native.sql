@@ -151,8 +151,8 @@ CREATE FUNCTION _sas.shared_tables(OUT name text, OUT setting text, OUT capacity
                                    OUT refused bigint, OUT refused_ms_ago float8) RETURNS SETOF record
 LANGUAGE C VOLATILE AS 'MODULE_PATHNAME', 'sas_api_shared_tables';
 
--- _sas.stop_calls(): at commit, the agent workers of this database stop calls whose claims do not hold any
--- more.
+-- _sas.stop_calls(): at commit, the agent workers of this database look up which of their claims do not hold
+-- any more, and which of their runs were cancelled. They stop these calls.
 CREATE FUNCTION _sas.stop_calls() RETURNS void
 LANGUAGE C AS 'MODULE_PATHNAME', 'sas_api_stop_calls';
 
@@ -165,6 +165,10 @@ LANGUAGE C STRICT AS 'MODULE_PATHNAME', 'sas_api_interrupt_functions';
 -- _sas.is_executed(request_id): is a worker calling the function of this claim now?
 CREATE FUNCTION _sas.is_executed(request_id uuid) RETURNS boolean
 LANGUAGE C VOLATILE STRICT AS 'MODULE_PATHNAME', 'sas_api_is_executed';
+
+-- _sas.live_workers(): the workers of this database that live now.
+CREATE FUNCTION _sas.live_workers() RETURNS bigint[]
+LANGUAGE C VOLATILE AS 'MODULE_PATHNAME', 'sas_api_live_workers';
 
 -- _sas.writing_workers(): the workers of this database that have replies which they have not written yet.
 CREATE FUNCTION _sas.writing_workers() RETURNS bigint[]

@@ -4,7 +4,8 @@
 -- steps are left. The caller of each function holds the lock of the runs.
 --
 -- The verb writes the run and leaves a message. The scheduler revokes the claims when no worker is about to
--- reply to one. Functions, calls, polls and tasks go the same way; child runs get messages of their own.
+-- reply to one. A cancel does not revoke the call of a worker that lives: the worker stops it and replies so,
+-- so that nothing is undone before the connection is closed. Child runs get messages of their own.
 
 -- _sas.stop_work(run_ids): the claims of workers in these runs are revoked once this transaction is
 -- committed. A verb writes the run, never a claim: a step that is answered in between is done.
@@ -27,18 +28,31 @@ LANGUAGE sql STABLE AS $$
                                AND p.element = $3 AND p.undo = $5 AND p.stage NOT IN ('call', 'poll'))
 $$;
 
+-- _sas.is_cancelled(run_state, abandon_as, step_state): does a cancel stop the work on this step? It does not
+-- stop an undo.
+CREATE FUNCTION _sas.is_cancelled(run_state text, abandon_as text, step_state text) RETURNS boolean
+LANGUAGE sql IMMUTABLE AS $$
+    SELECT run_state <> 'stopped' AND coalesce(abandon_as = 'cancel', false) AND step_state = 'running'
+$$;
+
 -- _sas.revocable_claims(run_ids): the claims in these runs that a halt or a cancel revokes. Outside
--- programs learn of a cancel from their heartbeats and may finish their work; a cancel does not stop an
--- undo. answered: the claim has a reply that only waits for its run.
+-- programs learn of a cancel from their heartbeats and may finish their work.
+--   answered  the claim has a reply that only waits for its run
+--   told      its run was cancelled, and it is a call of a worker that lives: that stops it, and replies
 CREATE FUNCTION _sas.revocable_claims(run_ids bigint[], OUT step _sas.step, OUT def _sas.workflow_step,
-                                      OUT is_function boolean, OUT answered boolean)
+                                      OUT is_function boolean, OUT answered boolean, OUT told boolean)
 RETURNS SETOF record
 LANGUAGE plpgsql STABLE AS $$
+DECLARE
+    live bigint[] := _sas.live_workers();
 BEGIN
     RETURN QUERY
     SELECT s.whole, w, f.is_function,
            EXISTS (SELECT FROM _sas.answer a WHERE a.run_id = s.run_id AND a.step_no = s.step_no
-                   AND a.element = s.element AND a.request_id = s.request_id)
+                   AND a.element = s.element AND a.request_id = s.request_id),
+           r.state <> 'stopped' AND w.kind = 'call' AND NOT f.is_function
+               AND EXISTS (SELECT FROM _sas.lease l WHERE l.lease_id = s.lease_id
+                           AND l.boot = _sas.current_boot() AND l.worker_id = ANY (live))
     FROM _sas.run r
     -- OFFSET 0: where one run has most of all steps, the planner would read the whole table
     CROSS JOIN LATERAL (SELECT x AS whole, x.* FROM _sas.step x
@@ -48,7 +62,7 @@ BEGIN
                         AS is_function OFFSET 0) f
     WHERE r.run_id = ANY ($1)
       AND (r.state = 'stopped'
-           OR r.abandon_as = 'cancel' AND s.state = 'running' AND (w.kind <> 'task' OR f.is_function));
+           OR _sas.is_cancelled(r.state, r.abandon_as, s.state) AND (w.kind <> 'task' OR f.is_function));
 END $$;
 
 -- _sas.revoke_claims(run_ids): revokes the claims of workers in these runs, which were cancelled or halted,
@@ -56,13 +70,14 @@ END $$;
 -- only waits for its run: both are tried again in a moment.
 --
 -- A reply that still comes is stale. A call may have been carried out, so its outcome is in doubt. A status
--- request of a poll changes nothing, and what a function did is rolled back.
+-- request of a poll changes nothing, and what a function did is rolled back. After a cancel, the worker of a
+-- call keeps its claim until it has replied; the supervisor takes it back if that worker dies, or is late.
 --   holds   the locks of the runs
 --   locks   the leases that no other transaction holds
 --   writes  step, run, attempt, external_slot, message
 --   wakes   at commit: the worker that runs such a function, which is cancelled, and ended after a while
 --           (base/peers.h); agent workers, which stop such calls; the scheduler, for the undo
---   next    _sas.undo_next
+--   next    _sas.undo_next; _sas.write_stopped, for calls
 CREATE FUNCTION _sas.revoke_claims(run_ids bigint[]) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -74,7 +89,8 @@ DECLARE
     outside bigint[];
     calls boolean;
 BEGIN
-    wanted := ARRAY(SELECT DISTINCT (c.step).lease_id FROM _sas.revocable_claims($1) c WHERE NOT c.answered);
+    wanted := ARRAY(SELECT DISTINCT (c.step).lease_id FROM _sas.revocable_claims($1) c
+                    WHERE NOT c.answered AND NOT c.told);
     free := ARRAY(SELECT l.lease_id FROM _sas.lease l WHERE l.lease_id = ANY (wanted)
                   FOR UPDATE SKIP LOCKED);
     INSERT INTO _sas.message (actor, due_at, run_id, kind)
@@ -83,45 +99,50 @@ BEGIN
     SELECT DISTINCT 's'::"char", now + CASE l.worker_id WHEN 0 THEN interval '250 ms'
         ELSE interval '10 ms' END, (c.step).run_id, 'revoke'
     FROM _sas.revocable_claims($1) c LEFT JOIN _sas.lease l ON l.lease_id = (c.step).lease_id
-    WHERE c.answered OR NOT l.lease_id = ANY (free);
+    WHERE c.answered OR NOT c.told AND NOT l.lease_id = ANY (free);
 
-    SELECT array_agg(_sas.revoked_step(c.step, c.def, c.is_function, l.locked_by, now)),
-           array_agg((c.step).request_id) FILTER (WHERE c.is_function),
-           array_agg(DISTINCT l.lease_id) FILTER (WHERE l.worker_id = 0),
+    SELECT array_agg(_sas.revoked_step(c.step, c.def, c.is_function, l.locked_by, now))
+               FILTER (WHERE f.free),
+           array_agg((c.step).request_id) FILTER (WHERE f.free AND c.is_function),
+           array_agg(DISTINCT l.lease_id) FILTER (WHERE f.free AND l.worker_id = 0),
            bool_or((c.def).kind = 'call' AND NOT c.is_function)
     INTO changes, requests, outside, calls
     FROM _sas.revocable_claims($1) c
     LEFT JOIN _sas.lease l ON l.lease_id = (c.step).lease_id
     -- without a lease: its worker has replied, and the reply did not count
-    WHERE NOT c.answered AND (l.lease_id = ANY (free) OR l.lease_id IS NULL);
+    CROSS JOIN LATERAL (SELECT NOT c.told AND (l.lease_id = ANY (free) OR l.lease_id IS NULL) AS free) f
+    WHERE NOT c.answered;
+    PERFORM _sas.stop_calls() WHERE calls;
     IF changes IS NOT NULL THEN
         PERFORM _sas.record_revoked(changes);
         PERFORM _sas.move_steps(changes);
         PERFORM _sas.interrupt_functions(requests) WHERE requests IS NOT NULL;
-        PERFORM _sas.stop_calls() WHERE calls;
         PERFORM _sas.expire_leases(outside) WHERE outside IS NOT NULL;
         PERFORM _sas.free_slots($1);
         PERFORM _sas.close_steps(array_agg(c.run_id)) FROM unnest(changes) c;
     END IF;
 END $$;
 
--- _sas.revoked_step(s, def, is_function, holder, now): the change of a step whose claim is revoked.
+-- _sas.revoked_step(s, def, is_function, holder, now, tries, sent): the change of a step whose claim is
+-- revoked, or whose call was stopped. tries: attempts under the claim; sent: a call may have been carried
+-- out.
 CREATE FUNCTION _sas.revoked_step(s _sas.step, def _sas.workflow_step, is_function boolean, holder text,
-                                  now timestamptz) RETURNS _sas.step_change
+                                  now timestamptz, tries int DEFAULT 1, sent boolean DEFAULT true)
+RETURNS _sas.step_change
 LANGUAGE sql STABLE AS $$
     SELECT _sas.make_step_change(
         run_id => s.run_id, step_no => s.step_no, element => s.element, from_state => s.state,
         to_state => CASE WHEN def.undo THEN 'skipped'
-                         WHEN is_function AND NOT s.in_doubt AND s.asks IS NULL THEN 'cancelled'
+                         WHEN (is_function OR NOT sent) AND NOT s.in_doubt AND s.asks IS NULL THEN 'cancelled'
                          ELSE 'failed' END,
-        attempt => CASE WHEN NOT is_function THEN s.attempt + 1 END,
-        in_doubt => CASE WHEN NOT is_function AND NOT def.undo THEN s.in_doubt OR s.asks IS NULL END,
+        attempt => CASE WHEN NOT is_function THEN s.attempt + tries END,
+        in_doubt => CASE WHEN NOT is_function AND NOT def.undo THEN s.in_doubt OR sent AND s.asks IS NULL END,
         error => CASE WHEN def.undo THEN _sas.left_by_halt(s.run_id, def.name, CASE
                           WHEN NOT is_function THEN stopped.title
                           WHEN s.error ? 'title' THEN _sas.title(s.error) END)
-                      WHEN NOT is_function THEN _sas.problem_object('cancelled', stopped.title,
-                                                                    'held by ' || holder, NULL, s.run_id,
-                                                                    def.name) END,
+                      WHEN NOT is_function AND sent
+                          THEN _sas.problem_object('cancelled', stopped.title, 'held by ' || holder, NULL,
+                                                   s.run_id, def.name) END,
         finished_at => now)
     FROM (SELECT CASE def.kind WHEN 'task' THEN 'its task was taken back'
                  ELSE 'its call was stopped' END AS title) stopped
@@ -154,18 +175,77 @@ LANGUAGE sql STABLE AS $$
                                run_id, name)
 $$;
 
--- _sas.lost_claims(run_ids, step_nos, elements, request_ids): the positions of those of these claims that
--- no longer hold. Locks nothing.
-CREATE FUNCTION _sas.lost_claims(run_ids bigint[], step_nos int[], elements int[], request_ids uuid[])
-RETURNS int[]
+-- _sas.claims_of_calls(run_ids, step_nos, elements, request_ids): for each of these claims: held; stop: its
+-- run was cancelled; or lost. Locks nothing.
+CREATE FUNCTION _sas.claims_of_calls(run_ids bigint[], step_nos int[], elements int[], request_ids uuid[])
+RETURNS text[]
 LANGUAGE plpgsql STABLE AS $$
 BEGIN
     RETURN ARRAY(
-        SELECT u.n::int
+        SELECT CASE WHEN s.request_id IS DISTINCT FROM u.request_id THEN 'lost'
+                    WHEN _sas.is_cancelled(r.state, r.abandon_as, s.state) THEN 'stop'
+                    ELSE 'held' END
         FROM unnest(run_ids, step_nos, elements, request_ids) WITH ORDINALITY AS u (run_id, step_no, element,
                     request_id, n)
         LEFT JOIN LATERAL _sas.step_row(u.run_id, u.step_no, u.element) s ON true
-        WHERE s.request_id IS DISTINCT FROM u.request_id);
+        LEFT JOIN LATERAL (SELECT x.state, x.abandon_as FROM _sas.run x WHERE x.run_id = u.run_id OFFSET 0) r
+            ON true
+        ORDER BY u.n);
+END $$;
+
+-- _sas.part_stopped(replies): divides replies into those that end work which was stopped, and the others.
+-- Nothing that is handed back in a cancelled run is tried again. If a pause has taken the end of the run back
+-- meanwhile, the step of a call that was stopped gets another window.
+CREATE FUNCTION _sas.part_stopped(replies _sas.call_reply[], OUT stopped _sas.call_reply[],
+                                  OUT others _sas.call_reply[])
+LANGUAGE plpgsql STABLE AS $$
+BEGIN
+    SELECT array_agg(replies[n] ORDER BY n) FILTER (WHERE e.stops),
+           array_agg(CASE p.verdict WHEN 'stopped' THEN _sas.make_call_reply(
+                         p.run_id, p.step_no, p.element, p.request_id, 'transient', p.attempt, p.output,
+                         p.error, p.in_doubt, p.again_in, p.arrived_at) ELSE replies[n] END ORDER BY n)
+               FILTER (WHERE NOT e.stops)
+    INTO stopped, others
+    FROM generate_subscripts(replies, 1) n
+    CROSS JOIN LATERAL (SELECT (replies[n]).* OFFSET 0) p
+    JOIN _sas.run r ON r.run_id = p.run_id
+    CROSS JOIN LATERAL _sas.step_row(p.run_id, p.step_no, p.element) s
+    CROSS JOIN LATERAL _sas.step_definition(r.version_id, s.step_no, s.state = 'compensating') w
+    CROSS JOIN LATERAL (
+        SELECT CASE p.verdict WHEN 'stopped' THEN r.state = 'stopped' OR r.abandon_as IS NOT NULL
+                    WHEN 'hand_back' THEN _sas.is_cancelled(r.state, r.abandon_as, s.state)
+                        AND (w.kind <> 'task'
+                             OR _sas.is_function(s.run_id, s.step_no, s.element, w.lane, w.undo))
+                    ELSE false END AS stops OFFSET 0) e;
+END $$;
+
+-- _sas.write_stopped(replies, now): the workers have stopped this work. Returns the steps whose replies
+-- counted.
+--   holds   the locks of the runs
+--   writes  step, run, external_slot, message
+--   wakes   the scheduler, for the undo
+--   next    _sas.undo_next
+CREATE FUNCTION _sas.write_stopped(replies _sas.call_reply[], now timestamptz, OUT run_ids bigint[],
+                                   OUT step_nos int[], OUT elements int[])
+LANGUAGE plpgsql AS $$
+DECLARE
+    changes _sas.step_change[];
+BEGIN
+    SELECT array_agg(_sas.revoked_step(s, w, _sas.is_function(s.run_id, s.step_no, s.element, w.lane, w.undo),
+                                       l.locked_by, $2, p.attempt, p.in_doubt)),
+           array_agg(p.run_id), array_agg(p.step_no), array_agg(p.element)
+    INTO changes, run_ids, step_nos, elements
+    FROM unnest(replies) p
+    CROSS JOIN LATERAL _sas.step_row(p.run_id, p.step_no, p.element) s
+    JOIN _sas.run r ON r.run_id = p.run_id
+    CROSS JOIN LATERAL _sas.step_definition(r.version_id, s.step_no, s.state = 'compensating') w
+    LEFT JOIN _sas.lease l ON l.lease_id = s.lease_id
+    WHERE s.request_id = p.request_id AND s.complete_by > coalesce(p.arrived_at, $2);
+    IF changes IS NOT NULL THEN
+        PERFORM _sas.move_steps(changes);
+        PERFORM _sas.free_slots(run_ids);
+        PERFORM _sas.close_steps(run_ids);
+    END IF;
 END $$;
 
 -- _sas.halt_now(run_ids, errors): stops these runs now. Nothing is undone, and nothing is waited for.

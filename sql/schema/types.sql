@@ -113,6 +113,7 @@ CREATE TYPE _sas.claimed AS (
 --   verdict     done       the call or the function succeeded; expect is evaluated later
 --               transient  it failed and may be tried again
 --               permanent  it failed for good
+--               stopped    the worker has stopped the call, because its run was cancelled
 --               hand_back  the worker gives the claim back, and no failure counts; again_in says when the
 --                          step may be claimed again; error: the breaker of the path refuses its call
 --   arrived_at  when the worker received it. The reply counts if that is before complete_by, however late it

@@ -53,7 +53,7 @@ INSERT INTO _sas.transition VALUES
     ('step', 'ready', 'failed',
      'it cannot begin, or its run cannot go on and it is in doubt or a poll that has not finished'),
     ('step', 'running', 'succeeded', 'its worker reported success in time, or an operator completes it'),
-    ('step', 'running', 'cancelled', 'its run was cancelled or halted, and its function with it'),
+    ('step', 'running', 'cancelled', 'its run was cancelled or halted, and its function, or an unsent call'),
     ('step', 'running', 'failed', 'its worker reported failure, died or was silent past complete-by, or its '
                                   'call was stopped'),
     ('step', 'running', 'ready', 'given back by its worker; no failure counts'),

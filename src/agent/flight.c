@@ -9,6 +9,7 @@
 #include "postgres.h"
 
 #include "agent/flight.h"
+#include "agent/flights.h"
 #include "agent/outbox.h"
 #include "agent/replies.h"
 #include "base/clock.h"
@@ -132,6 +133,13 @@ flight_set_wake(SasFlight *flight, int64 wake_us)
 	pairingheap_add(sas_agent_flights.by_time, &flight->heap);
 }
 
+/* The error of a call that was stopped. */
+static Jsonb *
+flight_stopped(const SasFlight *flight)
+{
+	return sas_work_json_problem("cancelled", "its call was stopped", NULL, 0, sas_work_json_instance(&flight->id, flight->step));
+}
+
 static void
 flight_hand_back(SasFlight *flight, double again_in_ms)
 {
@@ -150,11 +158,47 @@ flight_hand_back_path(SasFlight *flight, int64 again_us)
 	sas_agent_flight_end(flight, false);
 }
 
+static void
+flight_report_stopped(SasFlight *flight)
+{
+	sas_agent_replies_add(flight, "stopped", NULL, flight_stopped(flight), 0);
+	sas_agent_flight_end(flight, false);
+}
+
+void
+sas_agent_flight_stop(SasFlight *flight)
+{
+	int64		wake_us = 0;
+
+	if (flight->stopped)
+		return;
+	flight->stopped = true;
+	/* its answer has arrived, and is evaluated in one of the next ticks */
+	if (flight->handle != NULL && sas_transport_is_finished(flight->handle))
+		return;
+	if (flight->handle != NULL)
+	{
+		if (sas_transport_may_have_sent(flight->handle))
+		{
+			flight->in_doubt = true;
+			wake_us = sas_transport_begun_us(flight->handle) + flight->deadline_us - flight->send_by_us;
+		}
+		sas_transport_stop_call(sas_agent_flights.transport, flight->handle);
+		flight->handle = NULL;
+		sas_agent_outbox_attempt(flight, "cancelled", 0, flight_stopped(flight));
+	}
+	flight_free_slot(flight);
+	flight_leave_path(flight);
+	flight_set_wake(flight, wake_us);
+}
+
 void
 sas_agent_flight_give_back(SasFlight *flight)
 {
 	int64		rest_us = flight->token_comes ? 0 : flight->wake_us - sas_base_clock_monotonic_us();
 
+	if (flight->stopped)
+		return;					/* it is reported within a second, or found under the lease */
 	if (flight->handle == NULL)
 		flight_hand_back(flight, Max(0, rest_us) / 1000.0);
 	else if (!sas_transport_is_finished(flight->handle) && !sas_transport_may_have_sent(flight->handle))
@@ -207,8 +251,15 @@ flight_judge(SasFlight *flight, SasAgentEntry *agent, const SasReply *reply, con
 		verdict.reply = NULL;
 		verdict.pause_ms = 0;
 	}
+	if (flight->stopped && verdict.reply != NULL && strcmp(verdict.reply, "hand_back") == 0)
+		verdict.reply = NULL;
 	if (sas_agent_flight_report(flight, &verdict, outcome->status))
 		return;
+	if (flight->stopped)
+	{
+		flight_report_stopped(flight);
+		return;
+	}
 	if (verdict.pause_ms > 1000)
 		flight_free_slot(flight);
 	flight_set_wake(flight, now + (int64) (verdict.pause_ms * 1000));
@@ -296,7 +347,7 @@ sas_agent_flight_go_on(SasFlight *flight)
 	SasAgentEntry *agent = sas_work_agent(flight->agent_id);
 
 	/* without its agent it waits for complete-by */
-	if (agent != NULL)
+	if (agent != NULL && !flight->stopped)
 		flight_begin_attempt(flight, agent);
 }
 
@@ -354,6 +405,17 @@ sas_agent_flight_wake(SasFlight *flight, int64 now)
 	}
 	if (flight->handle != NULL)
 		return;
+	if (flight->stopped)
+	{
+		flight_report_stopped(flight);
+		return;
+	}
+	if (sas_agent_flights_stale())
+	{
+		/* it may be one that was stopped: this tick looks that up first */
+		flight_set_wake(flight, now + 1000);
+		return;
+	}
 	if (sas_limits_breaker(flight->agent_id) != SAS_BREAKER_CLOSED && agent->limits.breaker_failures > 0)
 	{
 		flight_hand_back(flight, 0); /* not a failure: it waits for the limits like all others */

@@ -45,6 +45,13 @@ extern void sas_agent_flight_go_on(SasFlight *flight);
 extern bool sas_agent_flight_report(SasFlight *flight, const SasVerdict *verdict, int http_status);
 
 /*
+ * Its run was cancelled: closes its connection, and reports that as
+ * soon as its request has had the time to reach the service: an undo may
+ * follow.  An answer that has arrived counts.
+ */
+extern void sas_agent_flight_stop(SasFlight *flight);
+
+/*
  * The worker is asked to end: gives the call back if nothing of it was sent.
  * Another worker takes it; no attempt is counted.
  */

@@ -29,7 +29,8 @@
 
 /*
  * No request begins in the last tenth of a window, a second at most: it has to
- * reach the service before the undo that may follow complete-by.
+ * reach the service before the undo that may follow complete-by.  A call that
+ * is stopped has as long (flight.c).
  */
 #define FLIGHTS_LAST_US 1000000
 
@@ -143,7 +144,7 @@ sas_agent_flights_wake_in_ms(void)
 
 /* ---------------------------------------------------------------- stopped by an operator */
 
-static uint32 flights_stops_seen = 0; /* sas_wake_stops_version() at the last look-up of lost claims */
+static uint32 flights_stops_seen = 0; /* sas_wake_stops_version() at the last look-up of claims */
 static uint32 flights_stops_asked;
 
 bool
@@ -159,20 +160,20 @@ void
 sas_agent_flights_find_lost(void)
 {
 	SasStepId  *ids = palloc(sizeof(SasStepId) * sas_agent_flights.n);
-	bool	   *lost = palloc(sizeof(bool) * sas_agent_flights.n);
+	SasClaimState *states = palloc(sizeof(SasClaimState) * sas_agent_flights.n);
 	dlist_iter	iter;
 	int			i = 0;
 
 	dlist_foreach(iter, &sas_agent_flights.all)
 		ids[i++] = dlist_container(SasFlight, node, iter.cur)->id;
-	sas_store_lost(ids, sas_agent_flights.n, lost);
+	sas_store_claims_of_calls(ids, sas_agent_flights.n, states);
 	i = 0;
 	dlist_foreach(iter, &sas_agent_flights.all)
-		dlist_container(SasFlight, node, iter.cur)->lost = lost[i++];
+		dlist_container(SasFlight, node, iter.cur)->claim = states[i++];
 }
 
 /*
- * The store has ended the claim, so there is nothing to report, and its
+ * Where the store has ended the claim, there is nothing to report, and its
  * lease may go.  This says nothing about the service: the breaker gets no
  * report.
  */
@@ -186,8 +187,10 @@ sas_agent_flights_stop_lost(void)
 	{
 		SasFlight  *flight = dlist_container(SasFlight, node, iter.cur);
 
-		if (flight->lost)
+		if (flight->claim == SAS_CLAIM_LOST)
 			sas_agent_flight_end(flight, false);
+		else if (flight->claim == SAS_CLAIM_STOP)
+			sas_agent_flight_stop(flight);
 	}
 }
 

@@ -40,10 +40,11 @@ extern bool sas_agent_flights_may_claim(const SasAgentEntry *agent);
 extern int	sas_agent_flights_share(const SasAgentEntry *agent, int free_slots);
 
 /*
- * May claims of these flights have been taken away?  Called before the
- * transaction in which sas_agent_flights_find_lost looks the claims up.  When
- * that transaction has committed, sas_agent_flights_stop_lost stops the calls
- * of lost claims and reports nothing.
+ * May claims of these flights have been taken away, or their runs have been
+ * cancelled?  Called before the transaction in which
+ * sas_agent_flights_find_lost looks the claims up.  When that transaction has
+ * committed, sas_agent_flights_stop_lost stops their calls, and reports
+ * nothing for lost claims.
  */
 extern bool sas_agent_flights_stale(void);
 extern void sas_agent_flights_find_lost(void);

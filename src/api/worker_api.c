@@ -34,6 +34,7 @@
 #define SAS_API_MAX_WORKERS 1024
 
 PG_FUNCTION_INFO_V1(sas_api_follow);
+PG_FUNCTION_INFO_V1(sas_api_live_workers);
 PG_FUNCTION_INFO_V1(sas_api_writing_workers);
 PG_FUNCTION_INFO_V1(sas_api_workers);
 PG_FUNCTION_INFO_V1(sas_api_worker_restart);
@@ -429,17 +430,33 @@ sas_api_report_departure(PG_FUNCTION_ARGS)
 	PG_RETURN_VOID();
 }
 
+static Datum
+worker_api_ids(const int64 *ids, int n)
+{
+	Datum		values[SAS_API_MAX_WORKERS];
+
+	for (int i = 0; i < n; i++)
+		values[i] = Int64GetDatum(ids[i]);
+	return PointerGetDatum(sas_base_array(values, n, INT8OID));
+}
+
+/* _sas.live_workers() */
+Datum
+sas_api_live_workers(PG_FUNCTION_ARGS)
+{
+	int64		ids[SAS_API_MAX_WORKERS];
+	int64		newest;
+
+	return worker_api_ids(ids, Min(sas_base_peers_live(ids, SAS_API_MAX_WORKERS, &newest), SAS_API_MAX_WORKERS));
+}
+
 /* _sas.writing_workers() */
 Datum
 sas_api_writing_workers(PG_FUNCTION_ARGS)
 {
 	int64		ids[SAS_API_MAX_WORKERS];
-	int			n = sas_base_peers_unwritten(ids, SAS_API_MAX_WORKERS);
-	Datum		values[SAS_API_MAX_WORKERS];
 
-	for (int i = 0; i < n; i++)
-		values[i] = Int64GetDatum(ids[i]);
-	PG_RETURN_ARRAYTYPE_P(sas_base_array(values, n, INT8OID));
+	return worker_api_ids(ids, sas_base_peers_unwritten(ids, SAS_API_MAX_WORKERS));
 }
 
 /* sas.follow() */

@@ -182,13 +182,19 @@ steps_read_lost(bool *lost, int n)
 }
 
 void
-sas_store_lost(const SasStepId *ids, int n, bool *lost)
+sas_store_claims_of_calls(const SasStepId *ids, int n, SasClaimState *states)
 {
-	static SasPlan plan = {"SELECT unnest(_sas.lost_claims($1, $2, $3, $4))",
+	static SasPlan plan = {"SELECT unnest(_sas.claims_of_calls($1, $2, $3, $4))",
 	4, {INT8ARRAYOID, INT4ARRAYOID, INT4ARRAYOID, UUIDARRAYOID}};
 
 	steps_run_claims(&plan, ids, n);
-	steps_read_lost(lost, n);
+	Assert(SPI_processed == n);
+	for (int i = 0; i < n; i++)
+	{
+		const char *state = sas_store_cell_text(i, 1);
+
+		states[i] = strcmp(state, "held") == 0 ? SAS_CLAIM_HELD : strcmp(state, "stop") == 0 ? SAS_CLAIM_STOP : SAS_CLAIM_LOST;
+	}
 }
 
 /*

@@ -161,8 +161,16 @@ extern void sas_store_rehearse_functions(void);
 /* Which are valid; nothing is locked. */
 extern bool *sas_store_valid_claims(const SasStepId *ids, int n);
 
-/* lost[i] is set for those that are no longer valid; nothing is locked. */
-extern void sas_store_lost(const SasStepId *ids, int n, bool *lost);
+/* The claim of a call. */
+typedef enum SasClaimState
+{
+	SAS_CLAIM_HELD,
+	SAS_CLAIM_STOP,				/* its run was cancelled: its call is to be stopped */
+	SAS_CLAIM_LOST				/* it does not hold any longer */
+} SasClaimState;
+
+/* Finds the states of these claims; nothing is locked. */
+extern void sas_store_claims_of_calls(const SasStepId *ids, int n, SasClaimState *states);
 
 /* What became of a claimed step: see the type _sas.call_reply. */
 typedef struct SasStoredReply

@@ -221,6 +221,7 @@ sas_transport_request_before_send(void *arg, char *remote_ip, char *local_ip,
 		return CURL_PREREQFUNC_ABORT;
 	}
 	r->begun++;
+	r->begun_us = sas_transport_now_us();
 	if (r->begun > 1 && r->sent &&
 		strcmp(r->method, "GET") != 0 && strcmp(r->method, "HEAD") != 0 && strcmp(r->method, "OPTIONS") != 0)
 	{

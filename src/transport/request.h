@@ -70,6 +70,7 @@ typedef struct SasRequest
 
 	/* one hop: a call has several when it follows redirects */
 	int			begun;			/* times libcurl was about to send the request */
+	int64_t		begun_us;		/* the last time */
 	bool		resend_refused;
 	bool		answer_done;	/* the headers of the final answer are complete */
 	long		line_status;	/* of the last status line */

@@ -206,6 +206,12 @@ sas_transport_may_have_sent(const void *handle)
 	return r->sent || r->begun > 0;
 }
 
+int64_t
+sas_transport_begun_us(const void *handle)
+{
+	return ((const SasRequest *) handle)->begun_us;
+}
+
 void
 sas_transport_give_back(SasTransport *t, SasRequest *r)
 {

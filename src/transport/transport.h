@@ -222,6 +222,9 @@ extern bool sas_transport_is_finished(const void *handle);
  */
 extern bool sas_transport_may_have_sent(const void *handle);
 
+/* when libcurl began to send the request last; 0: it has not begun */
+extern int64_t sas_transport_begun_us(const void *handle);
+
 /*
  * Memory of calls with a share. limit: bytes for all of them, 0: none.
  * hold: the owner keeps so many bytes more (or less) for the share.

@@ -96,7 +96,8 @@ typedef struct SasFlight
 	int64		send_by_us;		/* no request begins from then on */
 	int64		wake_us;		/* deadline, or the end of the rest */
 	void	   *handle;			/* NULL: resting */
-	bool		lost;			/* its claim was found to be no longer valid */
+	SasClaimState claim;		/* as it was found last */
+	bool		stopped;		/* its run was cancelled: no attempt begins, and it ends as stopped */
 	TimestampTz started_at;		/* of the current attempt */
 	int64		begun_us;		/* the same on the monotonic clock */
 	int64		arrived_us;		/* of its answer, likewise; 0: there is none */

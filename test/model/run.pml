@@ -24,6 +24,7 @@
  *	NO_DOUBT			a call without a usable reply counts as not done
  *	NO_OPEN_COUNT		the undo begins while a step is running
  *	NO_UNDO_ORDER		the undo goes in the order of the steps
+ *	NO_STOP_WAIT		a cancel revokes the call of a worker that lives
  *
  * Left out: what sas.transitions allows and no line "move" of this model reaches; test/t/495_models.pl has the list,
  * with reasons.
@@ -80,6 +81,7 @@
 #define TRANSIENT 2
 #define PERMANENT 3
 #define SILENCE 4
+#define HUNG_UP 5	/* the worker has stopped the call */
 
 /* who holds a lock; 0: nobody. A worker w is w + 1 */
 #define SUPERVISOR 10
@@ -117,6 +119,7 @@ bit ready[2];						/* has a row in _sas.ready */
 byte lease[2], lease_claim[2];		/* the last lease of a step: who holds it, 0: it is gone; of which claim */
 byte answer[2], answered[2];		/* a row in _sas.answer: its verdict, and of which claim */
 bit answer_doubt[2];
+byte told[2];						/* the claim whose worker is to stop its call */
 bit overdue[2];						/* complete_by of the present claim has passed */
 bit message_failed[2];				/* to the supervisor */
 bit message_ready[2], message_undo, message_revoke, message_answer;		/* to the scheduler */
@@ -138,6 +141,7 @@ byte run_lock, ready_lock[2], lease_lock[2];
 #define ANSWERING 8			/* somebody else holds the run: the reply becomes a row of _sas.answer */
 byte phase[WORKERS], at[WORKERS], token[WORKERS], verdict[WORKERS];
 bit doubt[WORKERS], in_time[WORKERS], unwritten[WORKERS];
+bit past[WORKERS];					/* its window is over */
 
 /* what a tick, or an operator, is at */
 #define JUDGING 1			/* has locked the lease */
@@ -242,6 +246,14 @@ inline write_reply(s, claim, result, doubtful)
 		:: result == DONE -> move(s, COMPENSATED); close_step()
 		:: else -> move(s, COMPENSATING); transient[s] = (result == TRANSIENT); tell_supervisor(s)
 		fi
+	/* _sas.write_stopped */
+	:: step_state[s] != COMPENSATING && result == HUNG_UP ->
+		in_doubt[s] = in_doubt[s] || doubtful;
+		if
+		:: in_doubt[s] -> move(s, FAILED)
+		:: else -> move(s, CANCELLED)
+		fi;
+		close_step()
 	:: else ->
 		if
 		:: result == DONE ->
@@ -362,6 +374,7 @@ inline rest(w)
 	verdict[w] = 0;
 	doubt[w] = 0;
 	in_time[w] = 0;
+	past[w] = 0;
 	unwritten[w] = 0
 }
 
@@ -408,11 +421,18 @@ inline check_undo(s)
 	o_ = 0
 }
 
+/* no call is under way any more when its undo is sent, unless its worker did not stop it by the end of the window */
+inline check_hung_up(w, s)
+{
+	assert(!(phase[1 - w] == SENT && at[1 - w] == s && !past[1 - w]))
+}
+
 /* What a call comes to. A service that has done it answers the same again under its key. */
 inline make_call(w, s)
 {
 	if
 	:: step_state[s] == COMPENSATING ->
+		check_hung_up(w, s);
 		if
 		:: undo_effect[s] = 1; verdict[w] = DONE
 		:: undo_effect[s] = 1; verdict[w] = TRANSIENT; doubt[w] = 1
@@ -508,6 +528,15 @@ end:
 		:: request_id[at[w]] == token[w] && !overdue[at[w]] -> make_call(w, at[w]); phase[w] = SENT
 		:: else -> rest(w)
 		fi }
+	/* _sas.claims_of_calls: it closes the connection */
+	:: atomic { phase[w] == SENT && IS_CALL(at[w]) && told[at[w]] == token[w] && request_id[at[w]] == token[w] && !overdue[at[w]] ->
+#ifndef LATE_UNWRITTEN
+		unwritten[w] = 1;
+#endif
+		in_time[w] = 1;
+		verdict[w] = HUNG_UP;
+		doubt[w] = 1;
+		phase[w] = ARRIVED }
 	/* _sas.claims_held; of a claim that is a moment old it is not asked */
 	:: atomic { phase[w] == CLAIMED && !IS_CALL(at[w]) ->
 		if
@@ -519,7 +548,7 @@ end:
 #ifndef LATE_UNWRITTEN
 		unwritten[w] = 1;
 #endif
-		in_time[w] = (request_id[at[w]] == token[w] && !overdue[at[w]]);
+		in_time[w] = (CLAIM_HOLDS(w) && !overdue[at[w]]);
 		if
 		/* it stops the call and says nothing */
 		:: verdict[w] == SILENCE || request_id[at[w]] == token[w] && overdue[at[w]] -> rest(w)
@@ -780,7 +809,13 @@ inline undo_next()
 	fi
 }
 
-#define IS_REVOCABLE(s) (abandon_as == CANCEL && step_state[s] == RUNNING && IS_HELD(s))
+#ifdef NO_STOP_WAIT
+#define STOPS_ITSELF(s) (false)
+#else
+#define STOPS_ITSELF(s) (IS_CALL(s) && IS_ALIVE(s))
+#endif
+#define IS_CANCELLED(s) (abandon_as == CANCEL && step_state[s] == RUNNING && IS_HELD(s))
+#define IS_REVOCABLE(s) (IS_CANCELLED(s) && !STOPS_ITSELF(s))
 
 inline lock_revocable(s)
 {
@@ -793,6 +828,10 @@ inline lock_revocable(s)
 /* of _sas.revoke_claims */
 inline revoke(s)
 {
+	if
+	:: IS_CANCELLED(s) && STOPS_ITSELF(s) -> told[s] = request_id[s]
+	:: else
+	fi;
 	if
 	:: IS_REVOCABLE(s) && (lease_lock[s] == SCHEDULER || lease[s] == 0) ->
 		revoked[s] = request_id[s];
@@ -879,14 +918,27 @@ end:
 	od
 }
 
+inline end_window(s)
+{
+	overdue[s] = 1;
+	for (i_ : 0 .. 1)
+	{
+		if
+		:: at[i_] == s && token[i_] == request_id[s] -> past[i_] = 1
+		:: else
+		fi
+	};
+	i_ = 0
+}
+
 /* windows end */
 proctype clock()
 {
 end:
 	do
 #ifndef NO_COMPLETE_BY
-	:: atomic { request_id[0] != 0 && !overdue[0] && answer[0] == 0 -> overdue[0] = 1 }
-	:: atomic { request_id[1] != 0 && !overdue[1] && answer[1] == 0 -> overdue[1] = 1 }
+	:: atomic { request_id[0] != 0 && !overdue[0] && answer[0] == 0 -> end_window(0) }
+	:: atomic { request_id[1] != 0 && !overdue[1] && answer[1] == 0 -> end_window(1) }
 #endif
 	:: false
 	od

@@ -91,8 +91,9 @@ my %broken = (
 	NO_ANSWER_CHECK => 'KINDS=1 CRASHES=0 LOCKS=0 CANCELS=1',
 	NO_DOUBT => 'KINDS=1 CRASHES=0 LOCKS=0 CANCELS=0',
 	NO_OPEN_COUNT => 'KINDS=1 CRASHES=0 LOCKS=0 CANCELS=1',
-	NO_UNDO_ORDER => 'KINDS=1 CRASHES=0 LOCKS=0 CANCELS=1');
-breaks('run', "$_ $broken{$_}") foreach $long ? sort keys %broken : qw(NO_FENCE NO_ANSWER_CHECK);
+	NO_UNDO_ORDER => 'KINDS=1 CRASHES=0 LOCKS=0 CANCELS=1',
+	NO_STOP_WAIT => 'KINDS=1 CRASHES=0 LOCKS=0 CANCELS=1');
+breaks('run', "$_ $broken{$_}") foreach $long ? sort keys %broken : qw(NO_FENCE NO_ANSWER_CHECK NO_STOP_WAIT);
 
 # -- wake-ups -------------------------------------------------------------------------------------
 
