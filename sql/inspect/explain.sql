@@ -370,8 +370,8 @@ BEGIN ATOMIC
                 ELSE coalesce(' has waited for ' || $2, ' waits') END;
 END;
 
--- _sas.failure_told(kind, error, doubt, cause): how a failed step goes on, if it waits for that.
-CREATE FUNCTION _sas.failure_told(kind text, error jsonb, doubt text, cause text) RETURNS text
+-- _sas.told_failure(kind, error, doubt, cause): how a failed step goes on, if it waits for that.
+CREATE FUNCTION _sas.told_failure(kind text, error jsonb, doubt text, cause text) RETURNS text
 LANGUAGE sql STABLE
 BEGIN ATOMIC
     SELECT format('it failed (%s)', _sas.title(error)) || CASE kind
@@ -458,7 +458,7 @@ BEGIN ATOMIC
                   || CASE WHEN p.asks > 0 THEN '; it was polled ' || _sas.times(p.asks) ELSE '' END
               WHEN 'child' THEN coalesce(
                   _sas.children_told(f.open_children, p.waiting_on, f.children), c.told)
-              ELSE coalesce(_sas.failure_told(p.waiting_kind, p.error, p.doubt, c.told), c.told) END
+              ELSE coalesce(_sas.told_failure(p.waiting_kind, p.error, p.doubt, c.told), c.told) END
     FROM part p
     CROSS JOIN (SELECT sas.now() AS now) n
     LEFT JOIN cause c ON c.waiting_kind = p.waiting_kind
