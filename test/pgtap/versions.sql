@@ -6,7 +6,7 @@
 \pset tuples_only on
 \pset pager off
 BEGIN;
-SELECT plan(14);
+SELECT plan(18);
 CREATE SCHEMA versions;
 CREATE FUNCTION versions.echo(jsonb) RETURNS jsonb LANGUAGE sql AS 'SELECT $1';
 CREATE FUNCTION versions.other(jsonb) RETURNS jsonb LANGUAGE sql AS 'SELECT $1';
@@ -40,6 +40,14 @@ SET SESSION AUTHORIZATION versions_other;
 SELECT is(sas.create_workflow('without', '{"steps": {"c": {"agent": "versions_a", "call": {"path": "/a"}}}}'), 2, 'the same text by another role is another version: it is trusted as that role is');
 SELECT is(sas.create_workflow('without', '{"steps": {"c": {"agent": "versions_a", "call": {"path": "/a"}}}}'), 2, 'once');
 RESET SESSION AUTHORIZATION;
+-- a new node gets what the coordinator has, also a reference that this release refuses; what it may not use it does not get
+CREATE FUNCTION versions.applies(step text, n int) RETURNS text LANGUAGE sql AS $$
+    SELECT applied::text FROM _sas.apply_definitions(jsonb_build_array(jsonb_build_object('kind', 'version', 'name', 'carried', 'owner', current_user, 'place', 1, 'needed', true,
+        'facts', jsonb_build_object('version', n, 'created_by', current_user, 'definition', format('{"steps": {"a": {"function": "versions.echo"}, "b": %s}}', step)::jsonb)))) $$;
+SELECT throws_ok($$ SELECT sas.create_workflow('carried', '{"steps": {"a": {"function": "versions.echo"}, "b": {"function": "versions.echo", "input": {"x": "{{steps.a.outptu?}}"}}}}') $$, '42P10', NULL, 'a misspelled member is refused where it is defined');
+SELECT is(versions.applies('{"function": "versions.echo", "input": {"x": "{{steps.a.outptu?}}"}}', 1), '1', 'a new node takes it from the coordinator');
+SELECT throws_ok($$ SELECT versions.applies('{"function": "versions.none", "input": {"x": "{{steps.a.outptu?}}"}}', 2) $$, '42883', NULL, 'but none whose function is lacking');
+SELECT is((SELECT string_agg(version::text, ' ') FROM sas.versions WHERE workflow = 'carried'), '1', 'one version is there');
 SELECT throws_ok($$ SELECT sas.create_workflow('without', '{"steps": {"c": {"agent": "nobody", "call": {}}}}') $$, '42704', NULL, 'a wrong one is refused as ever');
 SELECT * FROM finish();
 ROLLBACK;
