@@ -178,6 +178,8 @@ CREATE FUNCTION _sas.grant_usage_as(caller oid, role regrole, level text, agent 
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     looking text := _sas.looking();
+    held boolean := EXISTS (SELECT FROM _sas.levels_of(role) l WHERE l.level = $3 AND NOT l.limited);
+    made boolean;
     f regprocedure;
     t record;
 BEGIN
@@ -191,7 +193,8 @@ BEGIN
         INSERT INTO _sas.worker_grant AS g (agent_id, role, granted_by, granted_at)
         SELECT a.agent_id, $2, pg_get_userbyid(caller), sas.now()
         FROM _sas.agent a WHERE a.name = agent AND a.dropped_at IS NULL AND a.kind = 'external'
-        ON CONFLICT ON CONSTRAINT worker_grant_pkey DO UPDATE SET role = g.role;
+        ON CONFLICT ON CONSTRAINT worker_grant_pkey DO UPDATE SET role = g.role
+        RETURNING g.xmax = 0 INTO made;
         IF NOT FOUND THEN
             RAISE EXCEPTION 'external agent "%" does not exist', agent
                 USING ERRCODE = 'undefined_object', DETAIL = 'At /agent.',
@@ -199,7 +202,8 @@ BEGIN
         END IF;
     ELSE
         INSERT INTO _sas.level_grant AS g VALUES ($2, $3, pg_get_userbyid(caller), sas.now())
-        ON CONFLICT ON CONSTRAINT level_grant_pkey DO UPDATE SET role = g.role;
+        ON CONFLICT ON CONSTRAINT level_grant_pkey DO UPDATE SET role = g.role
+        RETURNING g.xmax = 0 OR NOT held INTO made;
     END IF;
     EXECUTE format('GRANT USAGE ON SCHEMA sas TO %s', role);
     IF level <> 'worker' THEN
@@ -214,7 +218,8 @@ BEGIN
         EXECUTE format('GRANT EXECUTE ON FUNCTION %s TO %s', f, role);
     END LOOP;
     PERFORM _sas.record_change(caller, 'grant_usage', jsonb_strip_nulls(
-        jsonb_build_object('role', pg_get_userbyid(role), 'level', level, 'agent', agent)));
+        jsonb_build_object('role', pg_get_userbyid(role), 'level', level, 'agent', agent)))
+    WHERE made;
 END $$;
 
 CREATE FUNCTION sas.grant_usage(role regrole, level text, agent text DEFAULT NULL) RETURNS void
@@ -360,7 +365,11 @@ BEGIN
     VALUES (a.agent_id, $3, $4, $5, pg_get_userbyid(caller), sas.now())
     ON CONFLICT ON CONSTRAINT agent_grant_pkey DO UPDATE
     SET methods = EXCLUDED.methods, paths = EXCLUDED.paths, granted_by = EXCLUDED.granted_by,
-        granted_at = EXCLUDED.granted_at;
+        granted_at = EXCLUDED.granted_at
+    WHERE (g.methods, g.paths) IS DISTINCT FROM (EXCLUDED.methods, EXCLUDED.paths);
+    IF NOT FOUND THEN
+        RETURN;
+    END IF;
     PERFORM _sas.tie_role(role);
     PERFORM _sas.reload_watches(a.agent_id, role);
     PERFORM _sas.announce_agents();

@@ -20,7 +20,8 @@ BEGIN
     DELETE FROM _sas.alert_hook h RETURNING jsonb_build_object('function', h.function,
                                                                'owner', pg_get_userbyid(h.owner)) INTO old;
     PERFORM _sas.record_change(caller, 'set_alert_hook', '{}', old, CASE WHEN name IS NOT NULL THEN
-        jsonb_build_object('function', name, 'owner', pg_get_userbyid(caller)) END);
+        jsonb_build_object('function', name, 'owner', pg_get_userbyid(caller)) END)
+    WHERE coalesce(old ->> 'function', name) IS NOT NULL;
     IF name IS NULL THEN
         RETURN;
     END IF;

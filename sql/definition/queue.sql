@@ -85,11 +85,13 @@ BEGIN
     PERFORM _sas.raise(wrong) FROM _sas.check_step_key(key, '/key') wrong;
 END $$;
 
--- _sas.record_queue(caller, act, old, new): the limits of a queue before and after; null: no queue.
+-- _sas.record_queue(caller, act, old, new): the limits of a queue before and after, if they differ; null: no
+-- queue.
 CREATE FUNCTION _sas.record_queue(caller oid, act text, old _sas.queue, new _sas.queue) RETURNS void
 LANGUAGE sql AS $$
     SELECT _sas.record_change(caller, act, jsonb_build_object('queue', coalesce(new.name, old.name)),
                               _sas.queue_limits(old), _sas.queue_limits(new))
+    WHERE _sas.queue_limits(old) IS DISTINCT FROM _sas.queue_limits(new)
 $$;
 
 -- _sas.queue_limits(q): as history shows them; null: no queue.

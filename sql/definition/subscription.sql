@@ -150,7 +150,8 @@ BEGIN
     PERFORM _sas.compose(target.workflow_id);
     PERFORM _sas.record_change(caller, 'subscribe', jsonb_build_object('workflow', $2, 'to_workflow', $3),
                                CASE WHEN old IS NOT NULL THEN jsonb_build_object('input', old) END,
-                               jsonb_build_object('input', $4));
+                               jsonb_build_object('input', $4))
+    WHERE old IS DISTINCT FROM $4;
 END $$;
 
 CREATE FUNCTION _sas.unsubscribe_as(caller oid, workflow text, to_workflow text) RETURNS void

@@ -210,6 +210,7 @@ LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET jit 
 DECLARE
     f _sas.workflow := _sas.own_workflow(caller, workflow);
     granted int := coalesce($4, f.version);
+    made boolean;
     old jsonb := (SELECT jsonb_build_object('from', jsonb_build_object('future', g.future))
                   FROM _sas.workflow_grant g WHERE g.workflow_id = f.workflow_id AND g.role = $3
                   AND g.version = granted AND g.future <> $5);
@@ -226,11 +227,13 @@ BEGIN
     ON CONFLICT (workflow_id, role, version) DO UPDATE SET future = EXCLUDED.future,
         granted_by = EXCLUDED.granted_by, granted_at = EXCLUDED.granted_at
         WHERE g.future <> EXCLUDED.future;
+    made := FOUND;
     PERFORM _sas.compose_version(f.workflow_id, granted);
     PERFORM _sas.tie_role(role);
     PERFORM _sas.record_change(caller, 'grant_workflow', jsonb_build_object(
         'workflow', f.name, 'role', pg_get_userbyid(role), 'version', granted, 'future', $5)
-        || coalesce(old, '{}'));
+        || coalesce(old, '{}'))
+    WHERE made;
 END $$;
 
 -- _sas.revoke_workflow_as(...): the body of sas.revoke_workflow: revokes the grant of that version; null:

@@ -34,5 +34,6 @@ BEGIN
     PERFORM _sas.wake('{0}') WHERE $3 = 'function_workers';
     PERFORM _sas.record_change(caller, 'set_limit',
                                jsonb_build_object('role', pg_get_userbyid(role), 'name', $3),
-                               jsonb_build_object('value', old), jsonb_build_object('value', $4));
+                               jsonb_build_object('value', old), jsonb_build_object('value', $4))
+    WHERE old IS DISTINCT FROM $4;
 END $$;

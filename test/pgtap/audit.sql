@@ -107,6 +107,17 @@ SELECT is(pg_temp.leaves($$SELECT sas.revoke_usage('au_team', 'user')$$), 'revok
 SELECT is(pg_temp.leaves($$SELECT sas.set_limit('au_team', 'open_runs', 5)$$), 'set_limit {"to": {"value": 5}, "from": {"value": null}, "name": "open_runs", "role": "au_team"}', 'a limit');
 SELECT is(pg_temp.leaves($$SELECT sas.set_alert_hook('public.au_around(jsonb)')$$), 'set_alert_hook {"to": {"owner": "au_adm", "function": "public.au_around"}}', 'the hook of alerts');
 SELECT is(pg_temp.leaves($$SELECT sas.set_alert_hook(NULL)$$), 'set_alert_hook {"from": {"owner": "au_adm", "function": "public.au_around"}}', 'and none');
+SELECT pg_temp.leaves($$SELECT sas.create_workflow('au_c', '{"steps": {}}')$$) \g /dev/null
+CREATE TABLE pg_temp.again AS SELECT * FROM unnest(ARRAY[
+    $$SELECT sas.grant_agent('au_pay', 'au_team', '{GET}', '{/a}')$$, $$SELECT sas.grant_workflow('au_a', 'au_team')$$, $$SELECT sas.grant_usage('au_team', 'user')$$,
+    $$SELECT sas.set_limit('au_team', 'open_runs', 5)$$, $$SELECT sas.create_queue('au_line', 5)$$, $$SELECT sas.alter_queue('au_line', 5)$$, $$SELECT sas.subscribe('au_a', 'au_c')$$, $$SELECT sas.set_alert_hook(NULL)$$]) s;
+SELECT pg_temp.leaves(s) FROM pg_temp.again \g /dev/null
+SELECT is(pg_temp.leaves(s), 'nothing', 'what changes nothing leaves no row: ' || s) FROM pg_temp.again;
+DELETE FROM _sas.level_grant WHERE role = 'au_team'::regrole;
+SELECT is(pg_temp.leaves($$SELECT sas.grant_usage('au_team', 'user')$$), 'grant_usage {"role": "au_team", "level": "user"}', 'a level whose row is lacking is granted');
+REVOKE EXECUTE ON FUNCTION _sas.level_user() FROM au_team;
+SELECT is(pg_temp.leaves($$SELECT sas.grant_usage('au_team', 'user')$$), 'grant_usage {"role": "au_team", "level": "user"}', 'so is one whose privilege is lacking');
+SELECT pg_temp.leaves($$SELECT sas.revoke_usage('au_team'), sas.revoke_agent('au_pay', 'au_team'), sas.revoke_workflow('au_a', 'au_team'), sas.set_limit('au_team', 'open_runs', NULL), sas.unsubscribe('au_a', 'au_c')$$) \g /dev/null
 SELECT is(pg_temp.leaves($$SELECT * FROM sas.purge('100 years')$$), 'purge {"runs": 0, "older_than": "100 years"}', 'a purge');
 
 SELECT is(pg_temp.leaves($$SELECT sas.drop_queue('au_line')$$), 'drop_queue {"from": {"max_running": 5}, "queue": "au_line"}', 'a dropped queue');
