@@ -3,9 +3,9 @@
 # What a hostile service says where nobody expects it: numbers that no float holds, secrets in the words of an event,
 # an ETag that no request can have, tokens that another worker or an earlier call was given. Nobody else notices, and
 # nothing is stored in clear.
-use strict;
 # Takes about 30 s.
 # Long: only make check-long runs it.
+use strict;
 use warnings;
 use FindBin;
 use lib "$FindBin::RealBin/../lib";
