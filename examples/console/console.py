@@ -31,7 +31,7 @@ MANY = 10000       # what sas.find_runs returns at most: a verb for all runs of 
 
 # What each verb is called with: %(name)s come from the form, always as text. {new_key}: a box that is ticked.
 RUN = {"pause": "", "resume": "", "retry": ", nullif(%(step)s, ''), %(new_key)s = 'yes'", "cancel": ", %(reason)s", "compensate": ", %(reason)s",
-       "halt": ", %(reason)s", "rerun": "", "set_priority": ", %(priority)s::int", "skip": ", %(step)s, %(output)s::jsonb",
+       "halt": ", %(reason)s", "rerun": "", "set_priority": ", %(priority)s::int", "skip": ", %(step)s, nullif(%(output)s, '')::jsonb",
        "force_complete": ", %(step)s, %(output)s::jsonb", "set_input": ", %(step)s, %(input)s::jsonb",
        "set_version": ", nullif(%(version)s, '')::int", "set_start_at": ", %(start_at)s::timestamptz"}
 # Each returns what it was called for, whether that changed, its state, and why not.

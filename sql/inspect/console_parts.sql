@@ -140,21 +140,25 @@ BEGIN ATOMIC
     WHERE $3 = ANY (v.states);
 END;
 
--- _sas.console_step_acts(look, run_id, step, state): the verbs that apply to a step of an open run.
-CREATE FUNCTION _sas.console_step_acts(look _sas.look, run_id bigint, step text, state text) RETURNS text
+-- _sas.console_step_acts(look, s): the verbs that apply to this step of an open run; resting: it cools off.
+CREATE FUNCTION _sas.console_step_acts(look _sas.look, s sas.steps) RETURNS text
 LANGUAGE sql STABLE
 BEGIN ATOMIC
     SELECT _sas.console_acts(string_agg(_sas.console_act(look, v.verb, v.label,
-                                 jsonb_build_object('run_id', run_id, 'step', step), v.inputs), ''
+                                 jsonb_build_object('run_id', s.run_id, 'step', s.step), v.inputs), ''
                                         ORDER BY v.n))
     FROM (VALUES (1, 'retry', 'Retry', '<label class="yes"><input type="checkbox" name="new_key" '
-                  'value="yes"/>under a new key</label>', '{failed}'::text[]),
-                 (2, 'skip', 'Skip', '<label>output (JSON)<textarea name="output" rows="2" cols="30">'
-                  'null</textarea></label>', '{waiting,ready,suspended,failed}'),
+                  'value="yes"/>under a new key</label>', '{failed,resting,compensating}'::text[]),
+                 (2, 'skip', 'Skip', '<label>output (JSON; empty: steps that need it are skipped, too)'
+                  '<textarea name="output" rows="2" cols="30"></textarea></label>',
+                  '{ready,resting,suspended,failed,compensating}'),
                  (3, 'force_complete', 'Complete', '<label>output (JSON)<textarea name="output" rows="2" '
-                  'cols="30">null</textarea></label>', '{waiting,ready,running,suspended,failed}'),
+                  'cols="30">null</textarea></label>',
+                  '{ready,resting,running,suspended,failed,compensating}'),
                  (4, 'set_input', 'Set input', '<label>input (JSON)<textarea name="input" rows="2" '
-                  'cols="30">{}</textarea></label>', '{waiting,ready,failed}'))
+                  'cols="30">{}</textarea></label>', '{ready,resting,failed}'))
          AS v (n, verb, label, inputs, states)
-    WHERE $4 = ANY (v.states);
+    WHERE CASE WHEN s.state = 'ready' AND s.waiting_kind = 'cool_off' THEN 'resting'
+               ELSE s.state END = ANY (v.states)
+      AND (s.state <> 'compensating' OR s.locked_by IS NULL);
 END;

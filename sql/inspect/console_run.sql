@@ -270,7 +270,7 @@ BEGIN ATOMIC
            || _sas.html_json('input', nullif(s.input, 'null')) || _sas.html_json('started', s.started)
            || _sas.html_json('output', s.output) || _sas.html_json('error', s.error)
            || CASE WHEN s.element IS NULL AND s.run_state <> 'stopped'
-              THEN _sas.console_step_acts(look, s.run_id, s.step, s.state) ELSE '' END
+              THEN _sas.console_step_acts(look, s) ELSE '' END
            || E'</div></details>\n';
 END;
 

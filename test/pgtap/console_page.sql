@@ -47,6 +47,14 @@ SELECT sas.schedule('nightly', '@daily', 'plain') \g /dev/null
 RESET ROLE;
 SELECT _sas.raise_alert('step-failed', 'x', pg_temp.evil(), NULL, :evil, 1) \g /dev/null
 
+-- a step of each state
+CREATE TEMP TABLE act AS
+SELECT st, w, l, pg_temp.found(_sas.console_step_acts(ROW(sas.now(), '', 't0k', NULL)::_sas.look, jsonb_populate_record(NULL::sas.steps, jsonb_build_object('run_id', 1, 'step', 's', 'state', st, 'waiting_kind', w, 'locked_by', l))), 'action="/do/([a-z_]+)"') AS verbs
+FROM (VALUES ('waiting', 'step', NULL), ('ready', 'agent', NULL), ('ready', 'cool_off', NULL), ('running', NULL, 'w'), ('suspended', 'signal', NULL), ('failed', 'resume', NULL), ('succeeded', NULL, NULL), ('compensating', 'resume', NULL), ('compensating', NULL, 'w')) AS x (st, w, l);
+SELECT is(verbs, e, format('a step that is %s offers: %s', concat_ws(', ', st, w, l), coalesce(e, 'nothing')))
+FROM act JOIN (VALUES ('waiting', NULL, NULL), ('ready', 'agent', 'skip force_complete set_input'), ('ready', 'cool_off', 'retry skip force_complete set_input'), ('running', NULL, 'force_complete'), ('suspended', 'signal', 'skip force_complete'), ('failed', 'resume', 'retry skip force_complete set_input'), ('succeeded', NULL, NULL), ('compensating', 'resume', 'retry skip force_complete'), ('compensating', NULL, NULL)) AS y (s, k, e)
+    ON st = s AND (w = k OR k IS NULL AND (w IS NULL OR st = 'waiting'));
+
 -- every page ------------------------------------------------------------------------
 
 CREATE TEMP TABLE page AS
@@ -111,7 +119,7 @@ SELECT is(pg_temp.as_role('cp_bob', 'SELECT sas.console_page(''/runs'', ''{"text
 SELECT is(pg_temp.as_role(who, format('SELECT sas.console_page(%L)', '/runs/' || :evil)) LIKE '%<h4>input</h4>%', sees, format('%s sees inputs: %s', who, sees)) FROM (VALUES ('cp_ann', true), ('cp_op', true), ('cp_mon', false)) AS x (who, sees);
 SELECT is(pg_temp.as_role('cp_wrk', 'SELECT sas.console_page(''/'')'), '42501', 'a worker looks at nothing');
 SELECT is(pg_temp.found(pg_temp.as_role(who, format('SELECT sas.console_page(%L, %L)', p, '{"token": "t0k"}')), 'action="/do/([a-z_]+)"'), forms, format('%s may do on %s: %s', who, p, coalesce(forms, 'nothing')))
-FROM (VALUES ('cp_ann', '/runs/' || :evil, 'pause retry cancel compensate halt set_priority signal set_version skip force_complete set_input skip force_complete set_input'), ('cp_mon', '/runs/' || :evil, NULL), ('cp_op', '/runs/' || :plain, 'rerun'),
+FROM (VALUES ('cp_ann', '/runs/' || :evil, 'pause retry cancel compensate halt set_priority signal set_version'), ('cp_mon', '/runs/' || :evil, NULL), ('cp_op', '/runs/' || :plain, 'rerun'),
              ('cp_ann', '/agents', NULL), ('cp_op', '/agents', 'reset_agent pause_agent'), ('cp_op', '/queues', 'pause_queue'), ('cp_ann', '/queues', NULL), ('cp_op', '/workflows', 'pause_workflow pause_workflow'), ('cp_mon', '/workflows', NULL), ('cp_op', '/alerts', 'acknowledge'), ('cp_ann', '/alerts', NULL),
              ('cp_ann', '/schedules', 'trigger_schedule pause_schedule'), ('cp_mon', '/schedules', NULL), ('cp_op', '/runs', NULL)) AS x (who, p, forms);
 SELECT is(pg_temp.found(pg_temp.as_role(who, $$SELECT sas.console_page('/runs', '{"token": "t0k", "workflow": "plain"}')$$), '<option>([a-z_]+)</option>'), verbs, format('%s may do with all that a search finds: %s', who, coalesce(verbs, 'nothing')))

@@ -177,13 +177,14 @@ does('ann', 'halt', { run_id => $halted }, "SELECT state FROM sas.runs WHERE run
 my $undone = submit('waits');
 ok(wait_for($node, "SELECT waiting_kind FROM sas.steps WHERE run_id = $undone AND step = 'one'", 'signal'), 'another run waits');
 does('ann', 'compensate', { run_id => $undone }, "SELECT result FROM sas.runs WHERE run_id = $undone", 'compensated');
-my @failed = map { submit('fails') } 1 .. 4;
+my @failed = map { submit('fails') } 1 .. 5;
 becomes($_, 'paused', 'a run is paused for its failed step') foreach @failed;
 does('ann', 'set_input', { run_id => $failed[0], step => 'bad', input => '{"a": 5}' }, "SELECT input FROM sas.steps WHERE run_id = $failed[0]", '{"a": 5}');
 does('ann', 'retry', { run_id => $failed[0], step => 'bad' }, "SELECT attempt > 1 AND run_state = 'paused' FROM sas.steps WHERE run_id = $failed[0]", 't');
 does('ann', 'retry', { run_id => $failed[0], new_key => 'yes' }, "SELECT attempt > 2 AND run_state = 'paused' FROM sas.steps WHERE run_id = $failed[0]", 't');
 does('ann', 'skip', { run_id => $failed[0], step => 'bad', output => 'null' });
 becomes($failed[0], 'stopped/warning', 'a run whose step was skipped goes on');
+does('opa', 'skip', { run_id => $failed[4], step => 'bad', output => '' }, "SELECT output IS NULL AND state = 'skipped' FROM sas.steps WHERE run_id = $failed[4] AND step = 'bad'", 't');
 does('ann', 'force_complete', { run_id => $failed[1], step => 'bad', output => '{"by": "hand"}' });
 becomes($failed[1], 'stopped/success', 'and one whose step was completed by hand');
 is(act($me{ann}, 'force_complete', run_id => $failed[2], step => 'bad', output => '{not json')->{status}, 409, 'what is no JSON is refused');
