@@ -15,8 +15,7 @@ LANGUAGE C AS 'MODULE_PATHNAME', 'sas_api_invoked_step';
 --   writes  chunk
 CREATE FUNCTION _sas.emit_as(caller oid, chunk jsonb, request_id uuid) RETURNS boolean
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
-    SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET jit = off
-AS $$
+    SET plan_cache_mode = force_generic_plan AS $$
 #variable_conflict use_variable
 DECLARE
     at record;

@@ -176,9 +176,7 @@ END $$;
 
 CREATE FUNCTION _sas.complete_as(caller oid, request_id uuid, output jsonb) RETURNS boolean
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
-    SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_hashjoin = off
-        SET enable_mergejoin = off SET jit = off
-AS $$
+    SET plan_cache_mode = force_generic_plan SET enable_hashjoin = off SET enable_mergejoin = off AS $$
 DECLARE
     c record;
 BEGIN
@@ -193,9 +191,7 @@ END $$;
 -- a run that cannot continue there is no further attempt.
 CREATE FUNCTION _sas.fail_as(caller oid, request_id uuid, error text, permanent boolean) RETURNS boolean
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
-    SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_hashjoin = off
-        SET enable_mergejoin = off SET jit = off
-AS $$
+    SET plan_cache_mode = force_generic_plan SET enable_hashjoin = off SET enable_mergejoin = off AS $$
 #variable_conflict use_variable
 DECLARE
     c record := _sas.lock_claim(caller, request_id, true);
@@ -269,9 +265,7 @@ END $$;
 -- the run was abandoned; an undo, and a task that is repeated to learn its outcome, continue.
 CREATE FUNCTION _sas.heartbeat_as(caller oid, request_id uuid, progress float8, checkpoint jsonb) RETURNS text
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
-    SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_hashjoin = off
-        SET enable_mergejoin = off SET jit = off
-AS $$
+    SET plan_cache_mode = force_generic_plan SET enable_hashjoin = off SET enable_mergejoin = off AS $$
 #variable_conflict use_variable
 DECLARE
     c record;
@@ -310,9 +304,7 @@ END $$;
 
 CREATE FUNCTION _sas.hand_back_as(caller oid, request_id uuid) RETURNS boolean
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
-    SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_hashjoin = off
-        SET enable_mergejoin = off SET jit = off
-AS $$
+    SET plan_cache_mode = force_generic_plan SET enable_hashjoin = off SET enable_mergejoin = off AS $$
 DECLARE
     c record := _sas.lock_claim(caller, request_id, false);
 BEGIN

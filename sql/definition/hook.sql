@@ -5,7 +5,7 @@
 -- _sas.set_alert_hook_as(caller, function): the body of sas.set_alert_hook: replaces the alert hook; null:
 -- removes it. The function is called as the caller.
 CREATE FUNCTION _sas.set_alert_hook_as(caller oid, function regprocedure) RETURNS void
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET jit = off AS $$
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     name text := _sas.middleware_function(caller, $2, '/function');
     flow int;

@@ -400,9 +400,7 @@ CREATE FUNCTION _sas.submit_batch_as(caller oid, workflow text, inputs jsonb[], 
 RETURNS TABLE (run_id bigint, created boolean)
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
     -- the session of the caller may have any planner settings; these statements read few rows, by an index
-    SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_hashjoin = off
-        SET enable_mergejoin = off SET jit = off
-AS $$
+    SET plan_cache_mode = force_generic_plan SET enable_hashjoin = off SET enable_mergejoin = off AS $$
 BEGIN
     PERFORM _sas.check_submit_rate(caller, coalesce(cardinality(inputs), 0));
     PERFORM _sas.check_own_keys(keys) WHERE keys IS NOT NULL;

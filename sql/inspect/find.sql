@@ -357,9 +357,8 @@ CREATE FUNCTION _sas.find_run_page_as(caller oid, search jsonb, quantity int, be
                                       OUT run_ids bigint[], OUT below bigint)
 LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
     -- the session of the caller may have any planner settings; these statements read few rows, by an index
-    SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off
-        SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off
-AS $$
+    SET plan_cache_mode = force_generic_plan SET enable_bitmapscan = off SET enable_hashjoin = off
+    SET enable_mergejoin = off AS $$
 BEGIN
     PERFORM _sas.check_search(search, quantity);
     SELECT f.fitting, f.below INTO run_ids, below

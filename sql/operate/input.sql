@@ -7,8 +7,7 @@
 -- attempt; sas.retry does.
 CREATE FUNCTION _sas.set_input_runs_as(caller oid, run_ids bigint[], for_step text, input jsonb)
 RETURNS TABLE (run_id bigint, step text, changed boolean, state text, result text, refused text)
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off
-    SET jit = off AS $$
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_column
 DECLARE
     named _sas.named[];

@@ -245,9 +245,8 @@ $$;
 CREATE FUNCTION _sas.purge_as(caller oid, older_than interval, results text[], workflow text, quantity int)
 RETURNS TABLE (runs bigint, steps bigint, attempts bigint, more boolean)
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
-    SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_hashjoin = off
-        SET enable_mergejoin = off SET jit = off SET intervalstyle = 'postgres'
-AS $$
+    SET plan_cache_mode = force_generic_plan SET enable_hashjoin = off SET enable_mergejoin = off
+    SET intervalstyle = 'postgres' AS $$
 #variable_conflict use_variable
 DECLARE
     all_results text[] := '{success,warning,error,compensated,cancelled}';
@@ -275,9 +274,7 @@ BEGIN
         SELECT w.workflow_id INTO flow FROM _sas.workflow w WHERE w.name = workflow
         ORDER BY w.dropped_at DESC NULLS FIRST LIMIT 1;
         IF NOT FOUND THEN
-            RAISE EXCEPTION 'workflow "%" does not exist', workflow
-                USING ERRCODE = 'undefined_object', DETAIL = 'At /workflow.',
-                HINT = 'Leave it out for all workflows.';
+            PERFORM _sas.refuse_missing('workflow', workflow, '/workflow', 'Leave it out for all workflows.');
         END IF;
     END IF;
     runs := 0;

@@ -167,8 +167,7 @@ $$;
 
 CREATE FUNCTION _sas.pause_runs_as(caller oid, run_ids bigint[])
 RETURNS TABLE (run_id bigint, step text, changed boolean, state text, result text, refused text)
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off
-    SET jit = off AS $$
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_column
 DECLARE
     named _sas.named[] := _sas.operate(caller, run_ids);
@@ -331,8 +330,7 @@ END $$;
 
 CREATE FUNCTION _sas.resume_runs_as(caller oid, run_ids bigint[])
 RETURNS TABLE (run_id bigint, step text, changed boolean, state text, result text, refused text)
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off
-    SET jit = off AS $$
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_column
 DECLARE
     named _sas.named[] := _sas.operate(caller, run_ids);
@@ -374,8 +372,7 @@ END $$;
 -- that priority; its open child runs change by the same amount. Waiting steps get a new rank.
 CREATE FUNCTION _sas.set_priority_runs_as(caller oid, run_ids bigint[], priority int)
 RETURNS TABLE (run_id bigint, step text, changed boolean, state text, result text, refused text)
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off
-    SET jit = off AS $$
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_column
 DECLARE
     named _sas.named[];

@@ -32,8 +32,7 @@ $$;
 -- call again.
 CREATE FUNCTION _sas.retry_runs_as(caller oid, run_ids bigint[], for_step text, new_key boolean)
 RETURNS TABLE (run_id bigint, step text, changed boolean, state text, result text, refused text)
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off
-    SET jit = off AS $$
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_column
 DECLARE
     roots bigint[];
@@ -225,8 +224,7 @@ END $$;
 
 CREATE FUNCTION _sas.skip_runs_as(caller oid, run_ids bigint[], for_step text, output jsonb)
 RETURNS TABLE (run_id bigint, step text, changed boolean, state text, result text, refused text)
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off
-    SET jit = off AS $$
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     RETURN QUERY SELECT * FROM _sas.settle_named($1, 'skip', $2, $3,
                                                  '{failed,resting,ready,suspended,asking,undo,due}', false,
@@ -235,8 +233,7 @@ END $$;
 
 CREATE FUNCTION _sas.force_complete_runs_as(caller oid, run_ids bigint[], for_step text, output jsonb)
 RETURNS TABLE (run_id bigint, step text, changed boolean, state text, result text, refused text)
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off
-    SET jit = off AS $$
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     RETURN QUERY SELECT * FROM _sas.settle_named($1, 'force_complete', $2, $3,
                                                  '{failed,resting,ready,suspended,asking,running,undo,due,'

@@ -6,8 +6,7 @@
 -- version that a new run of its owner would get.
 CREATE FUNCTION _sas.set_version_runs_as(caller oid, run_ids bigint[], version int)
 RETURNS TABLE (run_id bigint, step text, changed boolean, state text, result text, refused text)
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off
-    SET jit = off AS $$
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_column
 DECLARE
     named _sas.named[] := _sas.operate(caller, run_ids);

@@ -89,9 +89,7 @@ END $$;
 CREATE FUNCTION _sas.register_node_as(caller oid, name text, capacity int, agents text[], version text,
                                       lease interval, by_connection boolean) RETURNS bigint
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
-    SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_hashjoin = off
-        SET enable_mergejoin = off SET jit = off
-AS $$
+    SET plan_cache_mode = force_generic_plan SET enable_hashjoin = off SET enable_mergejoin = off AS $$
 #variable_conflict use_column
 DECLARE
     lanes int[] := _sas.check_node(caller, name, capacity, agents, lease);
@@ -182,9 +180,7 @@ CREATE FUNCTION _sas.claim_watchers_as(caller oid, node_id bigint, quantity int)
 RETURNS TABLE (watch_id bigint, epoch bigint, watcher text, key text, input jsonb, request jsonb,
                cursor jsonb)
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
-    SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_hashjoin = off
-        SET enable_mergejoin = off SET jit = off
-AS $$
+    SET plan_cache_mode = force_generic_plan SET enable_hashjoin = off SET enable_mergejoin = off AS $$
 #variable_conflict use_column
 DECLARE
     n _sas.node := _sas.my_node(caller, $2);
@@ -279,9 +275,7 @@ END $$;
 CREATE FUNCTION _sas.heartbeat_node_as(caller oid, node_id bigint)
 RETURNS TABLE (watch_id bigint, epoch bigint, news text, request jsonb, cursor jsonb)
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
-    SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_hashjoin = off
-        SET enable_mergejoin = off SET jit = off
-AS $$
+    SET plan_cache_mode = force_generic_plan SET enable_hashjoin = off SET enable_mergejoin = off AS $$
 #variable_conflict use_column
 DECLARE
     n _sas.node := _sas.my_node(caller, $2);
@@ -349,9 +343,7 @@ END $$;
 CREATE FUNCTION _sas.append_items_as(caller oid, watch_id bigint, epoch bigint, items jsonb, cursor jsonb)
 RETURNS text
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
-    SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_hashjoin = off
-        SET enable_mergejoin = off SET jit = off
-AS $$
+    SET plan_cache_mode = force_generic_plan SET enable_hashjoin = off SET enable_mergejoin = off AS $$
 #variable_conflict use_column
 DECLARE
     node bigint := _sas.host_of(caller, watch_id, epoch);
@@ -394,9 +386,7 @@ END $$;
 CREATE FUNCTION _sas.fail_watch_as(caller oid, watch_id bigint, epoch bigint, error text)
 RETURNS TABLE (answer text, pause interval)
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
-    SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_hashjoin = off
-        SET enable_mergejoin = off SET jit = off
-AS $$
+    SET plan_cache_mode = force_generic_plan SET enable_hashjoin = off SET enable_mergejoin = off AS $$
 #variable_conflict use_column
 DECLARE
     node bigint := _sas.host_of(caller, watch_id, epoch);
@@ -417,9 +407,7 @@ END $$;
 
 CREATE FUNCTION _sas.release_watches_as(caller oid, node_id bigint, watch_ids bigint[]) RETURNS int
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
-    SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_hashjoin = off
-        SET enable_mergejoin = off SET jit = off
-AS $$
+    SET plan_cache_mode = force_generic_plan SET enable_hashjoin = off SET enable_mergejoin = off AS $$
 DECLARE
     n _sas.node := _sas.my_node(caller, $2);
 BEGIN
@@ -433,9 +421,7 @@ END $$;
 
 CREATE FUNCTION _sas.leave_node_as(caller oid, node_id bigint) RETURNS boolean
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
-    SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_hashjoin = off
-        SET enable_mergejoin = off SET jit = off
-AS $$
+    SET plan_cache_mode = force_generic_plan SET enable_hashjoin = off SET enable_mergejoin = off AS $$
 DECLARE
     n _sas.node := _sas.my_node(caller, $2);
 BEGIN

@@ -71,6 +71,7 @@ sas_api_verb_invoke(FunctionCallInfo call)
 	MemoryContext caller = CurrentMemoryContext;
 	ErrorData  *volatile error = NULL;
 	volatile Datum result = (Datum) 0;
+	SasOwnPlans outer = sas_store_note_plans();
 	int			level = sas_store_pin_plans();
 	bool		sizes = sas_store_assume_sizes(true);
 
@@ -82,6 +83,7 @@ sas_api_verb_invoke(FunctionCallInfo call)
 	PG_CATCH();
 	{
 		(void) sas_store_assume_sizes(sizes);
+		sas_store_forget_plans(outer);
 		MemoryContextSwitchTo(caller);
 		error = CopyErrorData();
 		FlushErrorState();
@@ -92,6 +94,7 @@ sas_api_verb_invoke(FunctionCallInfo call)
 	}
 	PG_END_TRY();
 	(void) sas_store_assume_sizes(sizes);
+	sas_store_forget_plans(outer);
 	sas_store_unpin_plans(level);
 	return result;
 }

@@ -22,6 +22,7 @@
 #include "store/pins.h"
 #include "utils/guc.h"
 #include "utils/memutils.h"
+#include "utils/plancache.h"
 
 typedef struct SasPin
 {
@@ -116,25 +117,35 @@ static const SasPin pins_settings[] = {
  * What a verb pins in a session, too.  The statements of verbs reach few rows
  * by an index, in nested loops.  Where a session forbids these, plans read
  * whole tables; and a forbidden plan seems so dear that it is compiled, which
- * takes longer than all of the verb.  A body may set its own on top of that.
+ * takes longer than all of the verb.  A body may set its own on top of that,
+ * also of the last ones.
  */
 typedef struct SasPlanPin
 {
 	const char *name;
 	const bool *now;
-	bool		value;
+	enum
+	{
+		PINS_OFF, PINS_ON, PINS_AS_IT_IS
+	}			value;
 } SasPlanPin;
 
 static const SasPlanPin pins_plans[] = {
-	{"jit", &jit_enabled, false},
-	{"enable_indexscan", &enable_indexscan, true},
-	{"enable_indexonlyscan", &enable_indexonlyscan, true},
-	{"enable_bitmapscan", &enable_bitmapscan, true},
-	{"enable_nestloop", &enable_nestloop, true},
-	{"enable_sort", &enable_sort, true},
-	{"enable_hashagg", &enable_hashagg, true},
-	{"enable_material", &enable_material, true},
+	{"jit", &jit_enabled, PINS_OFF},
+	{"enable_seqscan", &enable_seqscan, PINS_OFF},
+	{"enable_indexscan", &enable_indexscan, PINS_ON},
+	{"enable_indexonlyscan", &enable_indexonlyscan, PINS_ON},
+	{"enable_bitmapscan", &enable_bitmapscan, PINS_ON},
+	{"enable_nestloop", &enable_nestloop, PINS_ON},
+	{"enable_sort", &enable_sort, PINS_ON},
+	{"enable_hashagg", &enable_hashagg, PINS_ON},
+	{"enable_material", &enable_material, PINS_ON},
+	{"enable_hashjoin", &enable_hashjoin, PINS_AS_IT_IS},
+	{"enable_mergejoin", &enable_mergejoin, PINS_AS_IT_IS},
 };
+
+/* What the session has for these and for plan_cache_mode, while a verb runs there. */
+static SasOwnPlans pins_own;
 
 /* What users' functions are given; NULL: nothing else than the pin. */
 static char *pins_unpinned[lengthof(pins_settings)];
@@ -197,6 +208,12 @@ sas_store_unpin_settings(void)
 			(void) set_config_option(pins_settings[i].name, pins_unpinned[i], PGC_SUSET, PGC_S_SESSION, GUC_ACTION_SAVE, true, 0, false);
 }
 
+static void
+pins_set(const char *name, const char *value)
+{
+	(void) set_config_option(name, value, PGC_USERSET, PGC_S_SESSION, GUC_ACTION_SAVE, true, 0, false);
+}
+
 int
 sas_store_pin_plans(void)
 {
@@ -206,11 +223,11 @@ sas_store_pin_plans(void)
 	{
 		const SasPlanPin *pin = &pins_plans[i];
 
-		if (*pin->now == pin->value)
+		if (pin->value == PINS_AS_IT_IS || *pin->now == (pin->value == PINS_ON))
 			continue;
 		if (level == 0)
 			level = NewGUCNestLevel();
-		(void) set_config_option(pin->name, pin->value ? "on" : "off", PGC_USERSET, PGC_S_SESSION, GUC_ACTION_SAVE, true, 0, false);
+		pins_set(pin->name, pin->value == PINS_ON ? "on" : "off");
 	}
 	return level;
 }
@@ -220,4 +237,42 @@ sas_store_unpin_plans(int level)
 {
 	if (level != 0)
 		AtEOXact_GUC(true, level);
+}
+
+SasOwnPlans
+sas_store_note_plans(void)
+{
+	SasOwnPlans before = pins_own;
+
+	StaticAssertStmt(lengthof(pins_plans) <= 32, "a bit for each");
+	pins_own.noted = true;
+	pins_own.cache_mode = plan_cache_mode;
+	pins_own.on = 0;
+	for (int i = 0; i < lengthof(pins_plans); i++)
+		pins_own.on |= (uint32) *pins_plans[i].now << i;
+	return before;
+}
+
+void
+sas_store_forget_plans(SasOwnPlans before)
+{
+	pins_own = before;
+}
+
+void
+sas_store_own_plans(void)
+{
+	static const char *const modes[] = {"auto", "force_generic_plan", "force_custom_plan"};
+
+	if (!pins_own.noted)
+		return;
+	if (plan_cache_mode != pins_own.cache_mode)
+		pins_set("plan_cache_mode", modes[pins_own.cache_mode]);
+	for (int i = 0; i < lengthof(pins_plans); i++)
+	{
+		bool		own = (pins_own.on >> i) & 1;
+
+		if (*pins_plans[i].now != own)
+			pins_set(pins_plans[i].name, own ? "on" : "off");
+	}
 }

@@ -38,4 +38,21 @@ extern void sas_store_unpin_settings(void);
 extern int	sas_store_pin_plans(void);
 extern void sas_store_unpin_plans(int level);
 
+/*
+ * A verb may call code of users in the session.  It notes the settings of the
+ * session before it pins its own, and own_plans gives them to that code, in a
+ * GUC nest level of its own.  note returns what forget needs, after an error,
+ * too.  A worker notes none.
+ */
+typedef struct SasOwnPlans
+{
+	bool		noted;
+	int			cache_mode;
+	uint32		on;				/* a bit for each setting that is on */
+} SasOwnPlans;
+
+extern SasOwnPlans sas_store_note_plans(void);
+extern void sas_store_forget_plans(SasOwnPlans before);
+extern void sas_store_own_plans(void);
+
 #endif							/* SAS_STORE_PINS_H */

@@ -99,6 +99,8 @@ invoke_as_owner(const SasInvocation *p, int64 timeout_ms, MemoryContext context)
 	sas_work_become(&before, p->owner, timeout_ms > 0 ? SAS_BECOME_SESSION : 0);
 	if (timeout_ms > 0)
 		sas_store_unpin_settings();
+	else
+		sas_store_own_plans();
 	PushActiveSnapshot(GetTransactionSnapshot());
 	if (timeout_ms > 0)
 	{
@@ -326,6 +328,7 @@ sas_work_invoke_in_place(Oid caller, Oid role, const char *function, Jsonb *inpu
 	Jsonb	   *output;
 
 	sas_work_become(&before, role, role != caller ? SAS_BECOME_RESTRICTED : 0);
+	sas_store_own_plans();
 	if (role != caller)
 		output = sas_work_call_beside(oid, input, CurrentMemoryContext);
 	else
@@ -336,16 +339,10 @@ sas_work_invoke_in_place(Oid caller, Oid role, const char *function, Jsonb *inpu
 
 static Oid	invoke_last_owner = InvalidOid;
 
-bool
-sas_work_changes_owner(Oid owner)
-{
-	return invoke_last_owner != owner && OidIsValid(invoke_last_owner);
-}
-
 void
 sas_work_change_owner(Oid owner)
 {
-	if (sas_work_changes_owner(owner))
+	if (invoke_last_owner != owner && OidIsValid(invoke_last_owner))
 		sas_work_wipe_session();
 	else
 		sas_work_wipe_temporary();

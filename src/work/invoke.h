@@ -71,9 +71,6 @@ extern Jsonb *sas_work_invoke_in_place(Oid caller, Oid role, const char *functio
  */
 extern void sas_work_change_owner(Oid owner);
 
-/* Would it wipe the session? */
-extern bool sas_work_changes_owner(Oid owner);
-
 /*
  * At the end of a tick: releases the advisory locks of the session that
  * functions have taken and kept.  An idle worker would hold them until a
