@@ -185,54 +185,49 @@ $$;
 CREATE FUNCTION _sas.late_lane() RETURNS int
 LANGUAGE sql IMMUTABLE PARALLEL SAFE RETURN -2147483647;
 
--- _sas.defer_late(claimed): puts those of these claimed steps back, in the late lane, whose runs have
--- passed their start_before, and returns the others. The scheduler, which locks the run, decides about
--- them. Their lanes are scanned again: a claim that returns fewer steps than it asked for does not mean
--- that there were no more.
+-- _sas.move_to_late_lane(claimed, kind, until): puts these taken steps back, in the late lane, with a message
+-- of this kind about each run, due then. Their lanes are scanned again: a claim that returns fewer steps than
+-- it asked for does not mean that there were no more.
 -- Writes: ready, message. Wakes: the scheduler, workers of these lanes.
-CREATE FUNCTION _sas.defer_late(claimed _sas.claimed[]) RETURNS _sas.claimed[]
+CREATE FUNCTION _sas.move_to_late_lane(claimed _sas.claimed[], kind text, until timestamptz) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
     now timestamptz := sas.now();
 BEGIN
     INSERT INTO _sas.ready (run_id, step_no, element, lane, owner, rank, ready_at, undo, alone)
     SELECT c.run_id, c.step_no, c.element, _sas.late_lane(), r.owner, now, now, c.undo, c.alone
-    FROM unnest(claimed) c JOIN _sas.run r ON r.run_id = c.run_id WHERE r.state = 'pending'
-        AND r.start_before <= now;
+    FROM unnest(claimed) c JOIN _sas.run r ON r.run_id = c.run_id;
     INSERT INTO _sas.message (actor, due_at, run_id, kind)
-    SELECT DISTINCT 's'::"char", now, r.run_id, 'late' FROM unnest(claimed) c
-    JOIN _sas.run r ON r.run_id = c.run_id WHERE r.state = 'pending' AND r.start_before <= now;
-    PERFORM _sas.wake(array_agg(DISTINCT c.lane), true)
-    FROM unnest(claimed) c
-    WHERE EXISTS (SELECT FROM _sas.run r WHERE r.run_id = c.run_id AND r.state = 'pending'
-                  AND r.start_before <= now);
-    RETURN (SELECT array_agg(c ORDER BY n)
-            FROM unnest(claimed) WITH ORDINALITY AS u (run_id, step_no, element, undo, alone, version_id,
-                                                       lane, from_state, attempt, complete_in, request_id,
-                                                       rank, ready_at, n)
-            CROSS JOIN LATERAL (SELECT ROW(u.run_id, u.step_no, u.element, u.undo, u.alone, u.version_id,
-                                           u.lane, u.from_state, u.attempt, u.complete_in,
-                                           u.request_id, u.rank,
-                                           u.ready_at)::_sas.claimed AS c) x
-            WHERE NOT EXISTS (SELECT FROM _sas.ready q WHERE q.run_id = u.run_id AND q.step_no = u.step_no
-                              AND q.element = u.element));
+    SELECT DISTINCT 's'::"char", until, c.run_id, $2 FROM unnest(claimed) c;
+    PERFORM _sas.wake(array_agg(DISTINCT c.lane), true) FROM unnest(claimed) c;
 END $$;
 
--- _sas.put_aside(claimed, until): puts these taken steps, which cannot be claimed, into the late lane, and
--- makes their lanes be scanned again.
--- Writes: ready, message. Wakes: the scheduler, workers of these lanes.
+-- _sas.defer_late(claimed): puts those of these claimed steps into the late lane whose runs have passed their
+-- start_before, and returns the others; null: none. The scheduler, which locks the run, decides about them.
+CREATE FUNCTION _sas.defer_late(claimed _sas.claimed[]) RETURNS _sas.claimed[]
+LANGUAGE plpgsql AS $$
+DECLARE
+    now timestamptz := sas.now();
+    late bigint[] := ARRAY(SELECT r.run_id FROM _sas.run r
+                           WHERE r.run_id = ANY (ARRAY(SELECT c.run_id FROM unnest(claimed) c))
+                             AND r.state = 'pending' AND r.start_before <= now);
+BEGIN
+    IF late = '{}' THEN
+        RETURN claimed;
+    END IF;
+    PERFORM _sas.move_to_late_lane(ARRAY(SELECT c FROM unnest(claimed) c WHERE c.run_id = ANY (late)),
+                                   'late', now);
+    RETURN nullif(ARRAY(SELECT c FROM unnest(claimed) c WHERE c.run_id <> ALL (late)), '{}');
+END $$;
+
+-- _sas.put_aside(claimed, until): puts these taken steps, which cannot be claimed, into the late lane.
 CREATE FUNCTION _sas.put_aside(claimed _sas.claimed[], until timestamptz) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
-    INSERT INTO _sas.ready (run_id, step_no, element, lane, owner, rank, ready_at, undo, alone)
-    SELECT c.run_id, c.step_no, c.element, _sas.late_lane(), r.owner, sas.now(), sas.now(), c.undo, c.alone
-    FROM unnest(claimed) c JOIN _sas.run r ON r.run_id = c.run_id;
-    INSERT INTO _sas.message (actor, due_at, run_id, kind)
-    SELECT DISTINCT 's'::"char", until, c.run_id, 'aside' FROM unnest(claimed) c;
+    PERFORM _sas.move_to_late_lane(claimed, 'aside', until);
     INSERT INTO _sas.deferred_work AS d (kind, id, until)
     SELECT DISTINCT 'claim', c.run_id, $2 FROM unnest(claimed) c
     ON CONFLICT (kind, id) DO UPDATE SET until = excluded.until;
-    PERFORM _sas.wake(array_agg(DISTINCT c.lane), true) FROM unnest(claimed) c;
 END $$;
 
 -- _sas.end_aside(run_ids): makes ready again what was put aside of these runs.

@@ -45,8 +45,8 @@ connection_is_stream(const SasWatch *w)
 	return w->kind == SAS_WATCH_SSE || w->kind == SAS_WATCH_LINES || w->kind == SAS_WATCH_WEBSOCKET;
 }
 
-SasTransport *
-sas_stream_watch_transport(const SasWatch *w)
+static SasTransport *
+connection_transport(const SasWatch *w)
 {
 	return connection_is_stream(w) ? sas_stream_streams : sas_stream_polls;
 }
@@ -76,7 +76,7 @@ sas_stream_watch_close(SasWatch *w)
 	if (w->handle != NULL && w->opened && w->kind == SAS_WATCH_WEBSOCKET)
 		sas_stream_websocket_leave(w);
 	if (w->handle != NULL)
-		sas_transport_stop_call(sas_stream_watch_transport(w), w->handle);
+		sas_transport_stop_call(connection_transport(w), w->handle);
 	w->handle = NULL;
 	w->opened = false;
 	sas_stream_items_close(w);
@@ -222,7 +222,7 @@ sas_stream_watch_connect(SasWatch *w)
 	}
 	if (why == NULL)
 	{
-		w->handle = sas_transport_start(sas_stream_watch_transport(w), &call, errbuf, sizeof(errbuf));
+		w->handle = sas_transport_start(connection_transport(w), &call, errbuf, sizeof(errbuf));
 		why = w->handle == NULL ? errbuf : NULL;
 	}
 	if (why != NULL)

@@ -102,8 +102,6 @@ extern MemoryContext sas_stream_context;
 extern SasTransport *sas_stream_streams;
 extern SasTransport *sas_stream_polls;
 
-/* Where its connection is. */
-extern SasTransport *sas_stream_watch_transport(const SasWatch *w);
 extern void sas_stream_watch_set_line(SasWatch *w, SasWatchLine line);
 extern void sas_stream_watch_set_timer(SasWatch *w, int64 wake_us);
 

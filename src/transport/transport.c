@@ -212,12 +212,19 @@ sas_transport_begun_us(const void *handle)
 	return ((const SasRequest *) handle)->begun_us;
 }
 
+/* Calls that were started, and neither stopped nor given back by sas_transport_next(). */
+static int
+transport_in_flight(SasTransport *t)
+{
+	return t->active.length + t->finished.length + t->large.length;
+}
+
 void
 sas_transport_give_back(SasTransport *t, SasRequest *r)
 {
 	sas_transport_request_forget_news(r);
 	sas_transport_request_unload(r);
-	if (!sas_transport_request_wears_out() && t->idle.length + sas_transport_in_flight(t) < t->max_calls)
+	if (!sas_transport_request_wears_out() && t->idle.length + transport_in_flight(t) < t->max_calls)
 		sas_transport_list_add(&t->idle, r);
 	else
 		transport_free_request(r);
@@ -228,7 +235,7 @@ transport_start(SasTransport *t, const SasCall *call, char *errbuf, size_t errle
 {
 	SasRequest *r;
 
-	if (sas_transport_in_flight(t) >= t->max_calls)
+	if (transport_in_flight(t) >= t->max_calls)
 	{
 		snprintf(errbuf, errlen, "all %d calls are in use", t->max_calls);
 		return NULL;
@@ -437,12 +444,6 @@ sas_transport_work(SasTransport *t)
 	}
 	sas_transport_restore_signals(&before);
 	return did;
-}
-
-int
-sas_transport_in_flight(SasTransport *t)
-{
-	return t->active.length + t->finished.length + t->large.length;
 }
 
 void

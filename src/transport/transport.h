@@ -206,9 +206,6 @@ extern const char *sas_transport_reply_header(const SasReply *reply, const char 
 /* how long the service asks to wait, a day at most; -1: it does not */
 extern double sas_transport_retry_after_ms(const SasReply *reply);
 
-/* started, and neither stopped nor given back by sas_transport_next() */
-extern int	sas_transport_in_flight(SasTransport *t);
-
 /* will sas_transport_next_small() or ..._large() return one? */
 extern bool sas_transport_has_small(const SasTransport *t);
 extern bool sas_transport_has_large(const SasTransport *t);
