@@ -98,9 +98,7 @@ DECLARE
 BEGIN
     SELECT * INTO a FROM _sas.agent x WHERE x.name = $2 AND x.dropped_at IS NULL;
     IF NOT FOUND THEN
-        RAISE EXCEPTION 'agent "%" does not exist', $2
-            USING ERRCODE = 'undefined_object', DETAIL = 'At /agent.',
-            HINT = 'Name an agent of kind "external".';
+        PERFORM _sas.refuse_missing('agent', $2, '/agent', 'Name an agent of kind "external".');
     END IF;
     IF NOT _sas.may_work(caller, a.agent_id) THEN
         RAISE EXCEPTION 'permission denied for agent "%"', $2
@@ -247,10 +245,8 @@ RETURNS TABLE (request_id uuid, run_id bigint, step text, undo boolean, idempote
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
     -- the session of the caller may have any planner settings; these statements read few rows, by an index,
     -- and take locks in its order
-    SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_hashjoin = off
-        SET enable_mergejoin = off
-    SET enable_bitmapscan = off SET enable_sort = off SET jit = off
-AS $$
+    SET plan_cache_mode = force_generic_plan SET enable_hashjoin = off SET enable_mergejoin = off
+    SET enable_bitmapscan = off SET enable_sort = off AS $$
 #variable_conflict use_column
 DECLARE
     a _sas.agent := _sas.check_claim(caller, agent, worker, quantity, lease);

@@ -167,7 +167,7 @@ CREATE FUNCTION _sas.check_level(level text) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
     IF level IS NULL OR NOT EXISTS (SELECT FROM _sas.privilege p WHERE p.level = $1) THEN
-        RAISE EXCEPTION '"%" is not a level', level
+        RAISE EXCEPTION '% is not a level', coalesce('"' || level || '"', 'null')
             USING ERRCODE = 'invalid_parameter_value', DETAIL = 'At /level.',
                 HINT = 'The levels are admin, operator, user, monitor and worker.';
     END IF;
@@ -196,9 +196,8 @@ BEGIN
         ON CONFLICT ON CONSTRAINT worker_grant_pkey DO UPDATE SET role = g.role
         RETURNING g.xmax = 0 INTO made;
         IF NOT FOUND THEN
-            RAISE EXCEPTION 'external agent "%" does not exist', agent
-                USING ERRCODE = 'undefined_object', DETAIL = 'At /agent.',
-                    HINT = 'Create it with sas.create_agent(..., kind => ''external'').';
+            PERFORM _sas.refuse_missing('external agent', agent, '/agent',
+                                        'Create it with sas.create_agent(..., kind => ''external'').');
         END IF;
     ELSE
         INSERT INTO _sas.level_grant AS g VALUES ($2, $3, pg_get_userbyid(caller), sas.now())

@@ -66,9 +66,9 @@ END $$;
 -- _sas.check_name(name, path): names of agents, workflows, steps and queues must be plain.
 CREATE FUNCTION _sas.check_name(name text, path text) RETURNS SETOF _sas.problem
 LANGUAGE sql STABLE AS $$
-    SELECT path, format('"%s" is not a valid name', left(name, 80)),
+    SELECT path, coalesce('"' || left(name, 80) || '" is not a valid name', 'the name must not be null'),
            'A name begins with a lower-case letter, continues with lower-case letters, digits and '
-           'underscores, and has at most 63 bytes.', '42602'
+           'underscores, and has at most 63 bytes.', CASE WHEN name IS NULL THEN '22004' ELSE '42602' END
     WHERE name IS NULL OR name !~ '^[a-z][a-z0-9_]*$' OR octet_length(name) > 63
 $$;
 
@@ -92,6 +92,20 @@ END $$;
 -- word; else an empty text.
 CREATE FUNCTION _sas.meant(word text, names text[]) RETURNS text
 LANGUAGE C STABLE PARALLEL SAFE AS 'MODULE_PATHNAME', 'sas_api_meant';
+
+-- _sas.refuse_missing(kind, name, place, hint, known, doubt): raises the error that no agent, queue ...
+-- (kind) has this name, or that the name is null. place: the argument. known: names that may be meant.
+-- doubt: what else may be the cause.
+CREATE FUNCTION _sas.refuse_missing(kind text, name text, place text, hint text, known text[] DEFAULT '{}',
+                                    doubt text DEFAULT '') RETURNS void
+LANGUAGE sql
+BEGIN ATOMIC
+    SELECT CASE WHEN name IS NULL
+           THEN _sas.refuse('22004', format('the %s must not be null', kind), _sas.at(place),
+                            format('Name an existing %s.', kind))
+           ELSE _sas.refuse('42704', format('%s "%s" does not exist%s', kind, name, doubt), _sas.at(place),
+                            _sas.meant(name, known) || hint) END;
+END;
 
 -- _sas.span(value): the interval that a definition means; null if it is none. A worker reads it as the
 -- session that defined it would.
@@ -380,11 +394,11 @@ BEGIN
         RETURN NEXT ROW(path, 'a call has at most one of body, form and text', 'Leave out all but one.',
                         '22023')::_sas.problem;
     END IF;
-    IF value ? 'form' AND jsonb_typeof(value -> 'form') <> 'object' OR value ? 'text'
-        AND jsonb_typeof(value -> 'text') <> 'string' THEN
-        RETURN NEXT ROW(path, 'form must be an object, and text a string',
-                        'For anything else use body, which is sent as JSON.', '22023')::_sas.problem;
-    END IF;
+    RETURN QUERY
+    SELECT path || '/' || k.key, format('%s must be %s', k.key, k.kind),
+           'For anything else use body, which is sent as JSON.', '22023'
+    FROM (VALUES ('form', 'an object', 'object'), ('text', 'a string', 'string')) AS k (key, kind, type)
+    WHERE jsonb_typeof(value -> k.key) <> k.type;
 END $$;
 
 -- _sas.raise(p): raises this problem as an error.

@@ -45,9 +45,7 @@ CREATE FUNCTION _sas.check_role(role regrole) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
     IF role IS NULL OR NOT EXISTS (SELECT FROM pg_roles r WHERE r.oid = role) THEN
-        RAISE EXCEPTION 'role "%" does not exist', coalesce(role::text, 'null')
-            USING ERRCODE = 'undefined_object', DETAIL = 'At /role.',
-                HINT = 'Name a role, such as ''shop_app''.';
+        PERFORM _sas.refuse_missing('role', role::text, '/role', 'Name a role, such as ''shop_app''.');
     END IF;
 END $$;
 

@@ -137,11 +137,8 @@ DECLARE
 BEGIN
     SELECT * INTO a FROM _sas.agent WHERE agent.name = agent_name AND dropped_at IS NULL FOR NO KEY UPDATE;
     IF NOT FOUND THEN
-        RAISE EXCEPTION 'agent "%" does not exist', agent_name
-            USING ERRCODE = 'undefined_object', DETAIL = _sas.at(place),
-                HINT = _sas.meant(agent_name, ARRAY(SELECT x.name FROM _sas.agent x
-                                                    WHERE x.dropped_at IS NULL))
-                    || 'See sas.agents for existing agents.';
+        PERFORM _sas.refuse_missing('agent', agent_name, place, 'See sas.agents for existing agents.',
+                                    ARRAY(SELECT x.name FROM _sas.agent x WHERE x.dropped_at IS NULL));
     END IF;
     RETURN a;
 END $$;

@@ -116,9 +116,7 @@ BEGIN
     SELECT w.workflow_id INTO id FROM _sas.workflow w WHERE w.name = workflow AND w.dropped_at IS NULL
     FOR KEY SHARE;
     IF NOT FOUND THEN
-        RAISE EXCEPTION 'workflow "%" does not exist', workflow
-            USING ERRCODE = 'undefined_object', DETAIL = 'At /workflow.',
-                HINT = 'Leave it out for all workflows.';
+        PERFORM _sas.refuse_missing('workflow', workflow, '/workflow', 'Leave it out for all workflows.');
     END IF;
     RETURN id;
 END $$;
@@ -227,9 +225,8 @@ BEGIN
     FROM _sas.middleware m WHERE m.name = $2 AND ($3 IS NULL OR m.phase = $3);
     DELETE FROM _sas.middleware m WHERE m.name = $2 AND ($3 IS NULL OR m.phase = $3);
     IF NOT FOUND THEN
-        RAISE EXCEPTION 'middleware "%" does not exist', $2
-            USING ERRCODE = 'undefined_object', DETAIL = 'At /name.',
-            HINT = 'See sas.middlewares for existing middlewares.';
+        PERFORM _sas.refuse_missing('middleware', $2, '/name',
+                                    'See sas.middlewares for existing middlewares.');
     END IF;
     PERFORM _sas.place_middleware(x) FROM unnest('{plan,call,function,finalize}'::text[]) x WHERE $3 IS NULL
         OR x = $3;

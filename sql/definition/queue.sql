@@ -10,10 +10,8 @@ DECLARE
 BEGIN
     SELECT * INTO u FROM _sas.queue q WHERE q.name = queue_name AND q.dropped_at IS NULL FOR NO KEY UPDATE;
     IF NOT FOUND THEN
-        RAISE EXCEPTION 'queue "%" does not exist', queue_name
-            USING ERRCODE = 'undefined_object', DETAIL = 'At /name.',
-            HINT = _sas.meant(queue_name, ARRAY(SELECT q.name FROM _sas.queue q WHERE q.dropped_at IS NULL))
-                || 'See sas.queues for existing queues.';
+        PERFORM _sas.refuse_missing('queue', queue_name, '/name', 'See sas.queues for existing queues.',
+                                    ARRAY(SELECT q.name FROM _sas.queue q WHERE q.dropped_at IS NULL));
     END IF;
     RETURN u;
 END $$;

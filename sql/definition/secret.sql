@@ -161,9 +161,9 @@ BEGIN
     PERFORM _sas.check_latest_use('secret', name);
     DELETE FROM _sas.secret s WHERE s.name = $2;
     IF NOT FOUND THEN
-        RAISE EXCEPTION 'secret "%" does not exist', name
-            USING ERRCODE = 'undefined_object', DETAIL = 'At /name.',
-                HINT = 'Set it with sas.set_secret; an agent that needs it names it as {{secret.NAME}}.';
+        PERFORM _sas.refuse_missing('secret', name, '/name',
+                                    'Set it with sas.set_secret; an agent that needs it names it as '
+                                    '{{secret.NAME}}.');
     END IF;
     PERFORM _sas.record_change(caller, 'drop_secret', jsonb_build_object('secret', name));
 END $$;

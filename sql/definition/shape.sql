@@ -31,13 +31,17 @@ END $$;
 -- different names.
 CREATE FUNCTION _sas.check_awaited(value jsonb, path text) RETURNS SETOF _sas.problem
 LANGUAGE sql STABLE AS $$
-    SELECT p.* FROM _sas.check_name(CASE jsonb_typeof(value) WHEN 'string' THEN value #>> '{}' END, path) p
-    WHERE jsonb_typeof(value) IS DISTINCT FROM 'array'
+    WITH said (value, path) AS (
+        SELECT $1, $2 WHERE jsonb_typeof($1) <> 'array'
+        UNION ALL
+        SELECT e.value, $2 || '/' || e.n - 1
+        FROM jsonb_array_elements(CASE jsonb_typeof($1) WHEN 'array' THEN $1 END)
+            WITH ORDINALITY AS e (value, n))
+    SELECT p.* FROM said s CROSS JOIN LATERAL _sas.check_name(s.value #>> '{}', s.path) p
+    WHERE jsonb_typeof(s.value) = 'string'
     UNION ALL
-    SELECT p.* FROM jsonb_array_elements(CASE jsonb_typeof(value) WHEN 'array' THEN value ELSE '[]' END)
-        WITH ORDINALITY AS e (value, n)
-    CROSS JOIN LATERAL _sas.check_name(CASE jsonb_typeof(e.value) WHEN 'string' THEN e.value #>> '{}' END,
-                                       path || '/' || e.n - 1) p
+    SELECT s.path, 'expected the name of a signal', 'Write it as a string.', '22023'
+    FROM said s WHERE jsonb_typeof(s.value) <> 'string'
     UNION ALL
     SELECT path, 'a wait needs from 1 to 100 names of signals, each once',
         'Write one name, or an array such as ["approved", "rejected"].', '22023'
@@ -92,17 +96,24 @@ BEGIN
     END IF;
 END $$;
 
--- _sas.check_child(value, path, caller): the value must name a workflow that the caller may submit. A
--- workflow that does not exist yet is refused as well: create the child first.
-CREATE FUNCTION _sas.check_child(value jsonb, path text, caller oid) RETURNS SETOF _sas.problem
+-- _sas.check_child(body, kind, path, caller): the value of the key kind must name a workflow that the caller
+-- may submit, and the input must be an object, or a template of one. A workflow that does not exist yet is
+-- refused as well: create the child first.
+CREATE FUNCTION _sas.check_child(body jsonb, kind text, path text, caller oid) RETURNS SETOF _sas.problem
 LANGUAGE plpgsql STABLE AS $$
 BEGIN
-    IF jsonb_typeof(value) <> 'string' THEN
+    RETURN QUERY
+    SELECT path || '/input', 'the input of a run must be an object, not ' || i.type,
+        'Write an object, or one reference to one, such as "{{input.order}}".', '22023'
+    FROM jsonb_typeof(body -> 'input') AS i (type)
+    WHERE i.type <> 'object' AND NOT (i.type = 'string' AND body ->> 'input' LIKE '%{{%');
+    path := path || '/' || kind;
+    IF jsonb_typeof(body -> kind) <> 'string' THEN
         RETURN NEXT ROW(path, 'expected the name of a workflow', 'Write it as a string.',
                         '22023')::_sas.problem;
         RETURN;
     END IF;
-    PERFORM _sas.submittable(caller, value #>> '{}');
+    PERFORM _sas.submittable(caller, body ->> kind);
 EXCEPTION WHEN undefined_object OR insufficient_privilege THEN
     -- without a caller no right is checked
     IF caller IS NOT NULL OR SQLSTATE <> '42501' THEN

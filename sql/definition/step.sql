@@ -71,7 +71,7 @@ BEGIN
                                 '22023')::_sas.problem;
             END IF;
         ELSE
-            RETURN QUERY SELECT * FROM _sas.check_child(body -> kinds[1], path || '/' || kinds[1], caller);
+            RETURN QUERY SELECT * FROM _sas.check_child(body, kinds[1], path, caller);
         END IF;
         IF body ? 'agent' THEN
             RETURN NEXT ROW(path || '/agent',

@@ -112,8 +112,7 @@ BEGIN
 END $$;
 
 CREATE FUNCTION _sas.subscribe_as(caller oid, workflow text, to_workflow text, input jsonb) RETURNS void
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET jit = off
-    SET enable_nestloop = off AS $$
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_nestloop = off AS $$
 #variable_conflict use_column
 DECLARE
     target _sas.workflow := _sas.own_workflow(caller, to_workflow, '/to_workflow');
@@ -122,9 +121,8 @@ DECLARE
 BEGIN
     SELECT * INTO f FROM _sas.workflow w WHERE w.name = $2 AND w.dropped_at IS NULL FOR SHARE;
     IF NOT FOUND THEN
-        RAISE EXCEPTION 'workflow "%" does not exist', $2
-            USING ERRCODE = 'undefined_object', DETAIL = 'At /workflow.',
-            HINT = _sas.meant($2, _sas.submittable_names(caller)) || 'Create it with sas.create_workflow.';
+        PERFORM _sas.refuse_missing('workflow', $2, '/workflow', 'Create it with sas.create_workflow.',
+                                    _sas.submittable_names(caller));
     ELSIF f.workflow_id = target.workflow_id THEN
         RAISE EXCEPTION 'workflow "%" cannot subscribe to itself', $2
             USING ERRCODE = 'invalid_recursion', DETAIL = 'At /to_workflow.',
@@ -155,8 +153,7 @@ BEGIN
 END $$;
 
 CREATE FUNCTION _sas.unsubscribe_as(caller oid, workflow text, to_workflow text) RETURNS void
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET jit = off
-    SET enable_nestloop = off AS $$
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_nestloop = off AS $$
 #variable_conflict use_column
 DECLARE
     target _sas.workflow := _sas.own_workflow(caller, to_workflow, '/to_workflow');

@@ -14,10 +14,9 @@ BEGIN
     SELECT * INTO f FROM _sas.workflow w WHERE w.name = workflow_name AND w.dropped_at IS NULL
     FOR NO KEY UPDATE;
     IF NOT FOUND THEN
-        RAISE EXCEPTION 'workflow "%" does not exist', workflow_name
-            USING ERRCODE = 'undefined_object', DETAIL = _sas.at(place),
-                HINT = _sas.meant(workflow_name, _sas.submittable_names(caller))
-                    || 'See sas.workflows for existing workflows.';
+        PERFORM _sas.refuse_missing('workflow', workflow_name, place,
+                                    'See sas.workflows for existing workflows.',
+                                    _sas.submittable_names(caller));
     END IF;
     IF NOT _sas.may_change(caller, f.owner) THEN
         RAISE EXCEPTION 'must be owner of workflow "%"', workflow_name
@@ -68,10 +67,9 @@ BEGIN
 END $$;
 
 CREATE FUNCTION _sas.create_workflow_as(caller oid, name text, definition jsonb) RETURNS int
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET jit = off
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
     -- it joins arrays of ten thousand steps, whose size the planner does not know
-    SET enable_nestloop = off
-AS $$
+    SET enable_nestloop = off AS $$
 #variable_conflict use_column
 DECLARE
     f _sas.workflow;
@@ -101,8 +99,7 @@ END $$;
 
 CREATE FUNCTION _sas.validate_workflow_as(caller oid, definition jsonb)
 RETURNS TABLE (path text, problem text, hint text)
-LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET jit = off
-    SET enable_nestloop = off AS $$
+LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_nestloop = off AS $$
     SELECT p.path, p.problem, p.hint FROM _sas.check_definition(definition, NULL, caller) p
 $$;
 
@@ -204,8 +201,7 @@ END $$;
 -- later versions, too. Granting the same version again replaces the grant.
 CREATE FUNCTION _sas.grant_workflow_as(caller oid, workflow text, role regrole, version int, future boolean)
 RETURNS void
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET jit = off
-    SET enable_nestloop = off AS $$
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_nestloop = off AS $$
 #variable_conflict use_column
 DECLARE
     f _sas.workflow := _sas.own_workflow(caller, workflow);
@@ -369,17 +365,10 @@ DECLARE
     v _sas.workflow_version;
     found_version int;
 BEGIN
-    IF workflow_name IS NULL THEN
-        RAISE EXCEPTION 'the workflow must not be null'
-            USING ERRCODE = 'null_value_not_allowed', DETAIL = 'At /workflow.',
-                HINT = 'Name a workflow; see sas.workflows for existing workflows.';
-    END IF;
     SELECT * INTO f FROM _sas.workflow w WHERE w.name = workflow_name AND w.dropped_at IS NULL;
     IF NOT FOUND THEN
-        RAISE EXCEPTION 'workflow "%" does not exist', workflow_name
-            USING ERRCODE = 'undefined_object', DETAIL = 'At /workflow.',
-                HINT = _sas.meant(workflow_name, _sas.submittable_names(caller))
-                    || 'Create it with sas.create_workflow.';
+        PERFORM _sas.refuse_missing('workflow', workflow_name, '/workflow',
+                                    'Create it with sas.create_workflow.', _sas.submittable_names(caller));
     END IF;
     PERFORM _sas.check_latest_workflow(f.workflow_id), _sas.check_latest_rows('middleware', 0)
     WHERE _sas.keeps_snapshot();

@@ -256,6 +256,8 @@ BEGIN
     WHERE f.name = $2 AND f.dropped_at IS NULL
       AND _sas.may_operate(caller, o.owner);
     IF ids IS NULL THEN
+        PERFORM _sas.refuse_missing(a.name, NULL, '/' || a.name, '')
+        FROM (VALUES ('workflow', $2), ('key', $3)) AS a (name, value) WHERE a.value IS NULL;
         RAISE EXCEPTION 'workflow "%" has no run of yours with key "%"', $2, $3
             USING ERRCODE = 'undefined_object', DETAIL = 'At /key.',
             HINT = 'See sas.runs for your runs.';

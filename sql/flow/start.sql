@@ -377,9 +377,8 @@ BEGIN
     SELECT * INTO f FROM _sas.workflow w WHERE w.name = $2 AND w.dropped_at IS NULL
         AND _sas.may_operate(caller, w.owner);
     IF NOT FOUND THEN
-        RAISE EXCEPTION 'workflow "%" does not exist, or is not yours', name
-            USING ERRCODE = 'undefined_object', DETAIL = 'At /name.',
-            HINT = 'See sas.workflows for existing workflows.';
+        PERFORM _sas.refuse_missing('workflow', name, '/name', 'See sas.workflows for existing workflows.',
+                                    doubt => ', or is not yours');
     END IF;
     UPDATE _sas.workflow w SET paused_at = CASE WHEN pause THEN sas.now() END
     WHERE w.workflow_id = f.workflow_id AND (w.paused_at IS NULL) = pause;

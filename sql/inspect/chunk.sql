@@ -25,6 +25,7 @@ BEGIN
     FROM _sas.workflow_step w JOIN _sas.workflow_version v USING (version_id)
     WHERE w.version_id = r.version_id AND NOT w.undo AND NOT w.hidden AND w.name = parts[1];
     IF NOT FOUND THEN
+        PERFORM _sas.refuse_missing('step', $3, '/step', '') WHERE $3 IS NULL;
         PERFORM _sas.refuse('42704', format('run %s has no step "%s"', $2, $3), 'At /step.',
                             'See sas.steps for the steps of the run.');
     END IF;

@@ -70,7 +70,8 @@ BEGIN
     END IF;
     IF word IS NULL OR word <> ALL ('{overview,runs,run,workflows,agents,queues,schedules,watches,alerts,'
                                     'workers,error}'::text[]) THEN
-        PERFORM _sas.refuse('22023', format('there is no page "%s"', left(coalesce(path, 'null'), 200)),
+        PERFORM _sas.refuse('22023', coalesce('there is no page "' || left(path, 200) || '"',
+                                              'the path must not be null'),
                             'At /path.', 'The pages are /, /runs, /runs/ and a run_id, /workflows, /agents, '
                             '/queues, /schedules, /watches, /alerts and /workers.');
     END IF;

@@ -205,8 +205,8 @@ END;
 CREATE FUNCTION _sas.check_format(format text) RETURNS void
 LANGUAGE sql STABLE
 BEGIN ATOMIC
-    SELECT _sas.refuse('22023', format('unknown format "%s"', coalesce($1, 'null')), 'At /format.',
-                       'The formats are mermaid and dot.')
+    SELECT _sas.refuse('22023', coalesce('unknown format "' || $1 || '"', 'the format must not be null'),
+                       'At /format.', 'The formats are mermaid and dot.')
     WHERE $1 IS NULL OR $1 NOT IN ('mermaid', 'dot');
 END;
 
@@ -224,8 +224,8 @@ CREATE FUNCTION sas.graph_workflow(workflow text, format text DEFAULT 'mermaid')
 LANGUAGE sql STABLE SET jit = off
 BEGIN ATOMIC
     SELECT _sas.check_format($2);
-    SELECT _sas.refuse('42704', format('workflow "%s" does not exist, or is not yours', coalesce($1, 'null')),
-                       'At /workflow.', 'See sas.workflows for your workflows.')
+    SELECT _sas.refuse_missing('workflow', $1, '/workflow', 'See sas.workflows for your workflows.',
+                               doubt => ', or is not yours')
     WHERE NOT EXISTS (SELECT FROM sas.workflows w WHERE w.workflow = $1);
     SELECT _sas.draw((SELECT jsonb_agg(to_jsonb(n) ORDER BY n.no) FROM _sas.workflow_graph($1) n
                       WHERE NOT n.stands_in), $2);

@@ -239,9 +239,7 @@ CREATE FUNCTION _sas.metrics_as(caller oid, families text[])
 RETURNS TABLE (name text, type text, labels jsonb, value float8, help text)
 LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
     -- few rows of many, by an index, however full the tables are
-    SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_hashjoin = off
-        SET enable_mergejoin = off SET jit = off
-AS $$
+    SET plan_cache_mode = force_generic_plan SET enable_hashjoin = off SET enable_mergejoin = off AS $$
 #variable_conflict use_column
 DECLARE
     -- looked up, not joined: a join would compare each value with all families
@@ -300,7 +298,7 @@ CREATE FUNCTION _sas.metrics_text_as(caller oid, format text) RETURNS text
 LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     IF format IS NULL OR NOT format IN ('openmetrics', 'prometheus') THEN
-        RAISE EXCEPTION 'unknown metrics format "%"', format
+        RAISE EXCEPTION '% is not a metrics format', coalesce('"' || format || '"', 'null')
             USING ERRCODE = 'invalid_parameter_value', DETAIL = 'At /format.',
             HINT = 'Use openmetrics, or prometheus for its older text format.';
     END IF;

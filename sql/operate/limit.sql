@@ -10,7 +10,7 @@ DECLARE
     old bigint;
 BEGIN
     IF NOT EXISTS (SELECT FROM _sas.limit_names() l WHERE l.name = $3) OR $3 IS NULL THEN
-        RAISE EXCEPTION '"%" is not a limit', $3
+        RAISE EXCEPTION '% is not a limit', coalesce('"' || $3 || '"', 'null')
             USING ERRCODE = 'invalid_parameter_value', DETAIL = 'At /name.',
                 HINT = (SELECT 'The limits are ' || string_agg(l.name, ', ') || '.'
                         FROM _sas.limit_names() l);

@@ -213,9 +213,8 @@ BEGIN
     PERFORM _sas.wake_on_abort();
     SELECT * INTO s FROM _sas.schedule x WHERE x.name = schedule_name FOR UPDATE;
     IF NOT FOUND THEN
-        RAISE EXCEPTION 'schedule "%" does not exist', schedule_name
-            USING ERRCODE = 'undefined_object', DETAIL = 'At /name.',
-                HINT = 'See sas.schedules for existing schedules.';
+        PERFORM _sas.refuse_missing('schedule', schedule_name, '/name',
+                                    'See sas.schedules for existing schedules.');
     END IF;
     IF NOT pg_has_role(caller, s.owner, 'MEMBER')
        AND (change OR NOT _sas.is_operator(caller)) THEN

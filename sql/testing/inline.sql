@@ -429,7 +429,7 @@ BEGIN
     END IF;
     SELECT * INTO r FROM _sas.run x WHERE x.run_id = $2 AND pg_has_role(caller, x.owner, 'MEMBER');
     IF NOT FOUND THEN
-        RAISE EXCEPTION 'run % does not exist, or is not yours', $2
+        RAISE EXCEPTION 'run % does not exist, or is not yours', coalesce($2::text, 'null')
             USING ERRCODE = 'undefined_object', DETAIL = 'At /run_id.',
                 HINT = 'Name a run that was submitted in this transaction.';
     END IF;

@@ -110,9 +110,7 @@ DECLARE
 BEGIN
     SELECT * INTO a FROM _sas.agent x WHERE x.name = agent AND x.dropped_at IS NULL;
     IF NOT FOUND THEN
-        RAISE EXCEPTION 'agent "%" does not exist', agent
-            USING ERRCODE = 'undefined_object', DETAIL = 'At /agent.',
-            HINT = 'See sas.agents for existing agents.';
+        PERFORM _sas.refuse_missing('agent', agent, '/agent', 'See sas.agents for existing agents.');
     END IF;
     IF response IS NULL OR list = '[]' THEN
         RAISE EXCEPTION 'a stub needs an answer'

@@ -87,8 +87,10 @@ CREATE FUNCTION _sas.check_looks(value jsonb, path text, zero boolean) RETURNS S
 LANGUAGE plpgsql STABLE AS $$
 BEGIN
     IF NOT value ? 'schedule' THEN
-        RETURN QUERY SELECT * FROM _sas.check_span(coalesce(value -> 'every', 'null'), path || '/every',
-                                                   zero);
+        RETURN QUERY SELECT * FROM _sas.check_span(value -> 'every', path || '/every', zero)
+        UNION ALL
+        SELECT path, 'neither "every" nor "schedule" says when',
+            'Write one of them, such as "every": "10 s".', '22023' WHERE NOT value ? 'every';
         RETURN;
     END IF;
     RETURN QUERY SELECT path || '/schedule', '"every" and "schedule" exclude each other',
@@ -271,9 +273,8 @@ DECLARE
 BEGIN
     SELECT * INTO d FROM _sas.watcher x WHERE x.name = watcher_name FOR NO KEY UPDATE;
     IF NOT FOUND THEN
-        RAISE EXCEPTION 'watcher "%" does not exist', watcher_name
-            USING ERRCODE = 'undefined_object', DETAIL = 'At /name.',
-            HINT = 'See sas.watchers for existing watchers.';
+        PERFORM _sas.refuse_missing('watcher', watcher_name, '/name',
+                                    'See sas.watchers for existing watchers.');
     END IF;
     IF NOT _sas.may_change(caller, d.owner) THEN
         RAISE EXCEPTION 'must be owner of watcher "%"', watcher_name

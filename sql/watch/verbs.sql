@@ -71,9 +71,7 @@ END $$;
 CREATE FUNCTION _sas.watch_as(caller oid, watcher text, key text, input jsonb, cursor jsonb, adopt boolean,
                               OUT watch_id bigint, OUT created boolean)
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
-    SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_hashjoin = off
-        SET enable_mergejoin = off SET jit = off
-AS $$
+    SET plan_cache_mode = force_generic_plan SET enable_hashjoin = off SET enable_mergejoin = off AS $$
 #variable_conflict use_column
 DECLARE
     d _sas.watcher;
@@ -83,9 +81,7 @@ BEGIN
     -- not dropped until this is committed
     SELECT * INTO d FROM _sas.watcher x WHERE x.name = $2 FOR KEY SHARE;
     IF NOT FOUND THEN
-        RAISE EXCEPTION 'watcher "%" does not exist', $2
-            USING ERRCODE = 'undefined_object', DETAIL = 'At /watcher.',
-            HINT = 'Create it with sas.create_watcher.';
+        PERFORM _sas.refuse_missing('watcher', $2, '/watcher', 'Create it with sas.create_watcher.');
     END IF;
     PERFORM _sas.check_latest_rows('watcher', d.watcher_id) WHERE _sas.keeps_snapshot();
     PERFORM _sas.check_watch(d, caller, key, input);
@@ -163,9 +159,7 @@ DECLARE
 BEGIN
     SELECT * INTO d FROM _sas.watcher x WHERE x.name = $2;
     IF NOT FOUND THEN
-        RAISE EXCEPTION 'watcher "%" does not exist', $2
-            USING ERRCODE = 'undefined_object', DETAIL = 'At /watcher.',
-            HINT = 'See sas.watchers for existing watchers.';
+        PERFORM _sas.refuse_missing('watcher', $2, '/watcher', 'See sas.watchers for existing watchers.');
     END IF;
     PERFORM _sas.wake_on_abort();
     PERFORM FROM _sas.watch w
