@@ -74,4 +74,13 @@ sub compiled
 }
 ok(compiled('pg_class WHERE relpages + 1 > 2'), 'a session compiles what is dear');
 ok(!compiled($_), "but not a look at $_") foreach qw(sas.steps sas.runs sas.attempts sas.alerts sas.history sas.schedules);
+
+# The input of a step, also of each element of a map, comes out of one statement with many parts: to plan it takes twenty
+# times as long as to execute it. A plan for a single execution has the number of the run in it.
+my $from = -s $node->logfile;
+$node->safe_psql('compiles', q{SET auto_explain.log_nested_statements = on; SET auto_explain.log_min_duration = 0;
+	SELECT count(s.input) FROM generate_series(1, 3) n CROSS JOIN LATERAL (SELECT input FROM sas.steps WHERE n > 0 OFFSET 0) s});
+my @contexts = substr(PostgreSQL::Test::Utils::slurp_file($node->logfile), $from) =~ /Query Text: \(SELECT x\.root.*?(?=\n\d{4}-)/sg;
+cmp_ok(scalar @contexts, '>', 10, 'the inputs of steps are looked at');
+is(scalar(grep { /= '\d+'::bigint/ } @contexts), 0, 'and no look at one is planned by itself');
 done_testing();
