@@ -21,9 +21,10 @@ $$;
 
 -- _sas.at(pointer): the DETAIL of an error: the place that a JSON pointer names.
 CREATE FUNCTION _sas.at(pointer text) RETURNS text
-LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
-    SELECT format('At %s.', coalesce(nullif(pointer, ''), 'the top level'))
-$$;
+LANGUAGE sql IMMUTABLE PARALLEL SAFE
+BEGIN ATOMIC
+    SELECT format('At %s.', coalesce(nullif(pointer, ''), 'the top level'));
+END;
 
 -- _sas.numbered(given): the array with its elements numbered from 1, whatever dimensions and bounds it has.
 CREATE FUNCTION _sas.numbered(given anyarray) RETURNS anyarray

@@ -440,14 +440,14 @@ FROM unnest('{Host,content-length,Transfer-Encoding,Connection,Expect,Idempotenc
 SELECT pg_temp.bad_call('{"headers": []}', '22023', '/headers', 'headers that are not an object');
 SELECT pg_temp.bad_call('{"query": "a=b"}', '22023', '/query', 'a query that is not an object');
 SELECT pg_temp.bad_call('{"body": {}, "text": "x"}', '22023', '', 'a body and a text');
-SELECT pg_temp.bad_call('{"form": "x"}', '22023', '', 'a form that is not an object');
+SELECT pg_temp.bad_call('{"form": "x"}', '22023', '/form', 'a form that is not an object');
 SELECT pg_temp.bad_call('{"timeout": "never"}', '22007', '/timeout', 'a malformed time-out');
 
 -- definitions: names and sizes --------------------------------------------------------------
 
 SELECT pg_temp.refused(format('SELECT sas.create_workflow(%L, %L)', n, '{"steps": {}}'), '42602', '/name', format('a workflow named %s', to_json(left(n, 20))))
 FROM unnest(ARRAY['', 'Order', '1st', 'a-b', 'a b', 'ü', 'a"b', repeat('a', 64), E'a\nb', E'a\n']) n;
-SELECT pg_temp.refused('SELECT sas.create_workflow(NULL, ''{"steps": {}}'')', '42602', '/name', 'a workflow without a name');
+SELECT pg_temp.refused('SELECT sas.create_workflow(NULL, ''{"steps": {}}'')', '22004', '/name', 'a workflow without a name');
 SELECT pg_temp.bad(jsonb_build_object('steps', jsonb_build_object(n, '{"function": "shop.book"}'::jsonb)), '42602', '/steps/' || n, format('a step named %s', to_json(left(n, 20))))
 FROM unnest(ARRAY['', 'A', 'a-b', repeat('a', 64), 'finalize']) n;
 SELECT pg_temp.bad(jsonb_build_object('steps', '{}'::jsonb, 'output', repeat('x', 1048576)), '54000', '', 'a definition over the size cap');
@@ -558,7 +558,7 @@ SELECT pg_temp.refused(format('SELECT sas.create_agent(''k'', ''http://127.0.0.1
 SELECT pg_temp.refused(format('SELECT * FROM sas.read_replies(''shop'', %s)', n), '22023', '/quantity', format('%s replies', n)) FROM unnest('{-1,NULL::int}'::text[]) n;
 SELECT pg_temp.refused(format('SELECT sas.stub(''payments'', ''200'', %s)', argument), '22023', pointer, format('a stub with %s', argument))
 FROM (VALUES ('method => ''POSTT''', '/method'), ('method => ''''', '/method'), ('attempt => 0', '/attempt'), ('element => -1', '/element')) AS x (argument, pointer);
-SELECT pg_temp.refused(format('SELECT * FROM sas.read_replies(%L)', n), '42602', '/queue', format('replies of queue %s', coalesce(left(n, 20), 'null'))) FROM unnest(ARRAY['', 'Not Plain', repeat('x', 64), NULL]) n;
+SELECT pg_temp.refused(format('SELECT * FROM sas.read_replies(%L)', n), CASE WHEN n IS NULL THEN '22004' ELSE '42602' END, '/queue', format('replies of queue %s', coalesce(left(n, 20), 'null'))) FROM unnest(ARRAY['', 'Not Plain', repeat('x', 64), NULL]) n;
 SELECT pg_temp.refused(format('SELECT * FROM sas.submit(''good'', %L)', i), '22023', '/input', format('input %s, which is not an object', i)) FROM unnest('{[1],7,"\"x\"",null}'::text[]) i;
 SELECT pg_temp.refused('SELECT * FROM sas.submit(''good'', NULL)', '22023', '/input', 'an input that is null');
 SELECT pg_temp.refused(format('SELECT * FROM sas.submit(''good'', jsonb_build_object(''x'', repeat(''x'', 1048577)))'), '54000', '/input', 'an input over the size cap');
@@ -583,11 +583,11 @@ SELECT pg_temp.refused('SELECT sas.alter_queue(''nope'', 1)', '42704', '/name', 
 SELECT pg_temp.refused('SELECT sas.drop_workflow(''nope'')', '42704', '/name', 'a workflow that is not there cannot be dropped');
 SELECT pg_temp.refused('SELECT sas.grant_workflow(''nope'', ''sas_definer'')', '42704', '/workflow', 'a workflow that is not there cannot be granted');
 SELECT pg_temp.refused(format('SELECT sas.grant_workflow(''good'', %s)', r), '42704', '/role', format('role %s cannot be granted a workflow', r)) FROM unnest('{0::regrole,999999::regrole}'::text[]) r;
-SELECT pg_temp.refused('SELECT sas.grant_workflow(''good'', NULL)', '42704', '/role', 'nobody cannot be granted a workflow');
+SELECT pg_temp.refused('SELECT sas.grant_workflow(''good'', NULL)', '22004', '/role', 'nobody cannot be granted a workflow');
 SELECT pg_temp.refused(format('SELECT sas.grant_usage(%s, ''user'')', r), '42704', '/role', format('role %s cannot be given a level', r)) FROM unnest('{0::regrole,999999::regrole}'::text[]) r;
-SELECT pg_temp.refused('SELECT sas.grant_usage(NULL, ''user'')', '42704', '/role', 'nobody cannot be given a level');
+SELECT pg_temp.refused('SELECT sas.grant_usage(NULL, ''user'')', '22004', '/role', 'nobody cannot be given a level');
 SELECT pg_temp.refused(format('SELECT sas.revoke_usage(%s, ''user'')', r), '42704', '/role', format('from role %s no level can be taken', r)) FROM unnest('{0,4294967295}'::text[]) r;
-SELECT pg_temp.refused('SELECT sas.revoke_usage(NULL)', '42704', '/role', 'nor from nobody');
+SELECT pg_temp.refused('SELECT sas.revoke_usage(NULL)', '22004', '/role', 'nor from nobody');
 SELECT pg_temp.refused('SELECT sas.revoke_usage(''sas_definer'', ''king'')', '22023', '/level', 'an unknown level cannot be taken away');
 SELECT pg_temp.refused('SELECT sas.grant_usage(''sas_definer'', ''king'')', '22023', '/level', 'an unknown level cannot be granted');
 SELECT pg_temp.refused('SELECT sas.grant_usage(''sas_definer'', ''worker'', ''nope'')', '42704', '/agent', 'level worker cannot be granted for an agent that is not there');
