@@ -44,6 +44,8 @@ sub new
 			'--port', $self->{port}, '--control', $self->{control},
 			$option{address} ? ('--address', $option{address}) : (),
 			$option{cert} ? ('--cert', $option{cert}, '--key', $option{key}) : (),
+			# whose certificates of clients it knows
+			$option{ca} ? ('--ca', $option{ca}) : (),
 			# what it answers from the first request on
 			$option{scripts} ? ('--scripts', $json->encode($option{scripts})) : ());
 		my $gone = 0;

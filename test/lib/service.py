@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: PostgreSQL
 """A service that answers as a test tells it to, and remembers what it was asked.
 
-    service.py --port N --control N [--address A] [--cert FILE --key FILE] [--scripts JSON]
+    service.py --port N --control N [--address A] [--cert FILE --key FILE [--ca FILE]] [--scripts JSON]
 
 On the first port it speaks HTTP/1.1, or TLS with a certificate.  The first segment of a path names a script,
 a list of answers given one after the other, the last one for ever; without a script a request is answered
@@ -16,13 +16,15 @@ a list of answers given one after the other, the last one for ever; without a sc
          and notes in the request ("hung_up") when the client has closed the connection
 
 The control port: POST /scripts {name: [answer, ...]}, POST /release, GET /requests, GET /figures.  Requests
-are numbered as they come; each bears its connection, its header lines and when it came and was answered.
+are numbered as they come; each bears its connection, its header lines and when it came and was answered; with --ca
+also "client", the name in the certificate of who asked.
 """
 
 import base64
 import http.server
 import json
 import socket
+import ssl
 import struct
 import threading
 import time
@@ -210,6 +212,8 @@ def serve(service, connection, number, context):
         while True:
             asked, buffer = read_request(connection, buffer)
             asked["connection"] = number
+            if context is not None:
+                asked["client"] = dict(part[0] for part in (connection.getpeercert() or {}).get("subject", ())).get("commonName")
             answer_one(service, connection, asked)
     except (Hangup, OSError, ValueError):
         pass
@@ -249,7 +253,10 @@ class Control(http.server.BaseHTTPRequestHandler):
 
 
 def main():
-    said = options(("--address", {"default": "127.0.0.1"}), ("--scripts", {"type": json.loads, "default": {}}))
+    said = options(("--address", {"default": "127.0.0.1"}), ("--scripts", {"type": json.loads, "default": {}}), ("--ca", {}))
+    if said.ca:
+        said.tls.load_verify_locations(said.ca)
+        said.tls.verify_mode = ssl.CERT_OPTIONAL
     service = Service()
     service.set_scripts(said.scripts)
     Control.service = service

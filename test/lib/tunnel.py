@@ -14,17 +14,18 @@ to the control port, which also ends the tunnels that there are:
     end: eof or reset: how it is cut
     seed: of these numbers
 
-GET: {tunnels, asked: [first lines], cuts}
+GET: {tunnels, asked: [first lines], credentials: [user:password of each, or ""], cuts}
 """
 
 import asyncio
+import base64
 import random
 import urllib.parse
 
 from control import listen, options, reset
 
 state = {"how": "well", "status": 403, "cut": None, "end": "eof", "seed": 1}
-figures = {"tunnels": 0, "asked": [], "cuts": 0}
+figures = {"tunnels": 0, "asked": [], "credentials": [], "cuts": 0}
 tunnels = set()
 chance = random.Random(1)
 
@@ -72,6 +73,8 @@ async def serve(reader, writer):
     first, _, rest = head.partition(b"\r\n")
     method, target, _ = first.decode("latin-1").split(" ")
     figures["asked"].append(first.decode("latin-1"))
+    given = [line.split(b" ")[-1] for line in rest.split(b"\r\n") if line.lower().startswith(b"proxy-authorization: basic ")]
+    figures["credentials"].append(base64.b64decode(given[0]).decode() if given else "")
     how, way = state["how"], state["end"]
     if how != "well":
         await misbehave(how, writer)
