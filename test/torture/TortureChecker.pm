@@ -18,6 +18,7 @@ use strict;
 use warnings;
 
 use JSON::PP ();
+use POSIX ();
 use SasTest;
 use Test::More;
 
@@ -29,8 +30,24 @@ sub none
 	my ($node, $name, $sql) = @_;
 	local $Test::Builder::Level = $Test::Builder::Level + 1;
 	my $found = $node->safe_psql('postgres', "SELECT x::text FROM ($sql) x LIMIT 10");
-	is($found, '', $name);
+	is($found, '', $name) or diag(whereabouts($node, $found));
 	return;
+}
+
+# What is known of the first things that a query has found: what was sent and when, what came to the service and when.
+sub whereabouts
+{
+	my ($node, $found) = @_;
+	my @ids = $found =~ /^\("?([0-9a-f-]+(?:\.\w+)*)[,")]/mg;
+	return join "\n", map { $node->safe_psql('postgres', qq{
+		WITH these AS (SELECT * FROM torture.known WHERE id = '$_' OR run_id::text = '$_')
+		SELECT format('%s run %s %s %s/%s', k.id, k.run_id, k.workflow, k.state, k.result) FROM these k
+		UNION ALL SELECT format('%s sent %s[%s] attempt %s undo %s %s to %s: %s by %s', k.id, s.name, a.element, a.attempt, a.undo,
+			to_char(a.started_at AT TIME ZONE 'UTC', 'HH24:MI:SS.MS'), to_char(a.finished_at AT TIME ZONE 'UTC', 'HH24:MI:SS.MS'), a.status, a.worker)
+			FROM these k JOIN _sas.attempt a USING (run_id) JOIN _sas.run r USING (run_id)
+			JOIN _sas.workflow_step s ON s.version_id = r.version_id AND s.step_no = a.step_no AND s.undo = a.undo
+		UNION ALL SELECT format('%s came %s %s %s at %s: %s', b.id, b.kind, b.step, b.item, b.times, b.key)
+			FROM torture.book b WHERE b.id IN (SELECT id FROM these)}) } splice(@ids, 0, 5);
 }
 
 sub check
@@ -43,6 +60,7 @@ sub check
 	leftovers($node);
 	histories($node);
 	sent_again($books, $struck);
+	overtaken($books, $struck);
 	return;
 }
 
@@ -52,10 +70,11 @@ sub load_books
 	my ($node, $books, $lost) = @_;
 	my $file = PostgreSQL::Test::Utils::tempdir() . '/books.sql';
 	open(my $out, '>', $file) or die;
-	print $out "CREATE TABLE torture.book (seq int, key text, kind text, id text, step text, item text, at float8, asked int);\nCOPY torture.book FROM stdin;\n";
+	print $out "CREATE TABLE torture.book (seq int, key text, kind text, id text, step text, item text, at float8, asked int, times text);\nCOPY torture.book FROM stdin;\n";
 	foreach my $e (@{ $books->{effects} })
 	{
-		print $out join("\t", $e->{seq}, $e->{key}, $e->{kind}, map({ defined $_ ? $_ : '\N' } $e->{id}, $e->{step}, $e->{item}), $e->{at}, $e->{asked}), "\n";
+		print $out join("\t", $e->{seq}, $e->{key}, $e->{kind}, map({ defined $_ ? $_ : '\N' } $e->{id}, $e->{step}, $e->{item}), $e->{at}, $e->{asked},
+			join(' ', map { POSIX::strftime('%H:%M:%S', gmtime($_)) . sprintf('.%03d', 1000 * ($_ - int($_))) } @{ $e->{times} })), "\n";
 	}
 	print $out "\\.\nCREATE INDEX ON torture.book (id, step);\n";
 	# which run an id belongs to: that of the application's row, or a child of it
@@ -193,6 +212,20 @@ sub sent_again
 	is(scalar(@unexplained), 0, 'no call was sent again after it was answered, but where its worker was struck')
 	  or diag(join "\n", map { $json->encode($_) } splice(@unexplained, 0, 5));
 	note('figure: ' . @$struck . " strikes, $books->{requests} requests, sent again after an answer " . @{ $books->{again} });
+	return;
+}
+
+# A call that comes long after its undo was sent by a worker that did not know of it: one that was struck.
+sub overtaken
+{
+	my ($books, $struck) = @_;
+	my @late = grep {
+		my $over = $_;
+		$over->{at} > $over->{undone} + 5 && !grep { $_->[0] < $over->{at} && $_->[1] > $over->{undone} - 1 && $_->[2] ne 'quiet' } @$struck
+	} @{ $books->{overtaken} };
+	is(scalar(@late), 0, 'no call came long after its undo, but where a worker was struck') or diag(join "\n", map { $json->encode($_) } splice(@late, 0, 5));
+	note('figure: calls that came after their undo, and were refused ' . @{ $books->{overtaken} }
+		. join('', map { sprintf ', %.3f s', $_->{at} - $_->{undone} } @{ $books->{overtaken} }));
 	return;
 }
 

@@ -46,8 +46,9 @@ sub call
 	my $body = { id => '{{input.id}}', step => $step, $item ? (item => $item) : () };
 	my $path = delete $more{path} // "/do/$step";
 	my %poll = delete $more{undo_polls} ? (poll => job()) : ();
+	my %of = delete $more{substitute} ? () : (of => "{{steps.$step.key}}");
 	return { agent => 'remote', call => { method => 'POST', path => $path, body => $body },
-		undo => { call => { method => 'POST', path => "/undo/$step", body => $body }, %poll }, %more };
+		undo => { call => { method => 'POST', path => "/undo/$step", body => { %$body, %of } }, %poll }, %more };
 }
 
 sub job { return { call => { path => '/jobs/{{started.body.key}}' }, until => '$.output.body.state == "done"', every => '100 ms' } }
@@ -82,7 +83,7 @@ sub workflows
 		planned => { plan => 'torture.plan' },
 		again => { steps => { r => call('r', repeat => { while => '$.last.body.n < 3', max => 10 }), b => local_step('b', after => ['r']) } },
 		falls => { steps => { f => { agent => 'remote', call => { method => 'POST', path => '/down/f', body => {} }, retry => { max_attempts => 1 }, recovery => { max_failures => 1 },
-					fallback => { %{ call('f') } } } } });
+					fallback => { %{ call('f', substitute => 1) } } } } });
 	foreach my $w (values %all)
 	{
 		$w->{recovery} = { initial => '100 ms', max => '1 s', max_failures => 100_000 };

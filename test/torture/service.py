@@ -6,17 +6,18 @@
 
 Work, with an Idempotency-Key and the body {id, step, ...}:
     POST /do/...    an effect; its answer says n: how many of this id and step there are
-    POST /undo/...  takes the effect of {id, step} back
+    POST /undo/...  takes the effect of {id, step} back; "of" is the key of its call
     POST /fail/...  402, no effect
     POST /down/...  503, no effect
     GET  /jobs/ID   working twice, then done
     GET  /feed?after=N   up to five numbers after N, there is always more; a line each, then it breaks off
 Control:
     POST /mood {"wild": true}    from now on it misbehaves, or not
-    GET  /books                  {effects: [...], requests: N, again: [...]}
+    GET  /books                  {effects: [...], requests: N, again: [...], overtaken: [...]}
 
 The first answer to a key is remembered and given again; the effect is not repeated. An effect knows when the whole
-answer to its key had left; a request for the key after that is written into "again".
+answer to its key had left, and when its requests came; a request for the key after that answer is written into "again".
+A request whose undo came first is refused, as docs/explanation/guarantees.md advises, and written into "overtaken".
 """
 import argparse
 import http.server
@@ -35,6 +36,9 @@ class Books:
         self.wild = False
         self.effects = {}
         self.again = []
+        self.overtaken = []
+        self.undone = {}
+        self.times = {}
         self.asked = {}
         self.requests = 0
         self.given = {}
@@ -49,8 +53,12 @@ class Books:
                 ["well", "slow", "busy", "later", "drop_before", "drop_after", "error_after", "garbage", "half", "hang"],
                 [70, 6, 5, 1, 3, 5, 3, 3, 3, 1])[0]
 
+    def note_time(self, key):
+        with self.lock:
+            self.times.setdefault(key, []).append(round(time.time(), 3))
+
     def apply(self, key, path, body):
-        """The answer to this key; the effect is made once."""
+        """The answer to this key; the effect is made once. None: it was undone before."""
         with self.lock:
             known = self.effects.get(key)
             if known is not None:
@@ -60,6 +68,12 @@ class Books:
                                        "id": known["id"], "step": known["step"]})
                 return known["answer"]
             kind = path.split("/")[1]
+            if kind == "do" and key in self.undone:
+                self.overtaken.append({"key": key, "undone": self.undone[key], "at": time.time(), "id": body.get("id"),
+                                       "step": body.get("step")})
+                return None
+            if kind == "undo" and body.get("of"):
+                self.undone.setdefault(body["of"], time.time())
             name = (body.get("id"), body.get("step"))
             n = self.given[name] = self.given.get(name, 0) + (kind == "do")
             answer = {"key": key, "n": n, "id": body.get("id")}
@@ -151,7 +165,9 @@ class Handler(http.server.BaseHTTPRequestHandler):
     def do_GET(self):
         if self.path == "/books":
             with self.books.lock:
-                value = {"effects": list(self.books.effects.values()), "again": list(self.books.again),
+                value = {"effects": [{**e, "times": self.books.times.get(e["key"], [])}
+                                     for e in self.books.effects.values()],
+                         "again": list(self.books.again), "overtaken": list(self.books.overtaken),
                          "requests": self.books.requests}
             self.give(200, value)
             return
@@ -168,6 +184,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
             self.books.wild = body["wild"]
             self.give(200, {})
             return
+        key = self.headers.get("Idempotency-Key", "")
+        self.books.note_time(key)
         how = self.books.choose()
         if self.misbehave_before(how):
             return
@@ -177,8 +195,10 @@ class Handler(http.server.BaseHTTPRequestHandler):
         if self.path.startswith("/down/"):
             self.give(503, {"title": "down"})
             return
-        key = self.headers.get("Idempotency-Key", "")
-        if self.answer(how, self.books.apply(key, self.path, body)):
+        value = self.books.apply(key, self.path, body)
+        if value is None:
+            self.give(409, {"title": "it was undone before"})
+        elif self.answer(how, value):
             self.books.answered(key)
 
     def handle(self):
