@@ -6,12 +6,14 @@
 CREATE FUNCTION _sas.console_tiles(look _sas.look) RETURNS text
 LANGUAGE sql STABLE
 BEGIN ATOMIC
-    WITH open AS (SELECT r.state AS word, count(*) AS n FROM sas.runs r
-                  WHERE r.run_id = ANY (ARRAY(SELECT _sas.open_run_ids()))
-                      AND r.state <> 'stopped' GROUP BY 1),
-    ended AS (SELECT r.result AS word, count(*) AS n FROM sas.runs r
-              WHERE r.run_id BETWEEN (SELECT _sas.oldest_recent()) AND 9223372036854775807
-                  AND r.state = 'stopped' GROUP BY 1)
+    -- MATERIALIZED: once, not for each tile
+    WITH open AS MATERIALIZED (
+        SELECT r.state AS word, count(*) AS n FROM sas.runs r
+        WHERE r.run_id = ANY (ARRAY(SELECT _sas.open_run_ids())) AND r.state <> 'stopped' GROUP BY 1),
+    ended AS MATERIALIZED (
+        SELECT r.result AS word, count(*) AS n FROM sas.runs r
+        WHERE r.run_id BETWEEN (SELECT _sas.oldest_recent()) AND 9223372036854775807
+          AND r.state = 'stopped' GROUP BY 1)
     SELECT '<div class="tiles">' || string_agg(_sas.html_link($1,
                format('/runs?%s=%s', CASE WHEN k > 5 THEN 'result' ELSE 'state' END, w), format(
                '<div class="tile s-%s%s" id="runs-%s"><b>%s</b><span>%s</span></div>', w,

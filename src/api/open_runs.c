@@ -14,6 +14,8 @@
  *
  *	  run_id = ANY (ARRAY(SELECT _sas.open_run_ids()))
  *
+ * A query that names ids of runs gets no other condition.
+ *
  * It is added when the planner reads what it knows of the table: its
  * conditions are simplified by then, and not yet spread over the tables.
  * _sas.open_run_ids() returns what the current user may see.  While very many
@@ -111,6 +113,37 @@ open_runs_are_asked_for(List *conditions, Var *state, Var *hook_of)
 	return predicate_implied_by(list_make2(open, no_hook), conditions, false);
 }
 
+/*
+ * Do the conditions name the ids of runs themselves?  These are fewer than the
+ * open ones, and before version 17 an index is searched for each pair of two
+ * arrays of ids.
+ */
+static bool
+open_runs_are_named(Node *node, void *run_id)
+{
+	const Var  *column = run_id;
+	List	   *args = NIL;
+
+	if (node == NULL || IsA(node, SubLink) || (IsA(node, BoolExpr) && ((BoolExpr *) node)->boolop != AND_EXPR))
+		return false;
+	if (IsA(node, OpExpr) && get_oprrest(((OpExpr *) node)->opno) == F_EQSEL)
+		args = ((OpExpr *) node)->args;
+	else if (IsA(node, ScalarArrayOpExpr) && ((ScalarArrayOpExpr *) node)->useOr &&
+			 get_oprrest(((ScalarArrayOpExpr *) node)->opno) == F_EQSEL)
+		args = ((ScalarArrayOpExpr *) node)->args;
+	if (list_length(args) != 2)
+		return expression_tree_walker(node, open_runs_are_named, run_id);
+	for (int i = 0; i < 2; i++)
+	{
+		const Var  *side = list_nth(args, i);
+
+		if (IsA(side, Var) && side->varno == column->varno && side->varattno == column->varattno &&
+			side->varlevelsup == 0 && !contain_var_clause(list_nth(args, 1 - i)))
+			return true;
+	}
+	return false;
+}
+
 static int64
 open_runs_count(void)
 {
@@ -170,6 +203,7 @@ open_runs_plan(PlannerInfo *root, Oid relid, bool inhparent, RelOptInfo *rel)
 							   PointerGetDatum(buildoidvector(NULL, 0)), ObjectIdGetDatum(get_namespace_oid("_sas", false)));
 	if (run_id == NULL || state == NULL || hook_of == NULL || !OidIsValid(function) ||
 		!open_runs_are_asked_for(open_runs_conditions((Node *) jointree), state, hook_of) ||
+		open_runs_are_named((Node *) jointree, run_id) ||
 		!sas_compat_may_execute(function, GetUserId()) || open_runs_count() > OPEN_RUNS_MOST)
 		return;
 	jointree->quals = (Node *) lappend(list_copy((List *) jointree->quals),

@@ -153,6 +153,20 @@ END $$;
 SELECT c AS condition, pg_temp.by_id(c) AS by_id
 FROM unnest(ARRAY['state <> ''stopped''', 'NOT state = ''stopped''', 'state IN (''running'', ''paused'')', 'state = ''paused'' AND workflow = ''short''', 'state = ''paused'' OR state = ''pending''',
                   'state = ''stopped''', 'state IN (''running'', ''stopped'')', 'state = ''paused'' OR run_id = 1', 'state IS NOT NULL']) c;
+\echo ids that a query names are not combined with those of all open runs
+CREATE FUNCTION pg_temp.by_ids(condition text) RETURNS bigint LANGUAGE plpgsql AS $$
+DECLARE
+    line text;
+    n bigint := 0;
+BEGIN
+    FOR line IN EXECUTE 'EXPLAIN (COSTS OFF) SELECT run_id FROM sas.runs WHERE state <> ''stopped'' AND ' || condition LOOP
+        n := n + (SELECT count(*) FROM regexp_matches(line, 'run_id = ', 'g'));
+    END LOOP;
+    RETURN n;
+END $$;
+SELECT c AS condition, pg_temp.by_ids(c) AS by_ids
+FROM unnest(ARRAY['run_id = 1', 'run_id = ANY (''{1,2,3}''::bigint[])', 'run_id = ANY (ARRAY(SELECT g::bigint FROM generate_series(1, 3) g))',
+                  'run_id BETWEEN 1 AND 1000', '(run_id = 1 OR key = ''k'')']) c;
 DROP FUNCTION t.look_plan;
 SELECT t.clean() \g /dev/null
 DROP ROLE looker; DROP ROLE few; DROP ROLE guard;
