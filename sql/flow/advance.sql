@@ -61,7 +61,8 @@ BEGIN
         FROM hit h
         CROSS JOIN LATERAL _sas.step_definition(h.version_id, h.to_no) w
         LEFT JOIN LATERAL _sas.step_row(h.run_id, h.to_no, 0) s ON true
-        WHERE s.state IS NULL OR s.state = 'waiting'),
+        -- asked once, before the first of them is looked up
+        WHERE (SELECT _sas.check_steps(count(*)) FROM hit) AND (s.state IS NULL OR s.state = 'waiting')),
     -- in a chain of steps the counter does not change
     sums AS (
         SELECT x.run_id, (max(x.open_steps) + sum(x.n))::int AS open_steps,

@@ -28,6 +28,8 @@ $$;
 CREATE FUNCTION _sas.begin_maps(run_ids bigint[], step_nos int[], lists jsonb[], from_states text[])
 RETURNS void
 LANGUAGE plpgsql AS $$
+DECLARE
+    few boolean := _sas.add_steps((SELECT sum(jsonb_array_length(l))::bigint FROM unnest(lists) l));
 BEGIN
     INSERT INTO _sas.item (run_id, step_no, element, item)
     SELECT u.run_id, u.step_no, i.n, i.value

@@ -47,13 +47,16 @@ END $$;
 CREATE FUNCTION _sas.make_roots_ready(run_ids bigint[]) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
-    PERFORM _sas.make_ready(array_agg(r.run_id), array_agg(w.step_no))
-    FROM _sas.run r
-    JOIN _sas.workflow_version v USING (version_id)
-    CROSS JOIN LATERAL (SELECT x.step_no FROM _sas.workflow_step x
-                        WHERE x.version_id = r.version_id AND NOT x.undo AND x.needs = 0
-                            AND (x.step_no IS DISTINCT FROM v.finalize_no OR v.step_count = 0) OFFSET 0) w
-    WHERE r.run_id = ANY (run_ids);
+    PERFORM _sas.make_ready(array_agg(f.run_id), array_agg(f.step_no))
+    FROM (SELECT r.run_id, w.step_no, row_number() OVER () AS n
+          FROM _sas.run r
+          JOIN _sas.workflow_version v USING (version_id)
+          CROSS JOIN LATERAL (SELECT x.step_no FROM _sas.workflow_step x
+                              WHERE x.version_id = r.version_id AND NOT x.undo AND x.needs = 0
+                                  AND (x.step_no IS DISTINCT FROM v.finalize_no OR v.step_count = 0)
+                              OFFSET 0) w
+          WHERE r.run_id = ANY (run_ids)) f
+    WHERE _sas.check_steps(f.n);
 END $$;
 
 -- _sas.note_start(v, run_ids, parent_run_id, after_runs, results, waits): stores what new runs wait for.

@@ -49,6 +49,7 @@ END $$;
 -- and when the next one is due. A message that raises an error is carried out alone, so that it holds up no
 -- other run. If the templates of all together cost too much (src/template/budget.h), none is taken; the next
 -- tick takes fewer. by_owner: each owner's are carried out together, and their time is charged to the owner.
+-- What comes after one that has changed very many steps is left for the next tick.
 --   locks   the runs of the messages that no other transaction holds; the other messages are deferred
 --   reads   message
 --   next    _sas.carry_out; workers, for the steps that are ready then
@@ -66,12 +67,18 @@ BEGIN
         SELECT array_agg(d ORDER BY d.run_id, d.step_no, d.element) INTO taken
         FROM _sas.take_messages('s', quantity) d;
         worked := coalesce(cardinality(taken), 0);
-        -- all together; but if some cost much, each owner's apart, to know whose do
+        -- all together; but if some cost much, each owner's apart, to know whose do. So few are all that cost
+        -- much: then each is apart
         by_owner := by_owner OR worked <= 2;
         FOR part IN SELECT taken AS messages WHERE worked > 0 AND NOT by_owner
                     UNION ALL
-                    SELECT array_agg(d ORDER BY d.run_id, d.step_no, d.element)
-                    FROM unnest(CASE WHEN by_owner THEN taken END) d GROUP BY d.owner LOOP
+                    SELECT array_agg(taken[n] ORDER BY n)
+                    FROM generate_series(1, CASE WHEN by_owner THEN worked END) n
+                    GROUP BY (taken[n]).owner, CASE WHEN worked <= 2 THEN n END LOOP
+            IF _sas.turn_is_full() THEN
+                INSERT INTO _sas.message SELECT m.* FROM unnest(part.messages) m;
+                CONTINUE;
+            END IF;
             began_us := _sas.processor_us();
             done := _sas.apart('NULL::bigint[] FROM _sas.carry_out($1)', part.messages);
             PERFORM _sas.charge_owner((part.messages[1]).owner, _sas.processor_us() - began_us,

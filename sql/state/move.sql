@@ -26,6 +26,7 @@ CREATE FUNCTION _sas.move_steps(changes _sas.step_change[]) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
     wanted int := coalesce(cardinality(changes), 0);
+    few boolean := _sas.add_steps(wanted);
     moves text[];
     inserted int := 0;
     updated int := 0;

@@ -58,6 +58,7 @@ CREATE FUNCTION _sas.make_ready(run_ids bigint[], step_nos int[], elements int[]
 LANGUAGE plpgsql AS $$
 DECLARE
     now timestamptz := sas.now();
+    few boolean := _sas.add_steps(cardinality(run_ids));
     lanes int[];
     thought boolean;
     staged boolean;

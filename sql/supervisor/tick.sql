@@ -24,7 +24,8 @@ END $$;
 -- _sas.supervise_watches is the one for infinite tasks.
 --   live    worker ids alive in this database, read before the call
 --   newest  the highest worker id given out by then: leases of later workers are not judged
--- Returns how much was found, and when the next tick is due (null: only when woken).
+-- Returns how much was found, and when the next tick is due (null: only when woken). If all together costs
+-- too much, or changes too many steps, none is taken, as in _sas.scheduler_tick.
 --   locks   leases and runs that no other transaction holds; the others are checked again
 --   reads   lease, message, ready
 --   next    _sas.take_back, then _sas.decide_due
@@ -32,16 +33,22 @@ CREATE FUNCTION _sas.supervisor_tick(boot bigint, live bigint[], newest bigint, 
                                      OUT worked int, OUT next_due timestamptz)
 LANGUAGE plpgsql AS $$
 BEGIN
-    PERFORM _sas.part('report lateness', 'NULL::int FROM _sas.report_lateness()');
-    worked := coalesce(_sas.part('take steps back', format('_sas.take_back(%s, %L::bigint[], %s, %s)', boot,
-                                                           live, newest, quantity)), 0)
-        + coalesce(_sas.part('decide on failures', format('_sas.decide_due(%s)', quantity)), 0)
-        + coalesce(_sas.part('leave closed limits', format('_sas.leave_closed_limits(%s)', quantity)), 0);
-    IF worked = 0 THEN
-        PERFORM _sas.part('check low-water marks', 'NULL::int FROM _sas.check_low_water()');
-        PERFORM _sas.part('look for forgotten work', 'NULL::int FROM _sas.nudge_forgotten()');
-    END IF;
-    next_due := least(_sas.next_message('v'), _sas.first_lease());
+    BEGIN
+        PERFORM _sas.part('report lateness', 'NULL::int FROM _sas.report_lateness()');
+        worked := coalesce(_sas.part('take steps back',
+                                     format('_sas.take_back(%s, %L::bigint[], %s, %s)', boot, live, newest,
+                                            quantity)), 0)
+            + coalesce(_sas.part('decide on failures', format('_sas.decide_due(%s)', quantity)), 0)
+            + coalesce(_sas.part('leave closed limits', format('_sas.leave_closed_limits(%s)', quantity)), 0);
+        IF worked = 0 THEN
+            PERFORM _sas.part('check low-water marks', 'NULL::int FROM _sas.check_low_water()');
+            PERFORM _sas.part('look for forgotten work', 'NULL::int FROM _sas.nudge_forgotten()');
+        END IF;
+        next_due := least(_sas.next_message('v'), _sas.first_lease());
+    EXCEPTION WHEN SQLSTATE 'SAS01' THEN
+        worked := 0;
+        next_due := sas.now();
+    END;
 END $$;
 
 -- _sas.take_back(boot, live, newest, quantity): steps whose worker is gone, or whose complete_by has

@@ -7,8 +7,6 @@
 #include "nodes/pg_list.h"
 #include "utils/memutils.h"
 
-/* Evaluations of one transaction that take longer cause suspicion; a turn is to take about as long. */
-#define DEAR_US 50000
 /* An owner stays apart for so long after the last turn that took longer. */
 #define DEAR_APART_US (10 * INT64CONST(1000000))
 #define DEAR_BATCH 500
@@ -54,7 +52,7 @@ sas_agent_dear_suspect(Oid owner)
 bool
 sas_agent_dear_is_long(int64 spent_us)
 {
-	return spent_us > DEAR_US;
+	return spent_us > SAS_AGENT_DEAR_US;
 }
 
 bool
@@ -90,7 +88,7 @@ sas_agent_dear_wrote(Oid owner, int n, int64 spent_us)
 	if (n == 0)
 		d->batch = 1;
 	else
-		d->batch = Max(1, Min(Min(DEAR_BATCH, d->batch * 2), DEAR_US * n / Max(1, spent_us)));
+		d->batch = Max(1, Min(Min(DEAR_BATCH, d->batch * 2), SAS_AGENT_DEAR_US * n / Max(1, spent_us)));
 	if (n == 0 || sas_agent_dear_is_long(spent_us))
 		d->apart_until_us = d->last_us + DEAR_APART_US;
 	if (d->apart_until_us > d->last_us)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: PostgreSQL */
 /*
  * dear.h: owners whose replies cost much to write, since their paths and
- * templates do.
+ * templates do, or many steps wait for theirs.
  *
  * A transaction whose evaluations took long does not say whose they were: all
  * owners in it are under suspicion.  Replies of such an owner are written
@@ -10,6 +10,9 @@
  */
 #ifndef SAS_AGENT_DEAR_H
 #define SAS_AGENT_DEAR_H
+
+/* Evaluations of one transaction that take longer cause suspicion; a turn is to take about as long. */
+#define SAS_AGENT_DEAR_US 50000
 
 /* True: the owner was not under suspicion before. */
 extern bool sas_agent_dear_suspect(Oid owner);

@@ -23,6 +23,8 @@
 #define SAS_OUTBOX_TRIES 3
 /* the same where the server lacks something: for minutes, since the loop pauses longer and longer */
 #define SAS_OUTBOX_TRIES_LACKING 100
+/* A reply that changes more steps than this costs much. */
+#define OUTBOX_MANY_STEPS 200
 /* The most items of one transaction.  After an abort it is one item, then twice as many each time. */
 #define SAS_OUTBOX_BATCH 1000
 
@@ -36,7 +38,7 @@ static int	outbox_tries = 0; /* to write the oldest attempt, or the oldest lease
 static bool outbox_writing = false;
 static SasReplyWay outbox_way;
 static Oid	outbox_owner;	/* whose replies are written apart */
-static int64 outbox_spent_us;	/* by evaluations */
+static int64 outbox_spent_us;	/* by evaluations; by all of it, where many steps were changed */
 static int	outbox_replies_sent;
 static int	outbox_attempts_sent;
 static int	outbox_leases_sent;
@@ -178,6 +180,8 @@ outbox_write(SasReplyWay way)
 	outbox_choose(sent, way);
 	if (way == SAS_REPLY_DEAR)
 		sas_template_turn_begin(outbox_replies_sent == 1);
+	if (way != SAS_REPLY_LARGE)
+		sas_template_turn_limit_steps();
 	begun_us = sas_template_turn_us();
 	for (int i = 0; i < outbox_replies_sent; i++)
 		replies[i] = sent[i]->reply;
@@ -191,6 +195,9 @@ outbox_write(SasReplyWay way)
 		sas_store_write_replies(replies, outbox_replies_sent, done, n_done, NULL, 0, palloc(room));
 	outbox_writing = false;
 	outbox_spent_us = sas_template_turn_us() - begun_us;
+	/* to change the steps that waited for these is no evaluation, but it takes as long */
+	if (way == SAS_REPLY_DEAR && sas_template_turn_steps() > OUTBOX_MANY_STEPS * (int64) outbox_replies_sent)
+		outbox_spent_us = Max(sas_template_turn_processor_us(), SAS_AGENT_DEAR_US + 1);
 }
 
 bool

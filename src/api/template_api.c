@@ -42,6 +42,9 @@ PG_FUNCTION_INFO_V1(sas_api_template_evaluated_us);
 PG_FUNCTION_INFO_V1(sas_api_template_evaluated_bytes);
 PG_FUNCTION_INFO_V1(sas_api_processor_us);
 PG_FUNCTION_INFO_V1(sas_api_check_turn);
+PG_FUNCTION_INFO_V1(sas_api_check_steps);
+PG_FUNCTION_INFO_V1(sas_api_add_steps);
+PG_FUNCTION_INFO_V1(sas_api_turn_is_full);
 PG_FUNCTION_INFO_V1(sas_api_template_root);
 PG_FUNCTION_INFO_V1(sas_api_step_key);
 PG_FUNCTION_INFO_V1(sas_api_template_with_member);
@@ -149,6 +152,26 @@ sas_api_check_turn(PG_FUNCTION_ARGS)
 {
 	sas_template_turn_check();
 	PG_RETURN_VOID();
+}
+
+Datum
+sas_api_check_steps(PG_FUNCTION_ARGS)
+{
+	sas_template_turn_check_steps(PG_GETARG_INT64(0));
+	PG_RETURN_BOOL(true);
+}
+
+Datum
+sas_api_add_steps(PG_FUNCTION_ARGS)
+{
+	sas_template_turn_add_steps(PG_GETARG_INT64(0));
+	PG_RETURN_BOOL(true);
+}
+
+Datum
+sas_api_turn_is_full(PG_FUNCTION_ARGS)
+{
+	PG_RETURN_BOOL(sas_template_turn_is_full());
 }
 
 /* What a call site keeps of the last input that is stored out of line, or compressed. */

@@ -43,13 +43,14 @@ static SasBatch scheduler_schedules = {SAS_SCHEDULER_BATCH};
 /* that long after one that cost much, it is known whose each is */
 #define SAS_SCHEDULER_DEAR_US 2000000
 
-/* A transaction begins that may evaluate templates and paths; returns how many messages it may take. */
+/* A transaction begins that may evaluate templates and paths, and change many steps; returns how many messages it may take. */
 static int
 scheduler_begin(SasBatch *batch)
 {
 	int			size = sas_work_batch_begin(batch);
 
 	sas_template_turn_begin(size <= SAS_SCHEDULER_FEW);
+	sas_template_turn_limit_steps();
 	return size;
 }
 
@@ -63,6 +64,9 @@ scheduler_end(SasBatch *batch, int n)
 	sas_template_turn_end();
 	if (spent_us > SAS_BATCH_MS * INT64CONST(1000))
 		batch->size = Max(SAS_SCHEDULER_FEW, Min(batch->size, SAS_BATCH_MS * INT64CONST(1000) * n / spent_us));
+	/* they would have changed too many steps, which is known before it takes long */
+	if (sas_template_turn_overran())
+		batch->size = SAS_SCHEDULER_FEW;
 	return full || sas_template_turn_overran();
 }
 

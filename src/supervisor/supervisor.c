@@ -25,12 +25,15 @@
 #include "store/rights.h"
 #include "store/store.h"
 #include "supervisor/supervisor.h"
+#include "template/budget.h"
 #include "wake/wakeup.h"
 #include "work/batch.h"
 #include "work/late.h"
 
 /* at most */
 #define SAS_SUPERVISOR_BATCH 200
+/* so few messages may cost what they do; one of them is urgent, one is not */
+#define SAS_SUPERVISOR_FEW 2
 /*
  * timers are set at most this often, and for at most this long in one tick;
  * all unsettled runs are swept again at intervals
@@ -228,13 +231,19 @@ static int
 supervisor_tick_runs(const int64 *live, int n_live, int64 newest, TimestampTz *next_due, bool *more)
 {
 	static SasBatch batch = {SAS_SUPERVISOR_BATCH};
+	int			size = sas_work_batch_begin(&batch);
 	int			worked;
 
 	if (!sas_store_begin())
 		return -1;
-	worked = sas_store_supervisor_tick(live, n_live, newest, sas_work_batch_begin(&batch), next_due);
+	sas_template_turn_begin(size <= SAS_SUPERVISOR_FEW);
+	sas_template_turn_limit_steps();
+	worked = sas_store_supervisor_tick(live, n_live, newest, size, next_due);
 	sas_store_commit();
-	*more = sas_work_batch_end(&batch, worked) || (worked > 0 && sas_base_clock_ms_until(*next_due) == 0);
+	sas_template_turn_end();
+	*more = sas_work_batch_end(&batch, worked) || (worked > 0 && sas_base_clock_ms_until(*next_due) == 0) || sas_template_turn_overran();
+	if (sas_template_turn_overran())
+		batch.size = SAS_SUPERVISOR_FEW;
 	return worked;
 }
 

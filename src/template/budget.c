@@ -45,6 +45,8 @@ static bool budget_overran = false; /* the last turn */
 static int64 budget_turn_us;
 static int64 budget_turn_began_us;
 static Size budget_turn_bytes;
+static bool budget_limits_steps = false;
+static int64 budget_turn_steps;
 static const char *volatile budget_spent; /* NULL: nothing; else the pending cancel is ours */
 
 int64
@@ -161,6 +163,8 @@ sas_template_turn_begin(bool single)
 	budget_overran = false;
 	budget_turn_us = 0;
 	budget_turn_bytes = 0;
+	budget_limits_steps = false;
+	budget_turn_steps = 0;
 	budget_turn_began_us = sas_template_processor_us();
 }
 
@@ -200,7 +204,7 @@ budget_end_turn(void)
 	budget_overran = true;
 	ereport(ERROR,
 			(errcode(BUDGET_OVERRAN),
-			 errmsg("the paths and templates of one batch of steps cost too much"),
+			 errmsg("one batch of steps costs too much"),
 			 errdetail("The worker tries again with fewer steps at once.")));
 }
 
@@ -222,6 +226,38 @@ sas_template_turn_check(void)
 {
 	if (budget_in_turn && sas_template_turn_processor_us() > BUDGET_TURN_US)
 		budget_end_turn();
+}
+
+void
+sas_template_turn_limit_steps(void)
+{
+	budget_limits_steps = true;
+}
+
+void
+sas_template_turn_check_steps(int64 n)
+{
+	if (budget_in_turn && budget_limits_steps && budget_turn_steps + n > SAS_BUDGET_TURN_STEPS)
+		budget_end_turn();
+}
+
+void
+sas_template_turn_add_steps(int64 n)
+{
+	sas_template_turn_check_steps(n);
+	budget_turn_steps += n;
+}
+
+bool
+sas_template_turn_is_full(void)
+{
+	return budget_limits_steps && budget_turn_steps > SAS_BUDGET_TURN_STEPS;
+}
+
+int64
+sas_template_turn_steps(void)
+{
+	return budget_turn_steps;
 }
 
 const char *

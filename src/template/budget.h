@@ -35,7 +35,8 @@ extern MemoryContext sas_template_budget_caller(void);
 /*
  * A worker evaluates many steps in one transaction.  Between begin and end, all evaluations
  * together may take half a second and return 64 MB; beyond that an ERROR ends the claim or the
- * transaction, and the worker tries again with fewer steps.  Single: it is one step, which has no such limit.
+ * transaction, and the worker tries again with fewer steps.  Single: it is one step, or one or two
+ * messages, which have no such limit.
  */
 extern void sas_template_turn_begin(bool single);
 extern void sas_template_turn_end(void);
@@ -53,6 +54,18 @@ extern bool sas_template_turn_overran(void);
  * the turn has taken half a second of processor time.
  */
 extern void sas_template_turn_check(void);
+
+/*
+ * The steps that a turn changes count, too, after turn_limit_steps: what one end of a step changes is all
+ * that waits for it.  add: so many more are changed; raises that ERROR when they are too many.  check: would they be?  full:
+ * are they too many, in a turn that has no such limit?
+ */
+#define SAS_BUDGET_TURN_STEPS 5000
+extern void sas_template_turn_limit_steps(void);
+extern void sas_template_turn_add_steps(int64 n);
+extern void sas_template_turn_check_steps(int64 n);
+extern bool sas_template_turn_is_full(void);
+extern int64 sas_template_turn_steps(void);
 
 /* Since begin: the processor time of all of it. */
 extern int64 sas_template_turn_processor_us(void);
