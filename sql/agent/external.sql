@@ -139,8 +139,7 @@ BEGIN
     RETURN ARRAY(
         SELECT p.place FROM _sas.external_slot p
         WHERE p.agent_id = a.agent_id AND p.place <= a.max_in_flight AND p.request_id IS NULL
-        LIMIT greatest(0, least((SELECT count(*)
-                                 FROM (SELECT FROM _sas.ready q WHERE q.lane = a.agent_id LIMIT quantity) x),
+        LIMIT greatest(0, least(_sas.some_ready(a.agent_id, a.agent_id, quantity),
                                 a.max_in_flight - (SELECT count(*) FROM _sas.external_slot h
                                                    WHERE h.agent_id = a.agent_id
                                                    AND h.request_id IS NOT NULL)))
@@ -161,18 +160,14 @@ DECLARE
     claimed _sas.claimed[] := '{}';
     taken_now _sas.claimed[];
 BEGIN
+    PERFORM _sas.begin_taking(false);
     -- the part of its share that an owner does not use is shared out again
     WHILE cardinality(claimed) < $2 LOOP
         turns := _sas.share_lanes(ARRAY[$1], ARRAY[$2 - cardinality(claimed)], further => further);
         WITH taken AS (
             DELETE FROM _sas.ready r
-            WHERE r.ctid = ANY (ARRAY(
-                SELECT n.ctid
-                FROM unnest(turns.owners, turns.shares, turns.marks) AS s (owner, share, mark)
-                CROSS JOIN LATERAL (SELECT q.ctid FROM _sas.ready q JOIN _sas.run x ON x.run_id = q.run_id
-                                    WHERE q.lane = $1 AND q.owner = s.owner AND q.rank >= s.mark
-                                    ORDER BY q.rank LIMIT s.share
-                                    FOR SHARE OF x SKIP LOCKED FOR UPDATE OF q SKIP LOCKED) n))
+            WHERE r.ctid = ANY ((SELECT _sas.lock_ready(turns.in_lanes, turns.owners, turns.shares,
+                                                        turns.marks, locks_runs => true))::tid[])
             RETURNING r.run_id, r.step_no, r.element, r.lane, r.rank, r.ready_at, r.undo, r.alone)
         SELECT array_agg(ROW(t.run_id, t.step_no, t.element, t.undo, t.alone, v.version_id, t.lane,
                              coalesce(s.state, 'none'),
@@ -235,9 +230,11 @@ END $$;
 
 -- _sas.claim_as(caller, agent, worker, quantity, lease): the body of sas.claim. Each claimed task is held
 -- for the lease, at most for its complete_in. A task whose input cannot be built fails for good, and
--- another one is claimed instead. Tasks whose templates would take too long together are given back.
+-- another one is claimed instead. Tasks whose templates would take too long together are given back. If it
+-- ends before it has come behind the tasks that other sessions hold, programs are told to claim again.
 --   locks   slots of the agent, then runs (shared), then their rows in ready; skips locked ones
 --   writes  ready, external_slot, lease, step, run
+--   wakes   NOTIFY for outside programs
 --   next    sas.complete, sas.fail, sas.heartbeat or sas.hand_back of the worker; _sas.take_back
 CREATE FUNCTION _sas.claim_as(caller oid, agent text, worker text, quantity int, lease interval)
 RETURNS TABLE (request_id uuid, run_id bigint, step text, undo boolean, idempotency_key text, request jsonb,
@@ -246,7 +243,7 @@ LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
     -- the session of the caller may have any planner settings; these statements read few rows, by an index,
     -- and take locks in its order
     SET plan_cache_mode = force_generic_plan SET enable_hashjoin = off SET enable_mergejoin = off
-    SET enable_bitmapscan = off SET enable_sort = off AS $$
+    SET enable_bitmapscan = off SET enable_sort = off SET enable_tidscan = on AS $$
 #variable_conflict use_column
 DECLARE
     a _sas.agent := _sas.check_claim(caller, agent, worker, quantity, lease);
@@ -260,6 +257,7 @@ DECLARE
     tokens int := 0;
     dear boolean := false;  -- some inputs are left for another claim
 BEGIN
+    PERFORM _sas.begin_taking(true);
     WHILE a.enabled AND given = 0 AND _sas.quarantined_for() IS NULL LOOP
         places := _sas.lock_places(a, quantity);
         EXIT WHEN places = '{}';
@@ -269,15 +267,14 @@ BEGIN
             places := places[: tokens];
             EXIT WHEN tokens = 0;
         END IF;
-        PERFORM _sas.wake_on_abort();
-        PERFORM _sas.commit_durably();
+        PERFORM _sas.wake_on_abort(), _sas.commit_durably();
         claimed := _sas.take_tasks(a.agent_id, cardinality(places), lease);
         IF claimed IS NULL THEN
-            -- usually this lasts only a moment
+            -- it goes on behind those that others hold; if these hold all, usually for a moment only
+            CONTINUE WHEN _sas.taking_was_cut(a.agent_id);
             EXIT WHEN looks = 10;
             looks := looks + 1;
-            PERFORM pg_sleep(0.005);
-            CONTINUE;
+            CONTINUE WHEN pg_sleep(0.005) IS NOT NULL;
         END IF;
         BEGIN
             PERFORM _sas.hold_tasks(a.agent_id, claimed, places, worker, lease, now);
@@ -307,4 +304,6 @@ BEGIN
         FROM unnest(unfit) u JOIN _sas.external_slot p ON p.request_id = u.request_id;
         EXIT WHEN dear;
     END LOOP;
+    PERFORM _sas.notify_outside(ARRAY[a.agent_id])
+    WHERE given BETWEEN 1 AND quantity - 1 AND _sas.taking_was_cut(a.agent_id);
 END $$;

@@ -107,11 +107,22 @@ BEGIN
             ORDER BY d.due_at LIMIT 1);
 END $$;
 
+-- _sas.first_ready(lane, owner, mark): the rank of the first step of an owner in a lane, from the mark on;
+-- null: there is none. If another transaction is inserting many steps there, it is where this function has
+-- stopped: no step is below it (src/store/ready_scan.h).
+CREATE FUNCTION _sas.first_ready(lane int, owner oid, mark timestamptz) RETURNS timestamptz
+LANGUAGE C VOLATILE STRICT AS 'MODULE_PATHNAME', 'sas_api_first_ready';
+
+-- _sas.some_ready(first, last, most): how many steps are ready in these lanes, most at most. While another
+-- transaction is inserting thousands there, it is most: there may be as many (src/store/ready_scan.h).
+CREATE FUNCTION _sas.some_ready(first int, last int, most int) RETURNS int
+LANGUAGE C STABLE STRICT AS 'MODULE_PATHNAME', 'sas_api_some_ready';
+
 -- _sas.has_queued(): does a step wait in a queue, or has one a slot?
 CREATE FUNCTION _sas.has_queued() RETURNS boolean
 LANGUAGE plpgsql STABLE AS $$
 BEGIN
-    RETURN EXISTS (SELECT FROM _sas.ready q WHERE q.lane < 0) OR EXISTS (SELECT FROM _sas.queue_slot);
+    RETURN EXISTS (SELECT FROM _sas.queue_slot) OR _sas.some_ready(-2147483648, -1, 1) > 0;
 END $$;
 
 -- _sas.check_low_water(): checks marks from the very beginning of their index, a part of them at a time. No

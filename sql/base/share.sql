@@ -179,7 +179,7 @@ BEGIN
         RETURN _sas.owners_in_wait();
     END IF;
     PERFORM _sas.left_last()
-    WHERE EXISTS (SELECT FROM _sas.ready q WHERE q.lane = 0 AND q.owner = last)
+    WHERE _sas.first_ready(0, last, '-infinity') IS NOT NULL
        OR EXISTS (SELECT FROM _sas.watch_work k WHERE k.owner = last AND k.due_at <= (SELECT sas.now()))
        OR EXISTS (SELECT FROM _sas.schedule_plan p WHERE p.owner = last AND p.offered
                   AND p.worker_id IS NULL);

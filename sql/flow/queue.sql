@@ -17,7 +17,7 @@ BEGIN
     UPDATE _sas.external_slot f SET request_id = NULL, lease_id = NULL, run_id = NULL, step_no = NULL,
         element = NULL, worker = NULL, extended_by = NULL
     WHERE f.agent_id = p.agent_id AND f.place = p.place AND f.request_id = p.request_id;
-    IF full_up AND EXISTS (SELECT FROM _sas.ready q WHERE q.lane = p.agent_id) THEN
+    IF full_up AND _sas.some_ready(p.agent_id, p.agent_id, 1) > 0 THEN
         PERFORM _sas.notify_outside(ARRAY[p.agent_id]);
     END IF;
 END $$;
@@ -133,6 +133,8 @@ DECLARE
     rooms int[];
     back_now int;
     free _sas.ready[];
+    deferred bigint[] := ARRAY(SELECT d.id FROM _sas.deferred_work d WHERE d.kind = 'queue'
+                               AND d.until > sas.now());
     done record;
 BEGIN
     IF NOT _sas.take_turn('queues') THEN
@@ -153,13 +155,12 @@ BEGIN
     LOOP
         turns := _sas.share_lanes(lanes, rooms, further => further);
         turns.shares := _sas.leave_queue_slots(turns.in_lanes, turns.owners, turns.shares);
-        SELECT array_agg(waiting) INTO free
-        FROM unnest(turns.in_lanes, turns.owners, turns.shares, turns.marks) AS s (lane, owner, share, mark)
-        -- a row that a session has locked is passed by; the end of that session wakes the scheduler
-        CROSS JOIN LATERAL (SELECT q.* FROM _sas.ready q
-                            WHERE q.lane = s.lane AND q.owner = s.owner AND q.rank >= s.mark
-                              AND NOT _sas.is_deferred('queue', q.run_id)
-                            ORDER BY q.rank LIMIT s.share FOR UPDATE SKIP LOCKED) waiting;
+        IF turns.shares IS NOT NULL THEN
+            -- a row that a session has locked is passed by; the end of that session wakes the scheduler
+            SELECT array_agg(q) INTO free FROM _sas.ready q
+            WHERE q.ctid = ANY ((SELECT _sas.lock_ready(turns.in_lanes, turns.owners, turns.shares,
+                                                        turns.marks, deferred))::tid[]);
+        END IF;
         EXIT WHEN free IS NOT NULL OR turns.shares IS NULL OR NOT turns.remaining;
         further := true;
     END LOOP;

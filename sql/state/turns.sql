@@ -96,17 +96,22 @@ BEGIN
     RETURN unknown;
 END $$;
 
--- _sas.first_ready(lane, owner, mark): the rank of the first step of an owner in a lane, from the mark on;
--- null: there is none. If another transaction is inserting many steps there, it is where this function has
--- stopped: no step is below it (src/store/ready_scan.h).
-CREATE FUNCTION _sas.first_ready(lane int, owner oid, mark timestamptz) RETURNS timestamptz
-LANGUAGE C VOLATILE STRICT AS 'MODULE_PATHNAME', 'sas_api_first_ready';
-
--- _sas.lock_ready(lanes, owners, shares, marks): locks up to shares[i] rows of _sas.ready of owners[i] in
--- lanes[i], from marks[i] on, and returns their places. A function that must run alone is the only one.
--- It passes a few thousand rows that others have locked, at most; the next call goes on there.
-CREATE FUNCTION _sas.lock_ready(lanes int[], owners oid[], shares int[], marks timestamptz[]) RETURNS tid[]
+-- _sas.lock_ready(lanes, owners, shares, marks, left_out, locks_runs): locks up to shares[i] rows of
+-- _sas.ready of owners[i] in lanes[i], from marks[i] on, and returns their places. A function that must run
+-- alone is the only one. left_out: runs whose rows are passed. locks_runs: locks the run of each row first,
+-- FOR SHARE. It passes a few thousand rows that others have locked, at most; the next call goes on there.
+CREATE FUNCTION _sas.lock_ready(lanes int[], owners oid[], shares int[], marks timestamptz[],
+                                left_out bigint[] DEFAULT '{}', locks_runs boolean DEFAULT false)
+RETURNS tid[]
 LANGUAGE C VOLATILE STRICT AS 'MODULE_PATHNAME', 'sas_api_lock_ready';
+
+-- _sas.begin_taking(first): before a session locks such rows; first: for the first time in this claim. After
+-- it, _sas.taking_was_cut(lane): is there more than was passed? Then the next look goes on there.
+CREATE FUNCTION _sas.begin_taking(first boolean) RETURNS void
+LANGUAGE C VOLATILE STRICT AS 'MODULE_PATHNAME', 'sas_api_begin_taking';
+
+CREATE FUNCTION _sas.taking_was_cut(lane int) RETURNS boolean
+LANGUAGE C VOLATILE STRICT AS 'MODULE_PATHNAME', 'sas_api_taking_was_cut';
 
 -- _sas.next_ready_owners(lanes, quantities, further, left_out): those of _sas.next_owners who have steps,
 -- except the owners in left_out. Raises their marks. marks: the ranks of their first steps.

@@ -8,7 +8,7 @@
 #include "base/actor.h"
 #include "base/clock.h"
 #include "limits/owners.h"
-#include "store/ready_scan.h"
+#include "store/ready_claim.h"
 #include "template/budget.h"
 #include "utils/memutils.h"
 #include "wake/low_water.h"
@@ -205,7 +205,7 @@ sas_agent_claims_take(void)
 
 	claims_claiming = true;
 	sas_template_turn_begin(apart || claims_batch == 1);
-	sas_store_ready_begin(sas_wake_latch_count(), apart);
+	sas_store_ready_begin(sas_wake_latch_count());
 	return sas_store_claim_calls(claims_lanes, claims_quantities, claims_n_lanes, apart);
 }
 

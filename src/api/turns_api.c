@@ -15,6 +15,7 @@
 
 #include "base/compat.h"
 #include "limits/owners.h"
+#include "store/ready_claim.h"
 #include "store/ready_scan.h"
 #include "wake/low_water.h"
 
@@ -29,6 +30,9 @@ PG_FUNCTION_INFO_V1(sas_api_forget_owners);
 PG_FUNCTION_INFO_V1(sas_api_first_ready);
 PG_FUNCTION_INFO_V1(sas_api_urgent_share);
 PG_FUNCTION_INFO_V1(sas_api_lock_ready);
+PG_FUNCTION_INFO_V1(sas_api_begin_taking);
+PG_FUNCTION_INFO_V1(sas_api_taking_was_cut);
+PG_FUNCTION_INFO_V1(sas_api_some_ready);
 
 /* How far this session has gone along the lines that it asked about last. */
 static int *turns_api_left = NULL;
@@ -260,23 +264,30 @@ sas_api_urgent_share(PG_FUNCTION_ARGS)
 	PG_RETURN_INT32(sas_store_urgent_share(PG_GETARG_INT32(0), PG_GETARG_OID(1), PG_GETARG_INT32(2), PG_GETARG_TIMESTAMPTZ(3)));
 }
 
-/* _sas.lock_ready(lanes, owners, shares, marks) */
+static int
+turns_api_compare_ids(const void *a, const void *b)
+{
+	int64		x = *(const int64 *) a;
+	int64		y = *(const int64 *) b;
+
+	return x < y ? -1 : x > y;
+}
+
+/* _sas.lock_ready(lanes, owners, shares, marks, left_out, locks_runs) */
 Datum
 sas_api_lock_ready(PG_FUNCTION_ARGS)
 {
 	Datum	   *columns[4];
+	Datum	   *left_out;
+	int64	   *ids;
 	int			n = PG_INT32_MAX;
+	SasReadyRules rules = {.locks_runs = PG_GETARG_BOOL(5)};
 	SasReadyShare *shares;
 	ItemPointerData *places;
 	Datum	   *values;
 
 	for (int i = 0; i < 4; i++)
-	{
-		int			size;
-
-		sas_base_elements(PG_GETARG_ARRAYTYPE_P(i), &columns[i], NULL, &size);
-		n = Min(n, size);
-	}
+		n = Min(n, turns_api_read(fcinfo, i, &columns[i]));
 	shares = palloc(sizeof(SasReadyShare) * Max(1, n));
 	for (int i = 0; i < n; i++)
 	{
@@ -285,9 +296,40 @@ sas_api_lock_ready(PG_FUNCTION_ARGS)
 		shares[i].share = DatumGetInt32(columns[2][i]);
 		shares[i].mark = DatumGetTimestampTz(columns[3][i]);
 	}
-	n = sas_store_lock_ready(shares, n, &places);
+	rules.n_left_out = turns_api_read(fcinfo, 4, &left_out);
+	ids = palloc(sizeof(int64) * Max(1, rules.n_left_out));
+	for (int i = 0; i < rules.n_left_out; i++)
+		ids[i] = DatumGetInt64(left_out[i]);
+	qsort(ids, rules.n_left_out, sizeof(int64), turns_api_compare_ids);
+	rules.left_out = ids;
+	n = sas_store_lock_ready(shares, n, &rules, &places);
 	values = palloc(sizeof(Datum) * Max(1, n));
 	for (int i = 0; i < n; i++)
 		values[i] = PointerGetDatum(&places[i]);
 	PG_RETURN_ARRAYTYPE_P(sas_base_array(values, n, TIDOID));
+}
+
+/* _sas.begin_taking(first) */
+Datum
+sas_api_begin_taking(PG_FUNCTION_ARGS)
+{
+	static uint32 looks = 0;
+
+	looks += PG_GETARG_BOOL(0);
+	sas_store_ready_begin(looks);
+	PG_RETURN_VOID();
+}
+
+/* _sas.taking_was_cut(lane) */
+Datum
+sas_api_taking_was_cut(PG_FUNCTION_ARGS)
+{
+	PG_RETURN_BOOL(sas_store_ready_was_cut(PG_GETARG_INT32(0)));
+}
+
+/* _sas.some_ready(first, last, most) */
+Datum
+sas_api_some_ready(PG_FUNCTION_ARGS)
+{
+	PG_RETURN_INT32(sas_store_some_ready(PG_GETARG_INT32(0), PG_GETARG_INT32(1), PG_GETARG_INT32(2)));
 }

@@ -15,7 +15,7 @@
 #include "work/turns.h"
 #include "function/work.h"
 #include "metrics/metrics.h"
-#include "store/ready_scan.h"
+#include "store/ready_claim.h"
 #include "template/budget.h"
 #include "utils/memutils.h"
 #include "wake/wakeup.h"
@@ -72,7 +72,7 @@ step_claim(void)
 		sas_work_late_look(SAS_LATE_STEP, 0, sas_wake_lane_count, wake_count, DT_NOEND);
 	step_claiming = true;
 	sas_template_turn_begin(apart || sas_function_batch_size() == 1);
-	sas_store_ready_begin(sas_wake_latch_count(), apart);
+	sas_store_ready_begin(sas_wake_latch_count());
 	claimed = sas_store_claim_functions(batch->context, sas_function_batch_size(), sas_function_batch_is_short(), apart);
 	sas_template_turn_end();
 	step_overran = sas_template_turn_overran();

@@ -15,6 +15,7 @@
 #include "base/clock.h"
 #include "base/peers.h"
 #include "scheduler/scheduler.h"
+#include "store/ready_claim.h"
 #include "store/schedules.h"
 #include "store/store.h"
 #include "template/budget.h"
@@ -127,10 +128,11 @@ scheduler_messages_tick(SasTick *next, TimestampTz *next_due)
 		return scheduler_none(batch);
 	if (!sas_store_begin())
 		return 0;
+	sas_store_ready_begin(sas_wake_latch_count());
 	worked = sas_store_scheduler_tick(scheduler_begin(batch), by_owner, next_due);
 	sas_store_commit();
 	spent_us = sas_template_turn_processor_us();
-	next->again |= scheduler_end(batch, worked) || (worked > 0 && sas_base_clock_ms_until(*next_due) == 0);
+	next->again |= scheduler_end(batch, worked) || (worked > 0 && sas_base_clock_ms_until(*next_due) == 0) || sas_store_ready_any_cut();
 	if (batch == &scheduler_others)
 		sas_work_turns_charge(InvalidOid, spent_us, false);
 	else if (sas_work_turns_owed())

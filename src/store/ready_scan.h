@@ -26,34 +26,10 @@ extern TimestampTz sas_store_first_ready(int lane, Oid owner, TimestampTz mark);
  */
 extern int	sas_store_urgent_share(int lane, Oid owner, int share, TimestampTz mark);
 
-/* Up to share rows of an owner in a lane, from the mark on. */
-typedef struct SasReadyShare
-{
-	int			lane;
-	Oid			owner;
-	int			share;
-	TimestampTz mark;
-} SasReadyShare;
-
 /*
- * Locks rows of _sas.ready for a claim, without waiting, in the order of the
- * shares and then of the ranks.  Returns how many; *places is palloc'd.  A
- * function that must run alone is locked only if it is the first row, and
- * then it is the only one.
+ * How many rows are visible in lanes first to last, most at most.  After so
+ * many that are not visible, it is most: there may be as many.
  */
-extern int	sas_store_lock_ready(const SasReadyShare *shares, int n, ItemPointerData **places);
-
-/*
- * A worker is about to claim.  woken: how often it has been woken by now; it
- * may have been for rows that it has passed.  anew: its last claim was rolled
- * back, so it begins with the first rows.
- */
-extern void sas_store_ready_begin(uint32 woken, bool anew);
-
-/*
- * Did a scan for the last claim in this lane stop before it knew all rows?
- * Then the next claim continues there, and should come at once.
- */
-extern bool sas_store_ready_was_cut(int lane);
+extern int	sas_store_some_ready(int first, int last, int most);
 
 #endif							/* SAS_STORE_READY_SCAN_H */
