@@ -27,6 +27,12 @@ LANGUAGE sql STABLE AS $$
     UNION ALL SELECT '/options/' || k, format('%s must be a string', k), 'Write it as a string.', '22023'
     FROM unnest('{ca_file,cert,proxy}'::text[]) k
     WHERE options ? k AND jsonb_typeof(options -> k) <> 'string'
+    UNION ALL SELECT '/options/proxy', 'the proxy is not usable',
+        'Write it as "http://host:port"; https, socks4, socks4a, socks5 and socks5h are possible, too.',
+        '22023'
+    WHERE jsonb_typeof(options -> 'proxy') = 'string'
+      AND regexp_replace(options ->> 'proxy', E'\\{\\{[^{}]*\\}\\}', 'x', 'g')
+          !~ E'^((https?|socks4a?|socks5h?)://)?[^\\x01-\\x20\\x7f/?#\\\\]+/?$'
     UNION ALL SELECT '/options/query', 'expected an object of parameters',
         'Write it as {"name": "value"}.', '22023'
     WHERE options ? 'query' AND jsonb_typeof(options -> 'query') <> 'object'
@@ -109,6 +115,10 @@ BEGIN
         'Use letters, digits and -.', '22023'
     FROM unnest('{header,timestamp_header}'::text[]) k
     WHERE sign ? k AND (jsonb_typeof(sign -> k) <> 'string' OR sign ->> k !~ '^[A-Za-z0-9_-]{1,100}$')
+    UNION ALL SELECT '/options/sign/' || k, p.problem, p.hint, p.code
+    FROM unnest('{header,timestamp_header}'::text[]) k
+    CROSS JOIN LATERAL _sas.check_headers(jsonb_build_object(sign ->> k, 'x'), '') p
+    WHERE sign ->> k ~ '^[A-Za-z0-9_-]{1,100}$'
     UNION ALL SELECT '/options/sign/prefix', 'prefix must be a string of at most 100 printable characters',
         'Write it as "sha256=".', '22023'
     WHERE sign ? 'prefix' AND (jsonb_typeof(sign -> 'prefix') <> 'string'

@@ -492,6 +492,10 @@ SELECT pg_temp.bad_agent('options => ''{"max_response": "huge"}''', '22023', '/o
 SELECT pg_temp.bad_agent('options => ''{"max_response": "-1 MB"}''', '22023', '/options/max_response', 'a negative size');
 SELECT pg_temp.bad_agent('options => ''{"http_version": "9"}''', '22023', '/options/http_version', 'an unknown version of HTTP');
 SELECT pg_temp.bad_agent(format('options => ''{"keep": %s}''', k), '22023', '/options/keep' || p, format('keep %s', k)) FROM (VALUES ('"body"', ''), ('{}', ''), ('null', ''), ('[7]', '/0'), ('["body.id", "cookies"]', '/1'), ('["headers.X-A"]', '/0'), ('["body..id"]', '/0'), ('[""]', '/0')) AS x (k, p);
+SELECT pg_temp.bad_agent(format('options => ''{"proxy": %s}''', to_json(p)), '22023', '/options/proxy', format('proxy %s', to_json(p)))
+FROM unnest(ARRAY['file:///etc/passwd', 'unix:///tmp/x', 'socks5h://localhost/var/run/x.sock', 'ftp://127.0.0.1:1', E'http://127.0.0.1:1\r\nX: y', '', 'http://', 'http://a b:1', 'http://127.0.0.1:1/path', 'http://127.0.0.1:1?x']) p;
+SELECT is((SELECT count(*) FROM _sas.check_agent_options(jsonb_build_object('proxy', p))), 0::bigint, 'nothing is wrong with proxy ' || p)
+FROM unnest(ARRAY['http://127.0.0.1:3128', 'https://proxy.example:8443/', 'socks5h://127.0.0.1:1080', 'proxy:3128', 'http://{{secret.token}}@[::1]:3128', '{{secret.token}}']) p;
 SELECT pg_temp.bad_agent('options => ''{"sign": "standard-webhooks"}''', '22023', '/options/sign', 'sign is no object');
 SELECT pg_temp.bad_agent('options => ''{"sign": {"secret": "{{secret.token}}"}}''', '22023', '/options/sign/scheme', 'sign has no scheme');
 SELECT pg_temp.bad_agent('options => ''{"sign": {"scheme": "md5", "secret": "{{secret.token}}"}}''', '22023', '/options/sign/scheme', 'sign has an unknown scheme');
@@ -501,6 +505,8 @@ SELECT pg_temp.bad_agent('options => ''{"sign": {"scheme": "hmac-sha256", "secre
 SELECT pg_temp.bad_agent('options => ''{"sign": {"scheme": "standard-webhooks", "secret": []}}''', '22023', '/options/sign/secret', 'sign has an empty array of secrets');
 SELECT pg_temp.bad_agent('options => ''{"sign": {"scheme": "hmac-sha256", "secret": "{{secret.none}}"}}''', '42704', '/options/sign/secret', 'the secret of sign is not set');
 SELECT pg_temp.bad_agent('options => ''{"sign": {"scheme": "hmac-sha256", "secret": "{{secret.token}}", "header": "a b"}}''', '22023', '/options/sign/header', 'the header of sign is no name');
+SELECT pg_temp.bad_agent(format('options => ''{"sign": {"scheme": "hmac-sha256", "secret": "{{secret.token}}", "%s": "%s"}}''', k, h), '22023', '/options/sign/' || k, format('%s %s of sign', k, h))
+FROM unnest('{header,timestamp_header}'::text[]) k, unnest('{Host,Content_Length,Idempotency-Key,Upgrade,Accept-Encoding}'::text[]) h;
 SELECT pg_temp.bad_agent('options => ''{"sign": {"scheme": "hmac-sha256", "secret": "{{secret.token}}", "encoding": "utf8"}}''', '22023', '/options/sign/encoding', 'sign has an unknown encoding');
 SELECT pg_temp.bad_agent('options => ''{"sign": {"scheme": "standard-webhooks", "secret": "{{secret.token}}", "header": "X"}}''', '22023', '/options/sign/header', 'the headers of standard-webhooks are fixed');
 SELECT pg_temp.bad_agent(format('options => ''{"oauth2": %s}''', o), code, '/options/oauth2' || p, what)

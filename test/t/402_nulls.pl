@@ -175,7 +175,7 @@ sub call_all
 		my @more = call_from($node, scalar @told, @statements);
 		push @told, @more;
 		# also when the server had not noticed yet that it crashed
-		last unless wait_until(sub { $node->psql('postgres', 'SELECT 1') == 0 });
+		last unless wait_until(sub { IPC::Run::run([ 'psql', '-Xq', '-d', $node->connstr('postgres'), '-c', 'SELECT 1' ], '>', '/dev/null', '2>', '/dev/null') });
 	}
 	return @told;
 }
