@@ -111,11 +111,24 @@ $service->wait_for_requests('answered', 1);
 $pid = holder($run);
 kill('STOP', $pid);
 $service->release;
-ok(wait_until(sub { $service->requests('answered') && ($service->requests('answered'))[0]{ended} }), 'a service answers a worker that is stopped');
+ok(wait_until(sub { ($service->requests('answered'))[0]{ended} }), 'a service answers a worker that is stopped');
 sql("SELECT sas.cancel($run)");
 kill('CONT', $pid);
 ended($run, 'cancelled compensated', 'it is undone');
 is(sql("SELECT output -> 'body' ->> 'is' FROM sas.steps WHERE run_id = $run AND step = 'it'"), 'done', 'and the answer counts: it had arrived before the worker heard of the cancel');
+
+# -- asked to come back later -------------------------------------------------------------------------------------------
+
+$service->script(later => [ { gate => JSON::PP::true, status => 429, headers => [ [ 'Retry-After', '3000' ] ] } ]);
+$run = one('later');
+$service->wait_for_requests('later', 1);
+$pid = holder($run);
+kill('STOP', $pid);
+$service->release;
+ok(wait_until(sub { ($service->requests('later'))[0]{ended} }), 'a service asks a worker that is stopped to come back in an hour');
+sql("SELECT sas.cancel($run)");
+kill('CONT', $pid);
+ended($run, 'cancelled cancelled', 'the cancelled run does not wait for that');
 
 # -- an operator need not wait -------------------------------------------------------------------------------------------
 
