@@ -193,9 +193,49 @@ BEGIN
     RETURN ARRAY(SELECT e FROM unnest(elements) e WHERE e <> ALL (coalesce(begun, '{}')));
 END $$;
 
+-- _sas.closed_runs(lane, owner, mark, quantity): the runs of this owner with steps that are ready in this
+-- lane, from the mark on, and have a fallback for an open breaker; at most quantity. It looks at a thousand
+-- steps; the next call goes on behind them. The last run of a thousand is among them in any case: further
+-- steps of it may come behind.
+CREATE FUNCTION _sas.closed_runs(of_lane int, of_owner oid, mark timestamptz, quantity int) RETURNS bigint[]
+LANGUAGE plpgsql AS $$
+DECLARE
+    at record := _sas.walk_from(of_lane, of_owner);
+    seen record;
+    upto int;
+BEGIN
+    SELECT max(g.looked_at) AS looked_at, array_agg(g.run_id ORDER BY g.rank, g.run_id) AS ids,
+           array_agg(g.rank ORDER BY g.rank, g.run_id) AS ranks,
+           array_agg(g.falls AND NOT _sas.is_deferred('fallback', g.run_id)
+                     ORDER BY g.rank, g.run_id) AS falls
+    INTO seen
+    FROM (SELECT x.rank, x.run_id, max(x.looked_at) AS looked_at,
+                 max(x.n) = 1000 OR bool_or(coalesce(w.falls, false)) AS falls
+          FROM (SELECT y.*, row_number() OVER (ORDER BY y.rank, y.run_id) AS n,
+                       count(*) OVER () AS looked_at
+                FROM (SELECT q.rank, q.run_id, q.step_no, q.undo FROM _sas.ready q
+                      WHERE q.lane = of_lane AND q.owner = of_owner AND q.rank >= mark
+                        AND (q.rank, q.run_id) > (at.rank, at.run_id)
+                      ORDER BY q.rank, q.run_id LIMIT 1000) y) x
+          JOIN _sas.run r ON r.run_id = x.run_id
+          LEFT JOIN LATERAL (SELECT s.shape #> '{fallback,on}' ? 'breaker_open' AS falls
+                             FROM _sas.workflow_step s WHERE s.version_id = r.version_id
+                                 AND s.step_no = x.step_no AND NOT s.undo AND NOT x.undo OFFSET 0) w ON true
+          GROUP BY 1, 2) g;
+    IF seen.ids IS NULL THEN
+        PERFORM _sas.walk_to(of_lane, of_owner, at.rank, at.run_id, true);
+        RETURN '{}';
+    END IF;
+    upto := coalesce((SELECT f.n FROM unnest(seen.falls) WITH ORDINALITY AS f (falls, n) WHERE f.falls
+                      ORDER BY f.n OFFSET quantity - 1 LIMIT 1), cardinality(seen.ids));
+    PERFORM _sas.walk_to(of_lane, of_owner, seen.ranks[upto], seen.ids[upto],
+                         seen.looked_at < 1000 AND upto = cardinality(seen.ids));
+    RETURN ARRAY(SELECT DISTINCT seen.ids[n] FROM generate_series(1, upto) n WHERE seen.falls[n]);
+END $$;
+
 -- _sas.leave_closed_limits(quantity): steps that are ready for an agent whose breaker is open, and have a
 -- fallback for that case, leave the queue and fall back. A step that would have to be undone first stays;
--- its call settles it. Returns how many fell back.
+-- its call settles it. Returns how many fell back; one more if there are steps that were not looked at.
 -- Caller: a tick. Locks: runs that no other transaction holds. Next: _sas.leave_closed_lanes.
 CREATE FUNCTION _sas.leave_closed_limits(quantity int) RETURNS int
 LANGUAGE plpgsql AS $$
@@ -204,6 +244,7 @@ DECLARE
     ids bigint[];
     done record;
 BEGIN
+    PERFORM _sas.begin_walks();
     -- a test does not touch ready steps of other sessions
     IF doors = '{}' OR _sas.is_testing()
         OR NOT EXISTS (SELECT FROM _sas.workflow_step w WHERE w.lane = ANY (doors)
@@ -211,29 +252,21 @@ BEGIN
         RETURN 0;
     END IF;
     PERFORM _sas.find_unknown(doors);
-    -- each owner has a share, which has only runs that no other transaction has locked
-    SELECT array_agg(DISTINCT x.run_id) INTO ids
+    -- each owner has a share
+    SELECT array_agg(DISTINCT x) INTO ids
     FROM (SELECT l.*, greatest(1, quantity / count(*) OVER ())::int AS share
           FROM (SELECT * FROM _sas.lines(doors)
                 UNION ALL
                 -- for lanes without room for a line
                 SELECT * FROM _sas.owners_of(_sas.unknown_lines('r', doors))) l) line
-    CROSS JOIN LATERAL (
-        SELECT q.run_id
-        FROM _sas.ready q
-        JOIN _sas.run r ON r.run_id = q.run_id
-        JOIN _sas.workflow_step w ON w.version_id = r.version_id AND w.step_no = q.step_no AND NOT w.undo
-            AND w.shape #> '{fallback,on}' ? 'breaker_open'
-        WHERE q.lane = line.lane AND q.owner = line.owner AND q.rank >= line.mark AND NOT q.undo
-          AND NOT _sas.is_deferred('fallback', q.run_id)
-        ORDER BY q.rank LIMIT line.share FOR NO KEY UPDATE OF r SKIP LOCKED) x;
-    IF ids IS NULL THEN
-        RETURN 0;
-    END IF;
+    CROSS JOIN LATERAL unnest(_sas.closed_runs(line.lane, line.owner, line.mark, line.share)) x;
     ids := _sas.lock_runs(ids);
+    IF coalesce(ids, '{}') = '{}' THEN
+        RETURN _sas.walk_is_open()::int;
+    END IF;
     done := _sas.apart(format('ARRAY[_sas.leave_closed_lanes($1, %L)]', doors), ids);
     PERFORM _sas.defer_apart('fallback', ids, done.failed, done.errors, done.pauses, ids);
-    RETURN (SELECT coalesce(sum(n), 0) FROM unnest(done.results) n);
+    RETURN (SELECT coalesce(sum(n), 0) FROM unnest(done.results) n) + _sas.walk_is_open()::int;
 END $$;
 
 -- _sas.leave_closed_lanes(run_ids, lanes): those steps of these runs fall back that are ready in these

@@ -113,6 +113,22 @@ LANGUAGE C VOLATILE STRICT AS 'MODULE_PATHNAME', 'sas_api_begin_taking';
 CREATE FUNCTION _sas.taking_was_cut(lane int) RETURNS boolean
 LANGUAGE C VOLATILE STRICT AS 'MODULE_PATHNAME', 'sas_api_taking_was_cut';
 
+-- _sas.begin_walks(): a turn begins that looks at the steps of lanes, a part of them at a time
+-- (src/store/ready_walk.h). _sas.walk_from(lane, owner): it goes on behind this step; before the first one
+-- if it begins. _sas.walk_to(lane, owner, rank, run_id, ended): it has come that far; ended: to the last
+-- one. _sas.walk_is_open(): is there more to look at?
+CREATE FUNCTION _sas.begin_walks() RETURNS void
+LANGUAGE C VOLATILE AS 'MODULE_PATHNAME', 'sas_api_begin_walks';
+
+CREATE FUNCTION _sas.walk_from(lane int, owner oid, OUT rank timestamptz, OUT run_id bigint)
+LANGUAGE C VOLATILE STRICT AS 'MODULE_PATHNAME', 'sas_api_walk_from';
+
+CREATE FUNCTION _sas.walk_to(lane int, owner oid, rank timestamptz, run_id bigint, ended boolean) RETURNS void
+LANGUAGE C VOLATILE STRICT AS 'MODULE_PATHNAME', 'sas_api_walk_to';
+
+CREATE FUNCTION _sas.walk_is_open() RETURNS boolean
+LANGUAGE C VOLATILE AS 'MODULE_PATHNAME', 'sas_api_walk_is_open';
+
 -- _sas.next_ready_owners(lanes, quantities, further, left_out): those of _sas.next_owners who have steps,
 -- except the owners in left_out. Raises their marks. marks: the ranks of their first steps.
 --   remaining  the lanes in which owners have not had their turn

@@ -17,6 +17,7 @@
 #include "limits/owners.h"
 #include "store/ready_claim.h"
 #include "store/ready_scan.h"
+#include "store/ready_walk.h"
 #include "wake/low_water.h"
 
 PG_FUNCTION_INFO_V1(sas_api_unknown_lines);
@@ -33,6 +34,10 @@ PG_FUNCTION_INFO_V1(sas_api_lock_ready);
 PG_FUNCTION_INFO_V1(sas_api_begin_taking);
 PG_FUNCTION_INFO_V1(sas_api_taking_was_cut);
 PG_FUNCTION_INFO_V1(sas_api_some_ready);
+PG_FUNCTION_INFO_V1(sas_api_begin_walks);
+PG_FUNCTION_INFO_V1(sas_api_walk_from);
+PG_FUNCTION_INFO_V1(sas_api_walk_to);
+PG_FUNCTION_INFO_V1(sas_api_walk_is_open);
 
 /* How far this session has gone along the lines that it asked about last. */
 static int *turns_api_left = NULL;
@@ -332,4 +337,42 @@ Datum
 sas_api_some_ready(PG_FUNCTION_ARGS)
 {
 	PG_RETURN_INT32(sas_store_some_ready(PG_GETARG_INT32(0), PG_GETARG_INT32(1), PG_GETARG_INT32(2)));
+}
+
+/* _sas.begin_walks() */
+Datum
+sas_api_begin_walks(PG_FUNCTION_ARGS)
+{
+	sas_store_ready_walks_begin();
+	PG_RETURN_VOID();
+}
+
+/* _sas.walk_from(lane, owner) */
+Datum
+sas_api_walk_from(PG_FUNCTION_ARGS)
+{
+	SasReadyPlace at = {DT_NOBEGIN, PG_INT64_MIN};
+	Datum		values[2];
+
+	(void) sas_store_ready_walk_from(PG_GETARG_INT32(0), PG_GETARG_OID(1), &at);
+	values[0] = TimestampTzGetDatum(at.rank);
+	values[1] = Int64GetDatum(at.run_id);
+	return sas_api_row(fcinfo, values, (bool[2]) {false});
+}
+
+/* _sas.walk_to(lane, owner, rank, run_id, ended) */
+Datum
+sas_api_walk_to(PG_FUNCTION_ARGS)
+{
+	SasReadyPlace at = {PG_GETARG_TIMESTAMPTZ(2), PG_GETARG_INT64(3)};
+
+	sas_store_ready_walk_to(PG_GETARG_INT32(0), PG_GETARG_OID(1), &at, PG_GETARG_BOOL(4));
+	PG_RETURN_VOID();
+}
+
+/* _sas.walk_is_open() */
+Datum
+sas_api_walk_is_open(PG_FUNCTION_ARGS)
+{
+	PG_RETURN_BOOL(sas_store_ready_walk_is_open());
 }
