@@ -28,11 +28,24 @@ LANGUAGE sql STABLE AS $$
                                AND p.element = $3 AND p.undo = $5 AND p.stage NOT IN ('call', 'poll'))
 $$;
 
--- _sas.is_cancelled(run_state, abandon_as, step_state): does a cancel stop the work on this step? It does not
--- stop an undo.
-CREATE FUNCTION _sas.is_cancelled(run_state text, abandon_as text, step_state text) RETURNS boolean
-LANGUAGE sql IMMUTABLE AS $$
-    SELECT run_state <> 'stopped' AND coalesce(abandon_as = 'cancel', false) AND step_state = 'running'
+-- _sas.settles(run_id, step_no, element): does the undo of this step need the output of its call? Then a
+-- call in doubt is repeated until its outcome is known.
+CREATE FUNCTION _sas.settles(run_id bigint, step_no int, element int) RETURNS boolean
+LANGUAGE sql STABLE AS $$
+    SELECT coalesce((SELECT w.reads_own_output AND s.output IS NULL AND s.asks IS NULL
+                     AND r.abandon_as <> 'fail'
+                     FROM _sas.run r
+                     JOIN _sas.workflow_step w ON w.version_id = r.version_id AND w.step_no = $2 AND w.undo
+                     JOIN _sas.step s ON s.run_id = r.run_id AND s.step_no = $2 AND s.element = $3
+                     WHERE r.run_id = $1), false)
+$$;
+
+-- _sas.is_cancelled(run_state, abandon_as, s): does a cancel stop the work on this step? It does not stop an
+-- undo, nor a call that is repeated to learn its outcome: it would only be repeated once more.
+CREATE FUNCTION _sas.is_cancelled(run_state text, abandon_as text, s _sas.step) RETURNS boolean
+LANGUAGE sql STABLE AS $$
+    SELECT CASE WHEN run_state <> 'stopped' AND coalesce(abandon_as = 'cancel', false) AND s.state = 'running'
+           THEN NOT (s.in_doubt AND _sas.settles(s.run_id, s.step_no, s.element)) ELSE false END
 $$;
 
 -- _sas.revocable_claims(run_ids): the claims in these runs that a halt or a cancel revokes. Outside
@@ -62,7 +75,7 @@ BEGIN
                         AS is_function OFFSET 0) f
     WHERE r.run_id = ANY ($1)
       AND (r.state = 'stopped'
-           OR _sas.is_cancelled(r.state, r.abandon_as, s.state) AND (w.kind <> 'task' OR f.is_function));
+           OR _sas.is_cancelled(r.state, r.abandon_as, s.whole) AND (w.kind <> 'task' OR f.is_function));
 END $$;
 
 -- _sas.revoke_claims(run_ids): revokes the claims of workers in these runs, which were cancelled or halted,
@@ -183,7 +196,7 @@ LANGUAGE plpgsql STABLE AS $$
 BEGIN
     RETURN ARRAY(
         SELECT CASE WHEN s.request_id IS DISTINCT FROM u.request_id THEN 'lost'
-                    WHEN _sas.is_cancelled(r.state, r.abandon_as, s.state) THEN 'stop'
+                    WHEN _sas.is_cancelled(r.state, r.abandon_as, s) THEN 'stop'
                     ELSE 'held' END
         FROM unnest(run_ids, step_nos, elements, request_ids) WITH ORDINALITY AS u (run_id, step_no, element,
                     request_id, n)
@@ -213,7 +226,7 @@ BEGIN
     CROSS JOIN LATERAL _sas.step_definition(r.version_id, s.step_no, s.state = 'compensating') w
     CROSS JOIN LATERAL (
         SELECT CASE p.verdict WHEN 'stopped' THEN r.state = 'stopped' OR r.abandon_as IS NOT NULL
-                    WHEN 'hand_back' THEN _sas.is_cancelled(r.state, r.abandon_as, s.state)
+                    WHEN 'hand_back' THEN _sas.is_cancelled(r.state, r.abandon_as, s)
                         AND (w.kind <> 'task'
                              OR _sas.is_function(s.run_id, s.step_no, s.element, w.lane, w.undo))
                     ELSE false END AS stops OFFSET 0) e;

@@ -369,15 +369,3 @@ BEGIN
         FROM unnest(skipped) u
         WHERE u.element > 0 HAVING count(*) > 0;
 END $$;
-
--- _sas.settles(run_id, step_no, element): does the undo of this step need the output of its call? Then a
--- call in doubt is repeated until its outcome is known.
-CREATE FUNCTION _sas.settles(run_id bigint, step_no int, element int) RETURNS boolean
-LANGUAGE sql STABLE AS $$
-    SELECT coalesce((SELECT w.reads_own_output AND s.output IS NULL AND s.asks IS NULL
-                     AND r.abandon_as <> 'fail'
-                     FROM _sas.run r
-                     JOIN _sas.workflow_step w ON w.version_id = r.version_id AND w.step_no = $2 AND w.undo
-                     JOIN _sas.step s ON s.run_id = r.run_id AND s.step_no = $2 AND s.element = $3
-                     WHERE r.run_id = $1), false)
-$$;
