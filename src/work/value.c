@@ -247,9 +247,11 @@ value_mask_bearer(char *bytes, size_t len)
 				i = -1;
 			}
 		}
+		if (token == p + strlen("bearer"))
+			continue;
 		for (n = 0; token + n < end && token[n] != '\0' && strchr(allowed, token[n]) != NULL; n++)
 			;
-		if (token > p + strlen("bearer") && n >= SAS_MIN_BEARER)
+		if (n >= SAS_MIN_BEARER)
 			memset(token, '*', n);
 	}
 }

@@ -69,6 +69,9 @@ $service->script(replays_badly => [ { status => 400, json => { was => "Bearer $f
 run_call($node, 'bears', { path => '/replays_badly' });
 is(sql(q{SELECT count(*) FROM sas.attempts WHERE error::text ~ 'token-of'}), '0', 'an error has none of them');
 
+$service->script(bearers => [ { body => 'Bearer' x 350_000, headers => [ [ 'Content-Type', 'text/plain' ] ] } ]);
+is(length run_call($node, 'bears', { path => '/bearers' })->{output}{body}, 2_100_000, 'an answer of such words only takes no time that grows with its square');
+
 # -- events -------------------------------------------------------------------------------------------------------
 
 make_table($node);
