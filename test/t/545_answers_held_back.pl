@@ -14,7 +14,7 @@ use Test::More;
 my $node = new_node('main', 'sas.agent_memory' => '16MB');
 my $service = SasService->new;
 $service->script(large => [ { json => [ map { { id => $_, name => "customer number $_", tags => [ 'a', 'b' ] } } 1 .. 80000 ] } ]);
-make_agent($node, 'shared', $service, request_timeout => '3 s', breaker => '{"failures": 3, "open_for": "1 h"}');
+make_agent($node, 'shared', $service, request_timeout => '15 s', breaker => '{"failures": 3, "open_for": "1 h"}');
 define($node, 'large', { steps => { it => { agent => 'shared', complete_in => '5 min', call => { path => '/large' } } } });
 my $sql = sub { return $node->safe_psql('postgres', $_[0]) };
 
