@@ -193,11 +193,12 @@ BEGIN
     RETURN ARRAY(SELECT e FROM unnest(elements) e WHERE e <> ALL (coalesce(begun, '{}')));
 END $$;
 
--- _sas.closed_runs(lane, owner, mark, quantity): the runs of this owner with steps that are ready in this
--- lane, from the mark on, and have a fallback for an open breaker; at most quantity. It looks at a thousand
--- steps; the next call goes on behind them. The last run of a thousand is among them in any case: further
+-- _sas.closed_runs(lane, owner, mark, quantity, pass): the runs of this owner with steps that are ready in
+-- this lane, from the mark on, and have a fallback for an open breaker; at most quantity. It looks at so many
+-- steps; the next call goes on behind them. The last run of that many is among them in any case: further
 -- steps of it may come behind.
-CREATE FUNCTION _sas.closed_runs(of_lane int, of_owner oid, mark timestamptz, quantity int) RETURNS bigint[]
+CREATE FUNCTION _sas.closed_runs(of_lane int, of_owner oid, mark timestamptz, quantity int, pass bigint)
+RETURNS bigint[]
 LANGUAGE plpgsql AS $$
 DECLARE
     at record := _sas.walk_from(of_lane, of_owner);
@@ -210,13 +211,13 @@ BEGIN
                      ORDER BY g.rank, g.run_id) AS falls
     INTO seen
     FROM (SELECT x.rank, x.run_id, max(x.looked_at) AS looked_at,
-                 max(x.n) = 1000 OR bool_or(coalesce(w.falls, false)) AS falls
+                 max(x.n) = pass OR bool_or(coalesce(w.falls, false)) AS falls
           FROM (SELECT y.*, row_number() OVER (ORDER BY y.rank, y.run_id) AS n,
                        count(*) OVER () AS looked_at
                 FROM (SELECT q.rank, q.run_id, q.step_no, q.undo FROM _sas.ready q
                       WHERE q.lane = of_lane AND q.owner = of_owner AND q.rank >= mark
                         AND (q.rank, q.run_id) > (at.rank, at.run_id)
-                      ORDER BY q.rank, q.run_id LIMIT 1000) y) x
+                      ORDER BY q.rank, q.run_id LIMIT pass) y) x
           JOIN _sas.run r ON r.run_id = x.run_id
           LEFT JOIN LATERAL (SELECT s.shape #> '{fallback,on}' ? 'breaker_open' AS falls
                              FROM _sas.workflow_step s WHERE s.version_id = r.version_id
@@ -229,7 +230,7 @@ BEGIN
     upto := coalesce((SELECT f.n FROM unnest(seen.falls) WITH ORDINALITY AS f (falls, n) WHERE f.falls
                       ORDER BY f.n OFFSET quantity - 1 LIMIT 1), cardinality(seen.ids));
     PERFORM _sas.walk_to(of_lane, of_owner, seen.ranks[upto], seen.ids[upto],
-                         seen.looked_at < 1000 AND upto = cardinality(seen.ids));
+                         seen.looked_at < pass AND upto = cardinality(seen.ids));
     RETURN ARRAY(SELECT DISTINCT seen.ids[n] FROM generate_series(1, upto) n WHERE seen.falls[n]);
 END $$;
 
@@ -242,7 +243,6 @@ LANGUAGE plpgsql AS $$
 DECLARE
     doors int[] := ARRAY(SELECT b FROM _sas.open_breakers() b);
     ids bigint[];
-    done record;
 BEGIN
     PERFORM _sas.begin_walks();
     -- a test does not touch ready steps of other sessions
@@ -254,19 +254,31 @@ BEGIN
     PERFORM _sas.find_unknown(doors);
     -- each owner has a share
     SELECT array_agg(DISTINCT x) INTO ids
-    FROM (SELECT l.*, greatest(1, quantity / count(*) OVER ())::int AS share
+    FROM (SELECT l.*, greatest(1, quantity / count(*) OVER ())::int AS share,
+                 least(1000, greatest(20, 5000 / count(*) OVER ())) AS pass
           FROM (SELECT * FROM _sas.lines(doors)
                 UNION ALL
                 -- for lanes without room for a line
                 SELECT * FROM _sas.owners_of(_sas.unknown_lines('r', doors))) l) line
-    CROSS JOIN LATERAL unnest(_sas.closed_runs(line.lane, line.owner, line.mark, line.share)) x;
-    ids := _sas.lock_runs(ids);
-    IF coalesce(ids, '{}') = '{}' THEN
-        RETURN _sas.walk_is_open()::int;
+    CROSS JOIN LATERAL unnest(_sas.closed_runs(line.lane, line.owner, line.mark, line.share,
+                                               line.pass)) x;
+    RETURN _sas.leave_closed_runs(ids, doors) + _sas.walk_is_open()::int;
+END $$;
+
+-- _sas.leave_closed_runs(run_ids, lanes): the same for the steps of these runs in these lanes.
+-- Locks: runs that no other transaction holds. Next: _sas.leave_closed_lanes.
+CREATE FUNCTION _sas.leave_closed_runs(run_ids bigint[], lanes int[]) RETURNS int
+LANGUAGE plpgsql AS $$
+DECLARE
+    ids bigint[] := _sas.lock_runs(run_ids);
+    done record;
+BEGIN
+    IF ids = '{}' THEN
+        RETURN 0;
     END IF;
-    done := _sas.apart(format('ARRAY[_sas.leave_closed_lanes($1, %L)]', doors), ids);
+    done := _sas.apart(format('ARRAY[_sas.leave_closed_lanes($1, %L)]', lanes), ids);
     PERFORM _sas.defer_apart('fallback', ids, done.failed, done.errors, done.pauses, ids);
-    RETURN (SELECT coalesce(sum(n), 0) FROM unnest(done.results) n) + _sas.walk_is_open()::int;
+    RETURN (SELECT coalesce(sum(n), 0) FROM unnest(done.results) n);
 END $$;
 
 -- _sas.leave_closed_lanes(run_ids, lanes): those steps of these runs fall back that are ready in these

@@ -3,11 +3,13 @@
 -- Undo: completed steps are undone one after the other, in reverse order of completion.
 
 -- _sas.wake_steps(...): continues steps whose pause is over.
--- Caller: the scheduler; holds the lock of the runs. Writes: step. Next: _sas.requeue.
+-- Caller: the scheduler; holds the lock of the runs. Writes: step. Next: _sas.requeue, or a fallback if the
+-- breaker of the agent is open now.
 CREATE FUNCTION _sas.wake_steps(run_ids bigint[], step_nos int[], elements int[]) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
     changes _sas.step_change[];
+    doors int[] := CASE WHEN NOT _sas.is_testing() THEN ARRAY(SELECT b FROM _sas.open_breakers() b) END;
 BEGIN
     -- a timer is ignored if its step has got another time, or another state, since
     SELECT array_agg(_sas.make_step_change(
@@ -21,7 +23,8 @@ BEGIN
     PERFORM _sas.requeue(array_agg(c.run_id), array_agg(c.step_no), array_agg(c.element))
         FROM unnest(changes) c;
     PERFORM _sas.end_polls(run_ids, step_nos, elements) WHERE changes IS NOT NULL;
-    PERFORM _sas.leave_closed_limits(cardinality(changes)) WHERE changes IS NOT NULL;
+    PERFORM _sas.leave_closed_runs(array_agg(DISTINCT c.run_id), doors)
+        FROM unnest(changes) c WHERE doors <> '{}' HAVING count(*) > 0;
 END $$;
 
 -- _sas.to_undo(run_id, version_id, abandon_as): what has to be undone in a run, the next one first.

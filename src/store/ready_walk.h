@@ -4,7 +4,8 @@
  *
  * A look that finds the end at once is not remembered, so that the next one
  * begins at the first step again.  One that does not goes on in the next turn,
- * and then only to the steps that have come since, for a while.
+ * and then only to the steps that have come since, for a while.  An abort
+ * forgets all of them, since what they have passed is there again.
  */
 #ifndef SAS_STORE_READY_WALK_H
 #define SAS_STORE_READY_WALK_H

@@ -24,7 +24,8 @@ $sql->(q{
 $sql->(qq{SELECT count(*) FROM sas.submit_batch('plain', array_fill('{}'::jsonb, ARRAY[$n]))});
 my @runs = split /\n/, $sql->(q{SELECT run_id FROM sas.submit_batch('falls', array_fill('{}'::jsonb, ARRAY[3]))});
 $sql->(q{SELECT _sas.scheduler_tick(1000)});
-$sql->(q{SELECT _sas.write_health(ARRAY[agent_id], ARRAY['open'], ARRAY[600000.0], ARRAY[NULL::jsonb]) FROM _sas.agent WHERE name = 'shared'});
+my $open = q{SELECT _sas.write_health(ARRAY[agent_id], ARRAY['open'], ARRAY[600000.0], ARRAY[NULL::jsonb]) FROM _sas.agent WHERE name = 'shared'};
+$sql->($open);
 
 my $supervisor = SasSession->new($node);
 $supervisor->query('SET jit = off; SET enable_seqscan = off; SET enable_bitmapscan = off');
@@ -57,6 +58,42 @@ cmp_ok($most, '<', $n / 2, 'and no turn has looked at all');
 turn() foreach 1 .. 20;
 ($found) = turn();
 is($found, 0, 'then there is nothing more to look at');
+
+# -- a step whose pause is over, behind all of them ---------------------------------------------------------
+
+my $paused = $sql->(q{SELECT run_id FROM sas.submit('falls')});
+$sql->(q{SELECT _sas.write_health(ARRAY[agent_id], ARRAY['closed'], ARRAY[0.0], ARRAY[NULL::jsonb]) FROM _sas.agent WHERE name = 'shared'});
+$sql->('SELECT _sas.scheduler_tick(1000)');
+my $no = $sql->("DELETE FROM _sas.ready WHERE run_id = $paused RETURNING step_no");
+$sql->(qq{SELECT _sas.move_steps(ARRAY[_sas.make_step_change(run_id => $paused, step_no => $no, element => 0, from_state => 'none',
+	to_state => 'suspended', attempt => 1, waiting_kind => 'retry', waiting_until => sas.now())])});
+$sql->($open);
+$sql->("SELECT _sas.wake_steps(ARRAY[$paused], ARRAY[$no], ARRAY[0])");
+is($sql->("SELECT count(*) FROM _sas.ready q WHERE run_id = $paused AND step_no = $no"), 0, 'a step whose pause is over falls back at once, however many wait before it');
+
+# -- turns that are rolled back -----------------------------------------------------------------------------
+
+$sql->(q{DELETE FROM _sas.ready});
+$sql->(q{SELECT _sas.write_health(ARRAY[agent_id], ARRAY['closed'], ARRAY[0.0], ARRAY[NULL::jsonb]) FROM _sas.agent WHERE name = 'shared'});
+@runs = split /\n/, $sql->(q{SELECT run_id FROM sas.submit_batch('falls', array_fill('{}'::jsonb, ARRAY[300]))});
+$sql->(q{SELECT _sas.scheduler_tick(1000)});
+$sql->($open);
+$supervisor->query('SELECT _sas.begin_walks(), _sas.begin_walks()');
+foreach my $how ('BEGIN; %s; ROLLBACK', 'BEGIN; SAVEPOINT s; %s; ROLLBACK TO s; COMMIT')
+{
+	$supervisor->query(sprintf $how, 'SELECT _sas.leave_closed_limits(200)');
+	is($fallen->(), 0, 'a turn is rolled back');
+}
+turn() foreach 1 .. 2;
+is($fallen->(), 300, 'then the steps that it had passed fall back in the next turns');
+
+# -- many lanes ----------------------------------------------------------------------------------------------
+
+is($supervisor->query(q{SELECT _sas.begin_walks() \g /dev/null
+	SELECT count(_sas.walk_to(1, o::oid, '2020-01-01', o, false)) FROM generate_series(1, 1000) o \g /dev/null
+	SELECT count(*) FROM generate_series(1, 1000) o CROSS JOIN LATERAL _sas.walk_from(1, o::oid) w WHERE w.run_id = o}), 1000,
+	'a look at the steps of a thousand roles goes on for each of them');
+
 $sql->(q{SELECT _sas.write_health(ARRAY[agent_id], ARRAY['closed'], ARRAY[0.0], ARRAY[NULL::jsonb]) FROM _sas.agent WHERE name = 'shared'});
 ($found) = turn();
 is($found, 0, 'nor when the breaker has closed');
