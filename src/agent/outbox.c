@@ -27,11 +27,14 @@
 #define OUTBOX_MANY_STEPS 200
 /* The most items of one transaction.  After an abort it is one item, then twice as many each time. */
 #define SAS_OUTBOX_BATCH 1000
+/* Replies of one transaction that has changed too many steps: the next one takes this part of them. */
+#define OUTBOX_FEWER 8
 
 static MemoryContext outbox_context; /* long-lived */
 static List *outbox_attempts = NIL; /* of SasStoredAttempt */
 static List *outbox_leases = NIL; /* of SasLeaseEntry whose flights are over, with nothing left to write */
 static int	outbox_batch = SAS_OUTBOX_BATCH;
+static int	outbox_most_replies = SAS_OUTBOX_BATCH; /* that are written together: as many as change few enough steps */
 static int	outbox_tries = 0; /* to write the oldest attempt, or the oldest lease, and nothing else */
 
 /* of the transaction that is open or was aborted */
@@ -39,6 +42,7 @@ static bool outbox_writing = false;
 static SasReplyWay outbox_way;
 static Oid	outbox_owner;	/* whose replies are written apart */
 static int64 outbox_spent_us;	/* by evaluations; by all of it, where many steps were changed */
+static int64 outbox_fitting;	/* so many replies may be written next, by the steps that these change */
 static int	outbox_replies_sent;
 static int	outbox_attempts_sent;
 static int	outbox_leases_sent;
@@ -132,7 +136,7 @@ outbox_choose(SasUnwrittenReply **chosen, SasReplyWay way)
 	}
 	outbox_attempts_sent = Min(list_length(outbox_attempts), left);
 	left -= outbox_attempts_sent;
-	outbox_replies_sent = sas_agent_replies_choose(chosen, way, InvalidOid, left);
+	outbox_replies_sent = sas_agent_replies_choose(chosen, way, InvalidOid, Min(left, outbox_most_replies));
 	left -= outbox_replies_sent;
 	outbox_leases_sent = Min(list_length(outbox_leases), left);
 }
@@ -195,6 +199,7 @@ outbox_write(SasReplyWay way)
 		sas_store_write_replies(replies, outbox_replies_sent, done, n_done, NULL, 0, palloc(room));
 	outbox_writing = false;
 	outbox_spent_us = sas_template_turn_us() - begun_us;
+	outbox_fitting = sas_template_turn_fitting(outbox_replies_sent);
 	/* to change the steps that waited for these is no evaluation, but it takes as long */
 	if (way == SAS_REPLY_DEAR && sas_template_turn_steps() > OUTBOX_MANY_STEPS * (int64) outbox_replies_sent)
 		outbox_spent_us = Max(sas_template_turn_processor_us(), SAS_AGENT_DEAR_US + 1);
@@ -242,6 +247,8 @@ void
 sas_agent_outbox_written(void)
 {
 	outbox_judge_owners();
+	if (outbox_way == SAS_REPLY_TOGETHER && outbox_replies_sent > 0)
+		outbox_most_replies = Max(1, Min(Min(SAS_OUTBOX_BATCH, outbox_most_replies * 2), outbox_fitting));
 	sas_agent_replies_forget_chosen();
 	for (int i = 0; i < outbox_attempts_sent; i++)
 		outbox_free_attempt(list_nth(outbox_attempts, i));
@@ -293,7 +300,11 @@ sas_agent_outbox_failed(bool alone)
 	else if (!sas_template_turn_overran() || sas_base_stopping)
 		outbox_batch = 1;
 	else if (outbox_writing)
+	{
+		/* those of one owner may be cheap by themselves */
 		sas_agent_replies_suspect_chosen();
+		outbox_most_replies = Max(1, outbox_replies_sent / OUTBOX_FEWER);
+	}
 	if (n == 1 && (outbox_writing || alone) && !sas_base_tick_cancelled)
 	{
 		if (outbox_replies_sent > 0)

@@ -65,6 +65,8 @@ scheduler_end(SasBatch *batch, int n)
 	sas_template_turn_end();
 	if (spent_us > SAS_BATCH_MS * INT64CONST(1000))
 		batch->size = Max(SAS_SCHEDULER_FEW, Min(batch->size, SAS_BATCH_MS * INT64CONST(1000) * n / spent_us));
+	if (n > 0)
+		batch->size = Max(SAS_SCHEDULER_FEW, Min(batch->size, sas_template_turn_fitting(n)));
 	/* they would have changed too many steps, which is known before it takes long */
 	if (sas_template_turn_overran())
 		batch->size = SAS_SCHEDULER_FEW;

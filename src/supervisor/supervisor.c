@@ -242,6 +242,8 @@ supervisor_tick_runs(const int64 *live, int n_live, int64 newest, TimestampTz *n
 	sas_store_commit();
 	sas_template_turn_end();
 	*more = sas_work_batch_end(&batch, worked) || (worked > 0 && sas_base_clock_ms_until(*next_due) == 0) || sas_template_turn_overran();
+	if (worked > 0)
+		batch.size = Max(SAS_SUPERVISOR_FEW, Min(batch.size, sas_template_turn_fitting(worked)));
 	if (sas_template_turn_overran())
 		batch.size = SAS_SUPERVISOR_FEW;
 	return worked;

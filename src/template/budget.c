@@ -260,6 +260,12 @@ sas_template_turn_steps(void)
 	return budget_turn_steps;
 }
 
+int64
+sas_template_turn_fitting(int n)
+{
+	return SAS_BUDGET_TURN_STEPS / 2 * (int64) n / Max(1, budget_turn_steps);
+}
+
 const char *
 sas_template_budget_run(void (*evaluate) (void *), void *arg)
 {

@@ -41,6 +41,7 @@
 #include "base/clock.h"
 #include "base/compat.h"
 #include "metrics/metrics.h"
+#include "template/budget.h"
 #include "wake/wakeup.h"
 #include "work/invoke.h"
 #include "work/late.h"
@@ -223,6 +224,8 @@ loop_tick(SasTick *tick)
 	sas_worker_session_interruptible = false;
 	Assert(!IsTransactionState());
 	sas_work_release_locks();
+	/* an ERROR left it open: what follows has not spent what it had */
+	sas_template_turn_end();
 	MemoryContextSwitchTo(loop_scratch);
 	sas_work_late_end(end == SAS_TICK_DONE);
 	if (end == SAS_TICK_DONE)
