@@ -135,15 +135,23 @@ outcome_mask_values(const SasReply *reply, const SasStoredAgent *agent)
 {
 	StringInfoData all;
 	char	   *at = reply->headers;
+	int		   *ends = palloc(sizeof(int) * Max(reply->n_headers, 1));
 
 	initStringInfo(&all);
 	for (int i = 0; i < reply->n_headers; i++)
 	{
 		at += strlen(at) + 1;
 		appendStringInfoString(&all, at);
+		ends[i] = all.len;
 		at += strlen(at) + 1;
 	}
-	sas_work_value_mask(all.data, all.len, agent);
+	sas_work_value_mask_secrets(all.data, all.len, agent);
+	/* a token ends with its header */
+	for (int i = 0, begin = 0, len; i < reply->n_headers; i++, begin += len)
+	{
+		len = ends[i] - begin;
+		sas_work_value_mask_bearer(all.data + begin, len, agent);
+	}
 	return all.data;
 }
 

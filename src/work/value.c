@@ -125,6 +125,9 @@ value_mask_escaped(char *bytes, size_t len, const char *secret)
 		const char *s = secret;
 		size_t		n;
 
+		/* most bytes begin no form of the first one */
+		if (*start != *secret && *start != '%' && *start != '\\' && *start != '&' && *start != '+')
+			continue;
 		while (*s != '\0' && (n = value_stands_for(p, end, (unsigned char) *s)) > 0)
 		{
 			p += n;
@@ -142,20 +145,23 @@ value_mask_escaped(char *bytes, size_t len, const char *secret)
 static void
 value_mask_hex(char *bytes, size_t len, const char *secret)
 {
-	StringInfoData lower;
-	StringInfoData upper;
+	static const char *const cases[] = {"0123456789abcdef", "0123456789ABCDEF"};
+	size_t		n = strlen(secret);
+	char	   *digits;
 
-	initStringInfo(&lower);
-	initStringInfo(&upper);
-	for (const char *s = secret; *s != '\0'; s++)
+	if (len < n * 2)
+		return;
+	digits = palloc(n * 2);
+	for (int c = 0; c < lengthof(cases); c++)
 	{
-		appendStringInfo(&lower, "%02x", (unsigned char) *s);
-		appendStringInfo(&upper, "%02X", (unsigned char) *s);
+		for (size_t i = 0; i < n; i++)
+		{
+			digits[i * 2] = cases[c][(unsigned char) secret[i] >> 4];
+			digits[i * 2 + 1] = cases[c][(unsigned char) secret[i] & 15];
+		}
+		value_mask_bytes(bytes, len, digits, n * 2);
 	}
-	value_mask_one(bytes, len, lower.data);
-	value_mask_one(bytes, len, upper.data);
-	pfree(lower.data);
-	pfree(upper.data);
+	pfree(digits);
 }
 
 /*
@@ -220,17 +226,16 @@ value_mask_wide(char *bytes, size_t len, const char *secret)
 	pfree(wide);
 }
 
-/*
- * Overwrites what follows the word Bearer: it may be an access token of another worker, which this one
- * does not know.
- */
-static void
-value_mask_bearer(char *bytes, size_t len)
+void
+sas_work_value_mask_bearer(char *bytes, size_t len, const SasStoredAgent *agent)
 {
 	static const char allowed[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~+/=%";
 	static const char *const blanks[] = {" ", "+", "%20", "\\u0020"};
 	char	   *end = bytes + len;
+	JsonbValue	oauth2;
 
+	if (!sas_work_json_member(agent->options, "oauth2", &oauth2))
+		return;
 	for (char *p = bytes; p + strlen("bearer") < end; p++)
 	{
 		char	   *token = p + strlen("bearer");
@@ -256,24 +261,22 @@ value_mask_bearer(char *bytes, size_t len)
 	}
 }
 
-/*
- * Overwrites each secret of the agent in the bytes, as it is, in UTF-8, as a
- * part of an address, as JSON writes it, escaped in part, as hexadecimal
- * digits, in base64, and in UTF-16 and UTF-32; the length stays.
- */
 void
-sas_work_value_mask(char *bytes, size_t len, const SasStoredAgent *agent)
+sas_work_value_mask_secrets(char *bytes, size_t len, const SasStoredAgent *agent)
 {
-	JsonbValue	oauth2;
 	ListCell   *lc;
 
 	foreach(lc, agent->secrets)
 	{
 		const char *secret = lfirst(lc);
 		const char *utf8 = sas_base_utf8_of(lfirst(lc));
-		char	   *encoded = sas_transport_encode_segment(utf8, strlen(utf8));
+		char	   *encoded;
 		StringInfoData json;
 
+		/* no form has fewer bytes: UTF-16 may have half of those of UTF-8 */
+		if (len < Min(strlen(secret), strlen(utf8) / 2))
+			continue;
+		encoded = sas_transport_encode_segment(utf8, strlen(utf8));
 		value_mask_one(bytes, len, secret);
 		if (utf8 != secret)
 			value_mask_one(bytes, len, utf8);
@@ -284,13 +287,19 @@ sas_work_value_mask(char *bytes, size_t len, const SasStoredAgent *agent)
 		escape_json(&json, secret);
 		json.data[json.len - 1] = '\0';
 		value_mask_one(bytes, len, json.data + 1);
+		pfree(json.data);
 		value_mask_escaped(bytes, len, utf8);
 		value_mask_hex(bytes, len, utf8);
 		value_mask_base64(bytes, len, utf8);
 		value_mask_wide(bytes, len, utf8);
 	}
-	if (sas_work_json_member(agent->options, "oauth2", &oauth2))
-		value_mask_bearer(bytes, len);
+}
+
+void
+sas_work_value_mask(char *bytes, size_t len, const SasStoredAgent *agent)
+{
+	sas_work_value_mask_secrets(bytes, len, agent);
+	sas_work_value_mask_bearer(bytes, len, agent);
 }
 
 /*

@@ -8,9 +8,19 @@
 #include "store/store.h"
 
 /*
- * Overwrites each secret of the agent in the bytes, as it is, as a part of an
- * address and as JSON writes it; the length stays.
+ * Overwrites each secret of the agent in the bytes, as it is, in UTF-8, as a
+ * part of an address, as JSON writes it, escaped in part, as hexadecimal
+ * digits, in base64, and in UTF-16 and UTF-32; the length stays.
  */
+extern void sas_work_value_mask_secrets(char *bytes, size_t len, const SasStoredAgent *agent);
+
+/*
+ * Overwrites what follows the word Bearer, for an agent with access tokens: it
+ * may be one of another worker, which this one does not know.
+ */
+extern void sas_work_value_mask_bearer(char *bytes, size_t len, const SasStoredAgent *agent);
+
+/* Both. */
 extern void sas_work_value_mask(char *bytes, size_t len, const SasStoredAgent *agent);
 
 /* Text as jsonb when it is JSON that fits; NULL when it is not. */

@@ -57,13 +57,15 @@ ok(wait_until(sub {
 }), 'and another one later');
 my $foreign = 'eyJhbGciOi.token-of/another+worker~_==';
 $service->script(replays => [ { json => { first => 'first-token-of-the-test', second => 'second-token-of-the-test', third => "Bearer $foreign", also => "authorization=bearer%20$foreign&x=1", plain => 'Bearer realm=x' },
-	headers => [ [ 'X-Was', "Bearer $foreign" ] ] } ]);
+	headers => [ [ 'X-Was', "Bearer $foreign" ], [ 'X-Next', 'continues-here' ], [ 'X-Short', 'Bearer abc' ], [ 'X-Last', 'a-long-word-after-a-short-one' ] ] } ]);
 my $said = run_call($node, 'bears', { path => '/replays' })->{output};
 is($said->{body}{$_}, '*' x 23, "the $_ token is masked") foreach 'first';
 is($said->{body}{second}, '*' x 24, 'so is the one that was sent');
 is($said->{body}{third}, 'Bearer ' . '*' x length $foreign, 'and what another worker may have sent');
 like($said->{body}{also}, qr/^authorization=bearer%20\*+&x=1$/, 'also in a form');
 is($said->{headers}{x_was}, 'Bearer ' . '*' x length $foreign, 'also in a header');
+is($said->{headers}{x_next}, 'continues-here', 'the next header stays');
+is("$said->{headers}{x_short} $said->{headers}{x_last}", 'Bearer abc a-long-word-after-a-short-one', 'so do short words, with the header after them');
 is($said->{body}{plain}, 'Bearer realm=x', 'other words after Bearer stay');
 $service->script(replays_badly => [ { status => 400, json => { was => "Bearer $foreign", first => 'first-token-of-the-test' } } ]);
 run_call($node, 'bears', { path => '/replays_badly' });
