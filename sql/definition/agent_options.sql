@@ -32,7 +32,7 @@ LANGUAGE sql STABLE AS $$
         '22023'
     WHERE jsonb_typeof(options -> 'proxy') = 'string'
       AND regexp_replace(options ->> 'proxy', E'\\{\\{[^{}]*\\}\\}', 'x', 'g')
-          !~ E'^((https?|socks4a?|socks5h?)://)?[^\\x01-\\x20\\x7f/?#\\\\]+/?$'
+          !~* E'^((https?|socks4a?|socks5h?)://)?[^\\x01-\\x20\\x7f/?#\\\\]+/?$'
     UNION ALL SELECT '/options/query', 'expected an object of parameters',
         'Write it as {"name": "value"}.', '22023'
     WHERE options ? 'query' AND jsonb_typeof(options -> 'query') <> 'object'

@@ -495,7 +495,7 @@ SELECT pg_temp.bad_agent(format('options => ''{"keep": %s}''', k), '22023', '/op
 SELECT pg_temp.bad_agent(format('options => ''{"proxy": %s}''', to_json(p)), '22023', '/options/proxy', format('proxy %s', to_json(p)))
 FROM unnest(ARRAY['file:///etc/passwd', 'unix:///tmp/x', 'socks5h://localhost/var/run/x.sock', 'ftp://127.0.0.1:1', E'http://127.0.0.1:1\r\nX: y', '', 'http://', 'http://a b:1', 'http://127.0.0.1:1/path', 'http://127.0.0.1:1?x']) p;
 SELECT is((SELECT count(*) FROM _sas.check_agent_options(jsonb_build_object('proxy', p))), 0::bigint, 'nothing is wrong with proxy ' || p)
-FROM unnest(ARRAY['http://127.0.0.1:3128', 'https://proxy.example:8443/', 'socks5h://127.0.0.1:1080', 'proxy:3128', 'http://{{secret.token}}@[::1]:3128', '{{secret.token}}']) p;
+FROM unnest(ARRAY['http://127.0.0.1:3128', 'HTTP://127.0.0.1:3128', 'https://proxy.example:8443/', 'socks5h://127.0.0.1:1080', 'proxy:3128', 'http://{{secret.token}}@[::1]:3128', '{{secret.token}}']) p;
 SELECT pg_temp.bad_agent('options => ''{"sign": "standard-webhooks"}''', '22023', '/options/sign', 'sign is no object');
 SELECT pg_temp.bad_agent('options => ''{"sign": {"secret": "{{secret.token}}"}}''', '22023', '/options/sign/scheme', 'sign has no scheme');
 SELECT pg_temp.bad_agent('options => ''{"sign": {"scheme": "md5", "secret": "{{secret.token}}"}}''', '22023', '/options/sign/scheme', 'sign has an unknown scheme');
