@@ -67,14 +67,14 @@ BEGIN
         SELECT array_agg(d ORDER BY d.run_id, d.step_no, d.element) INTO taken
         FROM _sas.take_messages('s', quantity) d;
         worked := coalesce(cardinality(taken), 0);
-        -- all together; but if some cost much, each owner's apart, to know whose do. So few are all that cost
-        -- much: then each is apart
+        -- all together; but if some cost much, each owner's apart, to know whose do. A tick that may take so
+        -- few follows one that cost too much: then each is apart. Else those of one kind stay together
         by_owner := by_owner OR worked <= 2;
         FOR part IN SELECT taken AS messages WHERE worked > 0 AND NOT by_owner
                     UNION ALL
                     SELECT array_agg(taken[n] ORDER BY n)
                     FROM generate_series(1, CASE WHEN by_owner THEN worked END) n
-                    GROUP BY (taken[n]).owner, CASE WHEN worked <= 2 THEN n END LOOP
+                    GROUP BY (taken[n]).owner, CASE WHEN quantity <= 2 THEN n END LOOP
             IF _sas.turn_is_full() THEN
                 INSERT INTO _sas.message SELECT m.* FROM unnest(part.messages) m;
                 CONTINUE;
