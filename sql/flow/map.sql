@@ -263,9 +263,8 @@ BEGIN
         FROM (SELECT DISTINCT * FROM unnest(run_ids, step_nos) AS u (run_id, step_no)) u
         JOIN _sas.map_progress f ON f.run_id = u.run_id AND f.step_no = u.step_no
         JOIN _sas.run r ON r.run_id = u.run_id AND r.abandon_as IS NULL AND r.state <> 'paused'
-        JOIN _sas.workflow_step w ON w.version_id = r.version_id AND w.step_no = u.step_no AND NOT w.undo
-        JOIN _sas.step s ON s.run_id = u.run_id AND s.step_no = u.step_no AND s.element = 0
-            AND s.state = 'suspended'
+        CROSS JOIN LATERAL _sas.step_definition(r.version_id, u.step_no) w
+        JOIN LATERAL _sas.step_row(u.run_id, u.step_no, 0) s ON s.state = 'suspended'
         CROSS JOIN LATERAL (
             SELECT CASE WHEN f.open IS NOT NULL THEN f.fed
                         ELSE least(f.total::bigint, f.total - f.remaining + _sas.map_limit(w.shape)
