@@ -90,7 +90,7 @@ is_deeply(scrape(q{SELECT sas.metrics_text('prometheus')}), $of, 'the older form
 is($node->safe_psql('postgres', q{SELECT string_agg(DISTINCT name, ' ' ORDER BY name) FROM sas.metrics('{sas_runs,sas_run_wait_seconds}')}),
 	'sas_run_wait_seconds_bucket sas_run_wait_seconds_count sas_run_wait_seconds_sum sas_runs_total', 'families can be asked for alone');
 like(($node->psql('postgres', q{SELECT count(*) FROM sas.metrics('{sas_runs_total}')}))[2], qr/metric "sas_runs_total" does not exist/, 'one that there is not is refused');
-like(($node->psql('postgres', q{SELECT sas.metrics_text('xml')}))[2], qr/unknown metrics format "xml"/, 'and a format, too');
+like(($node->psql('postgres', q{SELECT sas.metrics_text('xml')}))[2], qr/"xml" is not a metrics format/, 'and a format, too');
 
 # -- nothing that was rolled back ------------------------------------------------------
 

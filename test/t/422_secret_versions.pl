@@ -24,7 +24,7 @@ my $n = 0;
 sub rotate { $sql->(join ';', map { $n++; "SELECT sas.set_secret('token', 'value-hunter2-$n')" } 1 .. shift); return }
 
 rotate(1);
-make_agent($node, 'remote', $service, headers => '{"X-Token": "{{secret.token}}"}');
+make_agent($node, 'remote', $service, headers => '{"X-Token": "{{secret.token}}"}', request_timeout => '5 min');
 make_agent($node, 'feed', $streams, headers => '{"X-Token": "{{secret.token}}"}');
 make_table($node);
 
@@ -33,7 +33,7 @@ make_table($node);
 $service->script(held => [ says("sent with value-hunter2-1", gate => 1) ]);
 $service->script(failed => [ says("sent with value-hunter2-1", status => 400, gate => 1) ]);
 $service->script(retried => [ says("first value-hunter2-1", status => 503, gate => 1), says('again value-hunter2-1') ]);
-my %open = map { $_ => submit($node, define($node, $_, { steps => { it => { agent => 'remote', call => { path => "/$_" } } }, output => '{{steps.it.output.body}}',
+my %open = map { $_ => submit($node, define($node, $_, { steps => { it => { agent => 'remote', complete_in => '10 min', call => { path => "/$_" } } }, output => '{{steps.it.output.body}}',
 	recovery => { max_failures => 1 }, on_failure => 'fail' }), {}) } qw(held failed retried);
 $service->wait_for_requests($_, 1) foreach keys %open;
 
