@@ -42,7 +42,7 @@ is($sql->(q{SELECT d.return_message FROM sas.run_details d JOIN sas.schedules s 
 is($sql->(q{SELECT string_agg(state, ',') FROM sas.schedules}), 'finished,finished', 'each has run once, and is finished');
 
 # -- many that are not due ----------------------------------------------------------------------------
-$sql->(q{SELECT sas.schedule('far_0', '0 0 1 1 *', 'command', '{"command": "SELECT 1"}', timezone => 'GMT')});
+$sql->(q{SELECT sas.set_limit('postgres', 'schedules', 200000); SELECT sas.schedule('far_0', '0 0 1 1 *', 'command', '{"command": "SELECT 1"}', timezone => 'GMT')});
 my $columns = $sql->(q{SELECT string_agg(quote_ident(attname), ', ') FROM pg_attribute WHERE attrelid = '_sas.schedule'::regclass AND attnum > 0 AND NOT attisdropped AND attname NOT IN ('schedule_id', 'name')});
 $sql->("INSERT INTO _sas.schedule (name, $columns) SELECT 'far_' || g, $columns FROM _sas.schedule, generate_series(1, 99999) g WHERE name = 'far_0'; VACUUM ANALYZE _sas.schedule");
 is($sql->(q{SELECT count(*) FROM sas.schedules WHERE state = 'active'}), '100000', 'there are 100,000 schedules');
