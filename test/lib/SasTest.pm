@@ -188,7 +188,17 @@ sub hold_supervisor
 	my ($node, $database) = @_;
 	my @pids = worker_pids($node, 'supervisor', $database);
 	die 'there is no supervisor' unless @pids;
-	kill('STOP', @pids) == @pids or die "kill: $!";
+	my $them = 'pid IN (' . join(', ', @pids) . ')';
+	my $asleep = "SELECT count(*) FROM pg_stat_activity WHERE $them AND state = 'idle'";
+	my $locks = "SELECT count(*) FROM pg_locks WHERE $them";
+	# not within a transaction, whose locks would keep others waiting
+	wait_until(sub {
+		wait_for($node, $asleep, scalar @pids) or return 0;
+		kill('STOP', @pids) == @pids or die "kill: $!";
+		return 1 if $node->safe_psql('postgres', $locks) eq '0';
+		kill('CONT', @pids);
+		return 0;
+	}) or die 'the supervisor does not sleep';
 	return sub { kill('CONT', @pids); return };
 }
 
