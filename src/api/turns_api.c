@@ -269,15 +269,6 @@ sas_api_urgent_share(PG_FUNCTION_ARGS)
 	PG_RETURN_INT32(sas_store_urgent_share(PG_GETARG_INT32(0), PG_GETARG_OID(1), PG_GETARG_INT32(2), PG_GETARG_TIMESTAMPTZ(3)));
 }
 
-static int
-turns_api_compare_ids(const void *a, const void *b)
-{
-	int64		x = *(const int64 *) a;
-	int64		y = *(const int64 *) b;
-
-	return x < y ? -1 : x > y;
-}
-
 /* _sas.lock_ready(lanes, owners, shares, marks, left_out, locks_runs) */
 Datum
 sas_api_lock_ready(PG_FUNCTION_ARGS)
@@ -305,7 +296,7 @@ sas_api_lock_ready(PG_FUNCTION_ARGS)
 	ids = palloc(sizeof(int64) * Max(1, rules.n_left_out));
 	for (int i = 0; i < rules.n_left_out; i++)
 		ids[i] = DatumGetInt64(left_out[i]);
-	qsort(ids, rules.n_left_out, sizeof(int64), turns_api_compare_ids);
+	qsort(ids, rules.n_left_out, sizeof(int64), sas_base_compare_int64);
 	rules.left_out = ids;
 	n = sas_store_lock_ready(shares, n, &rules, &places);
 	values = palloc(sizeof(Datum) * Max(1, n));

@@ -28,3 +28,12 @@ sas_base_elements(ArrayType *array, Datum **values, bool **nulls, int *n)
 	get_typlenbyvalalign(ARR_ELEMTYPE(array), &length, &by_value, &alignment);
 	deconstruct_array(array, ARR_ELEMTYPE(array), length, by_value, alignment, values, nulls, n);
 }
+
+int
+sas_base_compare_int64(const void *a, const void *b)
+{
+	int64		x = *(const int64 *) a;
+	int64		y = *(const int64 *) b;
+
+	return x < y ? -1 : (x > y);
+}

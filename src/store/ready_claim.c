@@ -28,6 +28,7 @@
 #include "utils/snapmgr.h"
 #include "utils/timestamp.h"
 
+#include "base/array.h"
 #include "base/compat.h"
 #include "store/ready_claim.h"
 #include "store/ready_index.h"
@@ -232,21 +233,7 @@ ready_claim_lock_run(ReadyClaim *c, int64 run_id)
 static bool
 ready_claim_is_left_out(const SasReadyRules *rules, int64 run_id)
 {
-	int			low = 0;
-	int			high = rules->n_left_out;
-
-	while (low < high)
-	{
-		int			middle = (low + high) / 2;
-
-		if (rules->left_out[middle] == run_id)
-			return true;
-		if (rules->left_out[middle] < run_id)
-			low = middle + 1;
-		else
-			high = middle;
-	}
-	return false;
+	return rules->n_left_out > 0 && bsearch(&run_id, rules->left_out, rules->n_left_out, sizeof(int64), sas_base_compare_int64) != NULL;
 }
 
 /* False: another transaction has locked or changed the row. */

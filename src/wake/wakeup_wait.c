@@ -9,19 +9,11 @@
 #include "miscadmin.h"
 #include "storage/ipc.h"
 
+#include "base/array.h"
 #include "wake/wakeup_shmem.h"
 
 /* The entry of this session. */
 static SasWakeupWaiter *wakeup_wait_mine = NULL;
-
-static int
-wakeup_wait_compare_runs(const void *a, const void *b)
-{
-	int64		x = *(const int64 *) a;
-	int64		y = *(const int64 *) b;
-
-	return x < y ? -1 : (x > y);
-}
 
 void
 sas_wake_waiters(int64 *run_ids, int n)
@@ -30,14 +22,14 @@ sas_wake_waiters(int64 *run_ids, int n)
 	pg_memory_barrier();
 	if (sas_wake_shmem->waiters_end == 0)
 		return;
-	qsort(run_ids, n, sizeof(int64), wakeup_wait_compare_runs);
+	qsort(run_ids, n, sizeof(int64), sas_base_compare_int64);
 	LWLockAcquire(&sas_wake_shmem->lock, LW_SHARED);
 	for (int i = 0; i < sas_wake_shmem->waiters_end; i++)
 	{
 		SasWakeupWaiter *w = &sas_wake_shmem->waiters[i];
 
 		if (w->dboid == MyDatabaseId &&
-			bsearch(&w->run_id, run_ids, n, sizeof(int64), wakeup_wait_compare_runs))
+			bsearch(&w->run_id, run_ids, n, sizeof(int64), sas_base_compare_int64))
 			SetLatch(w->latch);
 	}
 	LWLockRelease(&sas_wake_shmem->lock);
