@@ -215,10 +215,7 @@ transport_request_set_rules(SasRequest *r)
 	return rc;
 }
 
-/*
- * What the agent decides.  A certificate authority of the agent replaces the
- * system's.
- */
+/* What the agent decides. */
 static CURLcode
 transport_request_set_options(SasRequest *r, const SasCall *call)
 {
@@ -240,17 +237,7 @@ transport_request_set_options(SasRequest *r, const SasCall *call)
 	SET(CURLOPT_HTTPPROXYTUNNEL, call->websocket ? 1L : 0L);
 	if (call->window > 0)
 		SET(CURLOPT_SOCKOPTFUNCTION, sas_transport_request_on_socket);
-	if (call->ca_file != NULL)
-	{
-		SET(CURLOPT_CAINFO, call->ca_file);
-		SET(CURLOPT_CAPATH, NULL);
-	}
-	if (call->cert != NULL)
-	{
-		SET(CURLOPT_SSLCERT, call->cert);
-		SET(CURLOPT_SSLKEY, call->cert);
-	}
-	return rc;
+	return rc == CURLE_OK ? sas_transport_request_set_files(r, call) : rc;
 }
 
 bool

@@ -143,6 +143,9 @@ extern bool sas_transport_request_redirect(SasRequest *r, CURLcode code);
 extern long sas_transport_request_left_ms(const SasRequest *r);
 extern void sas_transport_request_unload(SasRequest *r);
 
+/* files.c */
+extern CURLcode sas_transport_request_set_files(SasRequest *r, const SasCall *call);
+
 /* kept.c */
 extern void sas_transport_kept_note(SasRequest *r, int fd);
 extern bool sas_transport_kept_is_clean(SasRequest *r, int local_port, int remote_port);
