@@ -10,6 +10,7 @@ use lib "$FindBin::RealBin/../lib";
 use SasTest;
 use SasService;
 use SasSession;
+use PostgreSQL::Test::Utils qw(append_to_file);
 use MIME::Base64;
 use POSIX ();
 use Test::More;
@@ -169,6 +170,39 @@ foreach my $file (qw(root alias one/hard))
 }
 is(refused(q{SET ROLE boss; SELECT sas.set_secret_file('theirs', 'two/key')}), '', 'another one it does');
 like(refused(q{SELECT sas.set_secret_file('mine', 'key')}), qr/^42501 file "key" has the value of secret "theirs"/, 'a superuser is told that an admin uses a file');
+
+# nor while a platform turns the link over again and again, each time to a new file: two names of it may lead to two files
+my $platform = SasTest::start_program("$base/platform.log", $^X, '-e', <<'TURN', $mount);
+chdir shift or die $!;
+$| = 1;
+for (my $n = 0; !-e 'still'; $n++)
+{
+	mkdir "turn_$n" and open(F, '>', "turn_$n/key") and print(F "turned-hunter2-$n") and close(F) and symlink("turn_$n", 'turned.new') and rename('turned.new', 'turned') or die $!;
+	print "turning\n" if $n == 0;
+}
+TURN
+symlink 'turned/key', "$mount/$_" foreach qw(turned_key turned_alias);
+ok(wait_until(sub { -s "$base/platform.log" }), 'a platform turns a link over');
+$node->safe_psql('postgres', q{SELECT sas.set_secret_file('turned', 'turned_key')});
+my $ends = $node->safe_psql('postgres', q{
+	SET ROLE boss;
+	DO $do$
+	DECLARE ends jsonb := '{}'; said text;
+	BEGIN
+		FOR i IN 1 .. 500 LOOP
+			BEGIN
+				PERFORM sas.set_secret_file('theirs', 'turned_alias');
+				said := 'done';
+			EXCEPTION WHEN OTHERS THEN said := SQLSTATE;
+			END;
+			ends := ends || jsonb_build_object(said, coalesce((ends ->> said)::int, 0) + 1);
+		END LOOP;
+		PERFORM set_config('test.ends', ends::text, false);
+	END $do$;
+	SELECT string_agg(k, ' ' ORDER BY k) FROM jsonb_object_keys(current_setting('test.ends')::jsonb) k});
+append_to_file("$mount/still", '');
+waitpid $platform, 0;
+like($ends, qr/^(42501|55006|42501 55006)$/, 'an admin does not use the file of a superuser while it is replaced');
 
 # nor with a snapshot from before the superuser set it
 spit('mount/late', 'late-hunter2');
