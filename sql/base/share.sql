@@ -2,16 +2,18 @@
 --
 -- Shares: how much each role has open, in shared memory (src/limits/shares.h), and how much it may have.
 
--- _sas.take_share(owner, more, most, generation, checks): the owner opens this much more in this
+-- _sas.take_share(owner, more, most, generation, checks, run_id): the owner opens this much more in this
 -- transaction: runs, children, bytes, watches. most: its limits from _sas.limits_of(), and the generation
--- for which they were read; null: the limits in memory. over: null if it was taken; "unknown" if the limits
--- must be passed; else the limit that is exceeded, and used is what the owner has.
+-- for which they were read; null: the limits in memory. run_id: of this run, which is not new; else null.
+-- over: null if it was taken; "unknown" if the limits must be passed; else the limit that is exceeded, and
+-- used is what the owner has.
 CREATE FUNCTION _sas.take_share(owner oid, more bigint[], most bigint[], generation bigint, checks boolean,
-                                OUT over text, OUT used bigint)
+                                run_id bigint, OUT over text, OUT used bigint)
 LANGUAGE C VOLATILE AS 'MODULE_PATHNAME', 'sas_api_share_take';
 
--- _sas.give_share(owner, is_child, input): a run with that input has stopped, if this transaction commits.
-CREATE FUNCTION _sas.give_share(owner oid, is_child boolean, input jsonb) RETURNS bigint
+-- _sas.give_share(owner, is_child, input, run_id): this run, with that input, has stopped, if this
+-- transaction commits.
+CREATE FUNCTION _sas.give_share(owner oid, is_child boolean, input jsonb, run_id bigint) RETURNS bigint
 LANGUAGE C VOLATILE STRICT AS 'MODULE_PATHNAME', 'sas_api_give_share';
 
 -- _sas.give_watches(owner, n): n infinite tasks of the owner are deleted, if this transaction commits.
@@ -42,11 +44,21 @@ CREATE TRIGGER forget AFTER INSERT OR UPDATE OR DELETE
     OR TRUNCATE ON _sas.role_limit FOR EACH STATEMENT EXECUTE FUNCTION _sas.forget_shares();
 ALTER TABLE _sas.role_limit ENABLE ALWAYS TRIGGER forget;
 
--- See _sas.recount_shares().
-CREATE FUNCTION _sas.begin_recount() RETURNS void LANGUAGE C AS 'MODULE_PATHNAME', 'sas_api_begin_recount';
-CREATE FUNCTION _sas.set_share(owner oid, counted bigint[]) RETURNS bigint
-LANGUAGE C VOLATILE STRICT AS 'MODULE_PATHNAME', 'sas_api_share_set';
-CREATE FUNCTION _sas.end_recount() RETURNS void LANGUAGE C AS 'MODULE_PATHNAME', 'sas_api_end_recount';
+-- A recount goes on in parts (_sas.recount_part), from the newest runs to the oldest.
+--   recounted_from               the oldest run that was counted; null: no recount is going on, or its last
+--                                part has failed
+--   begin_part(is_first, beyond) a part begins, with the runs behind this one, but for some of the first;
+--                                null: all that are left. Returns its first run; null: there is none before
+--   add_share(owner, counted)    what the part has counted
+--   end_part(is_last)            it has ended
+CREATE FUNCTION _sas.recounted_from() RETURNS bigint
+LANGUAGE C VOLATILE AS 'MODULE_PATHNAME', 'sas_api_recounted_from';
+CREATE FUNCTION _sas.begin_part(is_first boolean, beyond bigint) RETURNS bigint
+LANGUAGE C VOLATILE AS 'MODULE_PATHNAME', 'sas_api_begin_part';
+CREATE FUNCTION _sas.add_share(owner oid, counted bigint[]) RETURNS bigint
+LANGUAGE C VOLATILE STRICT AS 'MODULE_PATHNAME', 'sas_api_add_share';
+CREATE FUNCTION _sas.end_part(is_last boolean) RETURNS void
+LANGUAGE C VOLATILE STRICT AS 'MODULE_PATHNAME', 'sas_api_end_part';
 
 -- _sas.shares_counted_ago(): seconds since the last recount; null: there was none since the server started.
 CREATE FUNCTION _sas.shares_counted_ago() RETURNS float8
@@ -189,19 +201,19 @@ BEGIN
         || CASE WHEN full_owners = '{}' THEN full_owners ELSE ARRAY(SELECT _sas.full_owners_as(0)) END;
 END $$;
 
--- _sas.open_more(owner, more): the owner opens this much more in this transaction: runs, children, bytes,
--- watches. Raises an error if that exceeds a limit.
-CREATE FUNCTION _sas.open_more(owner oid, more bigint[]) RETURNS void
+-- _sas.open_more(owner, more, run_id): the owner opens this much more in this transaction: runs, children,
+-- bytes, watches. run_id: see _sas.take_share. Raises an error if that exceeds a limit.
+CREATE FUNCTION _sas.open_more(owner oid, more bigint[], run_id bigint DEFAULT NULL) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
     generation bigint;
     answer record;
 BEGIN
-    answer := _sas.take_share(owner, more, NULL, NULL, true);
+    answer := _sas.take_share(owner, more, NULL, NULL, true, run_id);
     FOR n IN 1 .. 3 LOOP
         EXIT WHEN answer.over IS DISTINCT FROM 'unknown';
         generation := _sas.share_generation();
-        answer := _sas.take_share(owner, more, _sas.limits_of(owner), generation, true);
+        answer := _sas.take_share(owner, more, _sas.limits_of(owner), generation, true, run_id);
     END LOOP;
     IF answer.over IN ('open_runs', 'children', 'bytes', 'watches') THEN
         RAISE EXCEPTION 'role "%" has too % open', pg_get_userbyid(owner),
@@ -217,11 +229,12 @@ BEGIN
     END IF;
 END $$;
 
--- _sas.open_share(owner, runs, is_child, bytes): the same for runs, with these bytes of input.
-CREATE FUNCTION _sas.open_share(owner oid, runs int, is_child boolean, bytes bigint) RETURNS void
+-- _sas.open_share(owner, runs, is_child, bytes, run_id): the same for runs, with these bytes of input.
+CREATE FUNCTION _sas.open_share(owner oid, runs int, is_child boolean, bytes bigint,
+                                run_id bigint DEFAULT NULL) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
-    PERFORM _sas.open_more(owner, ARRAY[runs, CASE WHEN is_child THEN runs ELSE 0 END, bytes, 0]);
+    PERFORM _sas.open_more(owner, ARRAY[runs, CASE WHEN is_child THEN runs ELSE 0 END, bytes, 0], run_id);
 END $$;
 
 -- _sas.refuse_rows(owner, name, used, message, place, hint): raises an error if the owner has more rows

@@ -179,6 +179,14 @@ BEGIN
     HAVING count(*) > 0;
 END $$;
 
+-- _sas.count_open(): counts a part of what roles have open (_sas.recount_part). Returns whether there is
+-- more.
+CREATE FUNCTION _sas.count_open() RETURNS boolean
+LANGUAGE plpgsql AS $$
+BEGIN
+    RETURN coalesce(_sas.part('count what roles have open', '_sas.recount_part()::int'), 0) > 0;
+END $$;
+
 -- _sas.check_conditions(): raises new alerts and closes those whose cause has ended. Writes nothing as long
 -- as nothing changes. A part that raises an error becomes an alert, and holds up no other part. Returns
 -- whether something is open that should be checked again soon: work at workers, deferred work, an alert, a
@@ -189,9 +197,6 @@ DECLARE
     any_holds bigint;
 BEGIN
     PERFORM _sas.part('note the start of the server', 'NULL::int FROM _sas.note_boot()');
-    IF coalesce(_sas.shares_counted_ago() > 600, true) THEN
-        PERFORM _sas.part('count what roles have open', 'NULL::int FROM _sas.recount_shares()');
-    END IF;
     PERFORM _sas.part('retry what was deferred', 'NULL::int FROM _sas.retry_deferred()');
     any_holds := _sas.part('check conditions', '_sas.raise_conditions()');
     PERFORM _sas.part('close alerts', 'NULL::int FROM _sas.close_settled()');

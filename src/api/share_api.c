@@ -25,9 +25,10 @@ PG_FUNCTION_INFO_V1(sas_api_spend_submits);
 PG_FUNCTION_INFO_V1(sas_api_is_in_run);
 PG_FUNCTION_INFO_V1(sas_api_share_generation);
 PG_FUNCTION_INFO_V1(sas_api_forget_shares);
-PG_FUNCTION_INFO_V1(sas_api_begin_recount);
-PG_FUNCTION_INFO_V1(sas_api_share_set);
-PG_FUNCTION_INFO_V1(sas_api_end_recount);
+PG_FUNCTION_INFO_V1(sas_api_recounted_from);
+PG_FUNCTION_INFO_V1(sas_api_begin_part);
+PG_FUNCTION_INFO_V1(sas_api_add_share);
+PG_FUNCTION_INFO_V1(sas_api_end_part);
 PG_FUNCTION_INFO_V1(sas_api_shares_counted_ago);
 PG_FUNCTION_INFO_V1(sas_api_shares);
 
@@ -46,7 +47,7 @@ share_api_read(ArrayType *array, int expected, int64 *values)
 		values[k] = nulls[k] ? 0 : DatumGetInt64(elements[k]);
 }
 
-/* _sas.take_share(owner, more, most, generation, checks): (over, used) */
+/* _sas.take_share(owner, more, most, generation, checks, run_id): (over, used) */
 Datum
 sas_api_share_take(PG_FUNCTION_ARGS)
 {
@@ -70,20 +71,20 @@ sas_api_share_take(PG_FUNCTION_ARGS)
 		limits.submits_per_s = most[SAS_SHARE_KINDS];
 		limits.generation = PG_GETARG_INT64(3);
 	}
-	answer = sas_limits_share_take(PG_GETARG_OID(0), more, PG_ARGISNULL(2) ? NULL : &limits, PG_GETARG_BOOL(4), &over, &used);
+	answer = sas_limits_share_take(PG_GETARG_OID(0), PG_ARGISNULL(5) ? 0 : PG_GETARG_INT64(5), more, PG_ARGISNULL(2) ? NULL : &limits, PG_GETARG_BOOL(4), &over, &used);
 	nulls[0] = answer == SAS_SHARE_TAKEN;
 	values[0] = nulls[0] ? (Datum) 0 : CStringGetTextDatum(answer == SAS_SHARE_OVER ? names[over] : "unknown");
 	values[1] = Int64GetDatum(used);
 	return sas_api_row(fcinfo, values, nulls);
 }
 
-/* _sas.give_share(owner, is_child, input): 1 */
+/* _sas.give_share(owner, is_child, input, run_id): 1 */
 Datum
 sas_api_give_share(PG_FUNCTION_ARGS)
 {
 	int64		less[SAS_SHARE_KINDS] = {1, PG_GETARG_BOOL(1) ? 1 : 0, toast_raw_datum_size(PG_GETARG_DATUM(2))};
 
-	sas_limits_share_give(PG_GETARG_OID(0), less);
+	sas_limits_share_give(PG_GETARG_OID(0), PG_GETARG_INT64(3), less);
 	PG_RETURN_INT64(1);
 }
 
@@ -93,7 +94,7 @@ sas_api_give_watches(PG_FUNCTION_ARGS)
 {
 	int64		less[SAS_SHARE_KINDS] = {[SAS_SHARE_WATCHES] = PG_GETARG_INT64(1)};
 
-	sas_limits_share_give(PG_GETARG_OID(0), less);
+	sas_limits_share_give(PG_GETARG_OID(0), 0, less);
 	PG_RETURN_INT64(PG_GETARG_INT64(1));
 }
 
@@ -132,28 +133,44 @@ sas_api_forget_shares(PG_FUNCTION_ARGS)
 	PG_RETURN_POINTER(NULL);
 }
 
+/* _sas.recounted_from(): a run; null: no recount is going on */
 Datum
-sas_api_begin_recount(PG_FUNCTION_ARGS)
+sas_api_recounted_from(PG_FUNCTION_ARGS)
 {
-	sas_limits_share_begin_recount();
-	PG_RETURN_VOID();
+	int64		from = sas_limits_share_recounted_from();
+
+	if (from == 0)
+		PG_RETURN_NULL();
+	PG_RETURN_INT64(from);
 }
 
-/* _sas.set_share(owner, counted): 1 */
+/* _sas.begin_part(is_first, beyond): the first run of the part; null: from the first of all */
 Datum
-sas_api_share_set(PG_FUNCTION_ARGS)
+sas_api_begin_part(PG_FUNCTION_ARGS)
+{
+	int64		from = PG_ARGISNULL(1) ? 0 : (PG_GETARG_INT64(1) / SAS_SHARE_BLOCK + 1) * SAS_SHARE_BLOCK;
+
+	sas_limits_share_begin_part(PG_GETARG_BOOL(0), from);
+	if (from == 0)
+		PG_RETURN_NULL();
+	PG_RETURN_INT64(from);
+}
+
+/* _sas.add_share(owner, counted): 1 */
+Datum
+sas_api_add_share(PG_FUNCTION_ARGS)
 {
 	int64		counted[SAS_SHARE_KINDS];
 
 	share_api_read(PG_GETARG_ARRAYTYPE_P(1), SAS_SHARE_KINDS, counted);
-	sas_limits_share_set(PG_GETARG_OID(0), counted);
+	sas_limits_share_add(PG_GETARG_OID(0), counted);
 	PG_RETURN_INT64(1);
 }
 
 Datum
-sas_api_end_recount(PG_FUNCTION_ARGS)
+sas_api_end_part(PG_FUNCTION_ARGS)
 {
-	sas_limits_share_end_recount();
+	sas_limits_share_end_part(PG_GETARG_BOOL(0));
 	PG_RETURN_VOID();
 }
 

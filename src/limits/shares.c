@@ -3,7 +3,11 @@
  * shares.c: what each role has open, in shared memory.
  *
  * An entry has what is committed and what open transactions have taken.  A
- * recount replaces the first only; it adds what was committed since it began.
+ * recount replaces the first only.  It goes on in parts, from the newest runs
+ * to the oldest, each with a snapshot of its own.  So it adds what was
+ * committed to the runs of a part since that part was begun: the oldest of
+ * these runs is the frontier, and what a transaction does to runs is kept
+ * apart for each block of their ids.  New runs belong to the first part.
  */
 #include "postgres.h"
 
@@ -26,24 +30,40 @@ typedef struct SasShareKey
 	Oid			owner;			/* InvalidOid: that database was counted */
 } SasShareKey;
 
+typedef struct SharesRecount
+{
+	bool		going_on;
+	bool		in_part;		/* that part has not ended */
+	int64		frontier;		/* the runs from there on are counted */
+	int64		counted_us;		/* when the last one ended; 0: none has */
+} SharesRecount;
+
 typedef struct SasShare
 {
 	SasShareKey key;
 	int64		counts[SAS_SHARE_KINDS];	/* committed */
 	int64		taken[SAS_SHARE_KINDS]; /* by open transactions */
-	int64		since[SAS_SHARE_KINDS]; /* committed since the recount began */
-	bool		recounted;		/* by the recount of all that is going on */
-	int64		recount_us;		/* of a database: when it was counted the last time */
+	int64		since[SAS_SHARE_KINDS]; /* committed since the recount came to it */
+	int64		counted[SAS_SHARE_KINDS];	/* by the parts of the recount so far */
+	SharesRecount walk;			/* of a database */
 	SasShareLimits limits;		/* generation 0: not read yet */
 	double		tokens;
 	int64		filled_us;		/* 0: never */
 } SasShare;
 
-/* What this transaction has taken, and gives back when it commits. */
+/* A part of a recount ends between two blocks of that many run ids. */
+#define SHARES_BLOCK SAS_SHARE_BLOCK
+/* the block of new runs, and of infinite tasks */
+#define SHARES_NEW (-1)
+/* so many of the last entries may be of the same owner and block */
+#define SHARES_LAST 8
+
+/* What this transaction has taken, and gives back when it commits: in its order, of one block. */
 typedef struct SharesPending
 {
 	Oid			owner;
 	SubTransactionId within;
+	int64		block;
 	int64		taken[SAS_SHARE_KINDS];
 	int64		given[SAS_SHARE_KINDS];
 } SharesPending;
@@ -72,7 +92,7 @@ shares_is_idle(const void *entry, int64 now)
 	if (!OidIsValid(s->key.owner))
 		return false;
 	for (int k = 0; k < SAS_SHARE_KINDS; k++)
-		if (s->counts[k] != 0 || s->taken[k] != 0 || s->since[k] != 0)
+		if (s->counts[k] != 0 || s->taken[k] != 0 || s->since[k] != 0 || s->counted[k] != 0)
 			return false;
 	return now - s->filled_us > SAS_SHARE_BURST_S * INT64CONST(1000000);
 }
@@ -94,19 +114,29 @@ shares_find(Oid owner)
 	return sas_base_table_find(&shares_table, &key);
 }
 
-/* Of this (sub)transaction; may fail, so before any lock. */
+/* One of the last entries. NULL: none is of that subtransaction, owner and block. */
 static SharesPending *
-shares_own(Oid owner)
+shares_last_of(SubTransactionId within, Oid owner, int64 block)
+{
+	for (int i = shares_n_pending - 1; i >= Max(0, shares_n_pending - SHARES_LAST) && shares_pending[i].within == within; i--)
+		if (shares_pending[i].owner == owner && shares_pending[i].block == block)
+			return &shares_pending[i];
+	return NULL;
+}
+
+/* Of this (sub)transaction; may fail, so before any lock. run_id 0: new runs. */
+static SharesPending *
+shares_own(Oid owner, int64 run_id)
 {
 	SubTransactionId within = GetCurrentSubTransactionId();
-	SharesPending *p;
+	int64		block = run_id == 0 ? SHARES_NEW : run_id / SHARES_BLOCK;
+	SharesPending *p = shares_last_of(within, owner, block);
 
-	for (int i = shares_n_pending - 1; i >= 0 && shares_pending[i].within == within; i--)
-		if (shares_pending[i].owner == owner)
-			return &shares_pending[i];
+	if (p != NULL)
+		return p;
 	shares_pending = sas_base_grow(TopMemoryContext, shares_pending, shares_n_pending, &shares_pending_room, sizeof(SharesPending));
 	p = &shares_pending[shares_n_pending++];
-	*p = (SharesPending) {.owner = owner,.within = within};
+	*p = (SharesPending) {.owner = owner,.within = within,.block = block};
 	return p;
 }
 
@@ -126,7 +156,7 @@ shares_is_over(const SasShare *s, const int64 *more, SasShareKind *over, int64 *
 }
 
 SasShareAnswer
-sas_limits_share_take(Oid owner, const int64 *more, const SasShareLimits *limits, bool check, SasShareKind *over, int64 *used)
+sas_limits_share_take(Oid owner, int64 run_id, const int64 *more, const SasShareLimits *limits, bool check, SasShareKind *over, int64 *used)
 {
 	SharesPending *own;
 	SasShare   *s;
@@ -134,7 +164,7 @@ sas_limits_share_take(Oid owner, const int64 *more, const SasShareLimits *limits
 
 	if (shares_table.state == NULL)
 		return SAS_SHARE_TAKEN;
-	own = shares_own(owner);
+	own = shares_own(owner, run_id);
 	sas_base_table_lock(&shares_table, LW_EXCLUSIVE);
 	s = shares_enter(owner);
 	if (s != NULL)
@@ -185,30 +215,49 @@ sas_limits_share_submit(Oid owner, int64 n, int64 submits_per_s)
 }
 
 void
-sas_limits_share_give(Oid owner, const int64 *less)
+sas_limits_share_give(Oid owner, int64 run_id, const int64 *less)
 {
 	SharesPending *own;
 
 	if (shares_table.state == NULL)
 		return;
-	own = shares_own(owner);
+	own = shares_own(owner, run_id);
 	for (int k = 0; k < SAS_SHARE_KINDS; k++)
 		own->given[k] += less[k];
 }
 
-/* The end of what this transaction has taken. Lock held. */
+/* Lock held. NULL: this database has no entry. */
+static SharesRecount *
+shares_recount(void)
+{
+	SasShare   *s = shares_find(InvalidOid);
+
+	return s == NULL ? NULL : &s->walk;
+}
+
+/*
+ * The end of what this transaction has taken. Lock held.  What it did to runs that the recount has not come
+ * to is counted there, and not added.  The ids of new runs are not known here: they count as those of the
+ * first part.  Runs of a transaction that has been open for long may have lower ids; if it commits between
+ * the first part and theirs, they count twice until the next recount.
+ */
 static void
-shares_settle(const SharesPending *p, bool committed)
+shares_settle(const SharesPending *p, bool committed, SharesRecount *r)
 {
 	SasShare   *s = shares_find(p->owner);
+	bool		goes_on = r != NULL && r->going_on;
+	bool		adds = p->block == SHARES_NEW || (goes_on && p->block * SHARES_BLOCK >= r->frontier);
 
-	for (int k = 0; s != NULL && k < SAS_SHARE_KINDS; k++)
+	if (s == NULL)
+		return;
+	for (int k = 0; k < SAS_SHARE_KINDS; k++)
 	{
 		int64		change = committed ? p->taken[k] - p->given[k] : 0;
 
 		s->taken[k] = Max(0, s->taken[k] - p->taken[k]);
 		s->counts[k] = Max(0, s->counts[k] + change);
-		s->since[k] += change;
+		if (goes_on && adds)
+			s->since[k] += change;
 	}
 }
 
@@ -223,7 +272,7 @@ shares_xact_callback(XactEvent event, void *arg)
 	if ((shares_n_pending > 0 || shares_forgets) && sas_base_table_lock(&shares_table, LW_EXCLUSIVE))
 	{
 		for (int i = 0; i < shares_n_pending; i++)
-			shares_settle(&shares_pending[i], committed);
+			shares_settle(&shares_pending[i], committed, shares_recount());
 		if (shares_forgets)
 			++*(int64 *) shares_table.extra;
 		sas_base_table_unlock(&shares_table);
@@ -245,7 +294,7 @@ shares_abort_sub(SubTransactionId own)
 {
 	sas_base_table_lock(&shares_table, LW_EXCLUSIVE);
 	while (shares_n_pending > 0 && shares_pending[shares_n_pending - 1].within >= own)
-		shares_settle(&shares_pending[--shares_n_pending], false);
+		shares_settle(&shares_pending[--shares_n_pending], false, NULL);
 	sas_base_table_unlock(&shares_table);
 }
 
@@ -262,19 +311,18 @@ shares_commit_sub(SubTransactionId own, SubTransactionId parent)
 	for (int i = first; i < end; i++)
 	{
 		SharesPending child = shares_pending[i];
-		int			j = shares_n_pending - 1;
+		SharesPending *p = shares_last_of(parent, child.owner, child.block);
 
-		while (j >= 0 && shares_pending[j].within == parent && shares_pending[j].owner != child.owner)
-			j--;
-		if (j < 0 || shares_pending[j].within != parent)
+		child.within = parent;
+		if (p == NULL)
 		{
-			j = shares_n_pending++;
-			shares_pending[j] = (SharesPending) {.owner = child.owner,.within = parent};
+			shares_pending[shares_n_pending++] = child;
+			continue;
 		}
 		for (int k = 0; k < SAS_SHARE_KINDS; k++)
 		{
-			shares_pending[j].taken[k] += child.taken[k];
-			shares_pending[j].given[k] += child.given[k];
+			p->taken[k] += child.taken[k];
+			p->given[k] += child.given[k];
 		}
 	}
 }
@@ -320,69 +368,116 @@ sas_limits_share_forget(void)
 
 /* ---------------------------------------------------------------- counted again */
 
-void
-sas_limits_share_begin_recount(void)
+/* Lock held. */
+static void
+shares_begin_recount(SharesRecount *r)
 {
 	HASH_SEQ_STATUS scan;
 	SasShare   *s;
 
-	if (!sas_base_table_lock(&shares_table, LW_EXCLUSIVE))
-		return;
 	hash_seq_init(&scan, shares_table.entries);
 	while ((s = hash_seq_search(&scan)) != NULL)
 		if (s->key.dboid == MyDatabaseId)
 		{
 			memset(s->since, 0, sizeof(s->since));
-			s->recounted = false;
+			memset(s->counted, 0, sizeof(s->counted));
 		}
-	sas_base_table_unlock(&shares_table);
+	r->going_on = true;
 }
 
-static void
-shares_set_counts(SasShare *s, const int64 *counted)
+int64
+sas_limits_share_recounted_from(void)
 {
-	for (int k = 0; k < SAS_SHARE_KINDS; k++)
-	{
-		int64		count = counted[k] + s->since[k];
+	int64		from = 0;
+	SharesRecount *r;
 
-		for (int i = 0; i < shares_n_pending; i++)
-			if (shares_pending[i].owner == s->key.owner)
-				count += shares_pending[i].given[k] - shares_pending[i].taken[k];
-		s->counts[k] = Max(0, count);
-		s->since[k] = 0;
-	}
-	s->recounted = true;
+	if (!sas_base_table_lock(&shares_table, LW_SHARED))
+		return 0;
+	r = shares_recount();
+	if (r != NULL && r->going_on && !r->in_part)
+		from = r->frontier;
+	sas_base_table_unlock(&shares_table);
+	return from;
 }
 
 void
-sas_limits_share_set(Oid owner, const int64 *counted)
+sas_limits_share_begin_part(bool first, int64 from)
+{
+	SasShare   *s;
+
+	Assert(from % SHARES_BLOCK == 0);
+	if (!sas_base_table_lock(&shares_table, LW_EXCLUSIVE))
+		return;
+	s = shares_enter(InvalidOid);
+	if (s != NULL)
+	{
+		if (first)
+			shares_begin_recount(&s->walk);
+		s->walk.in_part = true;
+		s->walk.frontier = from;
+	}
+	sas_base_table_unlock(&shares_table);
+}
+
+void
+sas_limits_share_add(Oid owner, const int64 *counted)
 {
 	SasShare   *s;
 
 	if (!sas_base_table_lock(&shares_table, LW_EXCLUSIVE))
 		return;
 	s = shares_enter(owner);
-	if (s != NULL)
-		shares_set_counts(s, counted);
+	for (int k = 0; s != NULL && k < SAS_SHARE_KINDS; k++)
+		s->counted[k] += counted[k];
 	sas_base_table_unlock(&shares_table);
 }
 
-void
-sas_limits_share_end_recount(void)
+/* Lock held. What this transaction has done itself was counted, and counts when it ends. */
+static void
+shares_set_counts(SasShare *s)
 {
-	static const int64 nothing[SAS_SHARE_KINDS] = {0};
-	int64		now = sas_base_clock_monotonic_us();
+	for (int k = 0; k < SAS_SHARE_KINDS; k++)
+	{
+		int64		count = s->counted[k] + s->since[k];
+
+		for (int i = 0; i < shares_n_pending; i++)
+			if (shares_pending[i].owner == s->key.owner)
+				count += shares_pending[i].given[k] - shares_pending[i].taken[k];
+		s->counts[k] = Max(0, count);
+	}
+	memset(s->since, 0, sizeof(s->since));
+	memset(s->counted, 0, sizeof(s->counted));
+}
+
+/* Lock held. */
+static void
+shares_end_recount(SharesRecount *r)
+{
 	HASH_SEQ_STATUS scan;
 	SasShare   *s;
 
-	if (!sas_base_table_lock(&shares_table, LW_EXCLUSIVE))
-		return;
 	hash_seq_init(&scan, shares_table.entries);
 	while ((s = hash_seq_search(&scan)) != NULL)
-		if (s->key.dboid == MyDatabaseId && !s->recounted)
-			shares_set_counts(s, nothing);
-	if ((s = shares_enter(InvalidOid)) != NULL)
-		s->recount_us = now;
+		if (s->key.dboid == MyDatabaseId)
+			shares_set_counts(s);
+	r->going_on = false;
+	r->counted_us = sas_base_clock_monotonic_us();
+}
+
+void
+sas_limits_share_end_part(bool last)
+{
+	SharesRecount *r;
+
+	if (!sas_base_table_lock(&shares_table, LW_EXCLUSIVE))
+		return;
+	r = shares_recount();
+	if (r != NULL)
+	{
+		r->in_part = false;
+		if (last)
+			shares_end_recount(r);
+	}
 	sas_base_table_unlock(&shares_table);
 }
 
@@ -390,13 +485,13 @@ int64
 sas_limits_share_counted_us_ago(void)
 {
 	int64		ago = -1;
-	SasShare   *s;
+	SharesRecount *r;
 
 	if (!sas_base_table_lock(&shares_table, LW_SHARED))
 		return 0;
-	s = shares_find(InvalidOid);
-	if (s != NULL)
-		ago = Max(0, sas_base_clock_monotonic_us() - s->recount_us);
+	r = shares_recount();
+	if (r != NULL && r->counted_us != 0)
+		ago = Max(0, sas_base_clock_monotonic_us() - r->counted_us);
 	sas_base_table_unlock(&shares_table);
 	return ago;
 }

@@ -52,30 +52,37 @@ extern void sas_limits_shares_install(void);
  * The owner opens this much more, in this transaction.  limits NULL: the
  * limits in shared memory, if they are current.  check false: the limits do
  * not apply.  SAS_SHARE_OVER: *over says which limit would be passed, *used
- * how much the owner has without it.
+ * how much the owner has without it.  run_id: the run is this one, which
+ * existed before; 0: it is new, or more are, or these are infinite tasks.
  */
-extern SasShareAnswer sas_limits_share_take(Oid owner, const int64 *more, const SasShareLimits *limits, bool check,
+extern SasShareAnswer sas_limits_share_take(Oid owner, int64 run_id, const int64 *more, const SasShareLimits *limits, bool check,
 											SasShareKind *over, int64 *used);
 
 /* The same for the rate of submits from within runs: n more; false: later. submits_per_s 0: as in shared memory. */
 extern bool sas_limits_share_submit(Oid owner, int64 n, int64 submits_per_s);
 
-/* The owner has this much less once this transaction has committed. */
-extern void sas_limits_share_give(Oid owner, const int64 *less);
+/* The owner has this much less, of that run or of infinite tasks (0), once this transaction has committed. */
+extern void sas_limits_share_give(Oid owner, int64 run_id, const int64 *less);
 
 /* Which generation of limits is current; forget begins another when this transaction ends. */
 extern int64 sas_limits_share_generation(void);
 extern void sas_limits_share_forget(void);
 
 /*
- * Recount: begin, then a query with a snapshot of its own, then set for each
- * owner of something, then end, which sets all others to nothing.  What
- * commits meanwhile is added; what this transaction has done itself counts
- * when it ends.
+ * Recount: in parts, from the newest runs to the oldest, each in a
+ * transaction of its own: begin_part, then a query with a snapshot of its own
+ * for the runs from there on that no part before had, then add for each
+ * owner, then end_part.  from: a multiple of SAS_SHARE_BLOCK; 0: this is the
+ * last part.  Infinite tasks belong to the first one.  What commits meanwhile
+ * is added.
  */
-extern void sas_limits_share_begin_recount(void);
-extern void sas_limits_share_set(Oid owner, const int64 *counted);
-extern void sas_limits_share_end_recount(void);
+#define SAS_SHARE_BLOCK 4096
+extern void sas_limits_share_begin_part(bool first, int64 from);
+extern void sas_limits_share_add(Oid owner, const int64 *counted);
+extern void sas_limits_share_end_part(bool last);
+
+/* The first run that the recount which is going on has counted; 0: none is, or its last part has failed. */
+extern int64 sas_limits_share_recounted_from(void);
 
 /* How long ago all owners of this database were counted; -1: not since the start. */
 extern int64 sas_limits_share_counted_us_ago(void);

@@ -337,6 +337,15 @@ sas_store_check_conditions(void)
 	return sas_store_cell_bool(0, 1);
 }
 
+bool
+sas_store_count_open(void)
+{
+	static SasPlan plan = {"SELECT _sas.count_open()", 0};
+
+	sas_store_plan_run(&plan, NULL, NULL);
+	return sas_store_cell_bool(0, 1);
+}
+
 int
 sas_store_purge(int quantity, TimestampTz *next_due)
 {

@@ -22,6 +22,7 @@
 #include "base/clock.h"
 #include "base/peers.h"
 #include "base/settings.h"
+#include "limits/shares.h"
 #include "store/rights.h"
 #include "store/store.h"
 #include "supervisor/supervisor.h"
@@ -47,6 +48,10 @@
 /* checks per interval while something is open, and the shortest time between them */
 #define SAS_CHECKS_PER_INTERVAL 6
 #define SAS_CHECK_MS 1000
+
+/* what roles have open is counted that often, or less often: it may use one part of the time in so many */
+#define SAS_RECOUNT_MS INT64CONST(600000)
+#define SAS_RECOUNT_SHARE 200
 
 /* what waits for a long call, and no other worker had time for, is looked at again */
 #define SAS_RELIEVE_MS 500
@@ -178,6 +183,36 @@ supervisor_check_and_purge(void)
 	next_ms = Max(next_ms, purged > 0 ? SAS_PURGE_PAUSE_MS : SAS_SHORTEST_SLEEP_MS);
 	supervisor_check_us = sas_base_clock_monotonic_us() + next_ms * 1000;
 	return next_ms;
+}
+
+/*
+ * Counts what roles have open, one part in each tick, in a transaction of its own; from time to time, so it wakes
+ * nobody for that.  Returns whether there is more.
+ */
+static bool
+supervisor_count_open(void)
+{
+	static int64 due_us = 0;
+	static int64 spent_us = 0;
+	int64		now = sas_base_clock_monotonic_us();
+	int64		began_us = sas_template_processor_us();
+	int64		ago_us = sas_limits_share_counted_us_ago();
+	bool		more;
+
+	/* by another leader before */
+	if (now < due_us || (spent_us == 0 && ago_us >= 0 && ago_us < SAS_RECOUNT_MS * 1000))
+		return false;
+	/* in an error, not at once again */
+	due_us = now + SAS_CHECK_MS * 1000;
+	if (!sas_store_begin())
+		return false;
+	more = sas_store_count_open();
+	sas_store_commit();
+	spent_us += sas_template_processor_us() - began_us;
+	due_us = more ? 0 : now + Max(SAS_RECOUNT_MS * 1000, spent_us * SAS_RECOUNT_SHARE);
+	if (!more)
+		spent_us = 0;
+	return more;
 }
 
 /*
@@ -339,6 +374,7 @@ supervisor_tick(void)
 		return next;
 
 	next.again |= watches >= SAS_SUPERVISOR_BATCH || timers_ms == 0;
+	next.again |= supervisor_count_open();
 	next_due = Min(runs_due, watches_due);
 	known_from = sas_work_late_known_from(next_due);
 	next.wake_in_ms = supervisor_sooner_ms(supervisor_check_and_purge(), supervisor_relieve());
