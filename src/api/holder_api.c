@@ -120,8 +120,7 @@ sas_api_await_holders(PG_FUNCTION_ARGS)
 		SasWakeHeld held = {PG_GETARG_CHAR(0), DatumGetInt64(run_ids[i]), PG_GETARG_TIMESTAMPTZ(2)};
 		TransactionId holder = holder_api_of_run(&runs, held.run_id);
 
-		/* checked again: a holder that ended before it was noted has not woken this worker */
-		if (TransactionIdIsValid(holder) && sas_wake_holders_await(&held, holder) && TransactionIdIsInProgress(holder))
+		if (TransactionIdIsValid(holder) && sas_wake_holders_await(&held, holder) == SAS_WAKE_AWAIT_NOTED)
 			run_ids[awaited++] = run_ids[i];
 	}
 	table_close(runs.relation, AccessShareLock);
@@ -166,7 +165,7 @@ sas_api_await_senders(PG_FUNCTION_ARGS)
 		while (TransactionIdIsValid(sender = holder_api_of_signal(&signals, held.run_id)))
 		{
 			/* without room to note it, the message is due by itself; a sender that has ended is read again */
-			if (sas_wake_holders_await(&held, sender) && !TransactionIdIsInProgress(sender))
+			if (sas_wake_holders_await(&held, sender) == SAS_WAKE_AWAIT_ENDED)
 				continue;
 			run_ids[awaited++] = run_ids[i];
 			break;

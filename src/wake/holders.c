@@ -16,8 +16,13 @@
 #include "wake/holders.h"
 #include "wake/wakeup_shmem.h"
 
-/* An entry whose worker has not come back for it is dropped so long after its message was due. */
+/*
+ * An entry whose worker has not come back for it is dropped so long after its message was due.  A
+ * holder that says so long that it has ended after others have seen it has said nothing.
+ */
 #define HOLDERS_STALE_US (10 * INT64CONST(1000000))
+
+static bool holders_took = false;	/* this process, in this transaction */
 
 static SasActor
 holders_actor(char actor)
@@ -33,11 +38,20 @@ holders_remove(SasWakeHolder *holder)
 	pg_atomic_write_u32(&sas_wake_shmem->any_holders, sas_wake_shmem->n_holders);
 }
 
+/* A worker that is alive has judged it before, if it was taken untold. */
+static bool
+holders_is_stale(const SasWakeHolder *holder, TimestampTz now)
+{
+	if (holder->untold_us != 0)
+		return sas_base_clock_monotonic_us() - holder->untold_us > 2 * HOLDERS_STALE_US;
+	return holder->held.due_at < now - HOLDERS_STALE_US;
+}
+
 /* With the lock held. NULL: no room. One entry is enough for each run of a worker. */
 static SasWakeHolder *
 holders_enter(const SasWakeHeld *held)
 {
-	TimestampTz stale = GetCurrentTimestamp() - HOLDERS_STALE_US;
+	TimestampTz now = GetCurrentTimestamp();
 
 	for (int i = sas_wake_shmem->n_holders - 1; i >= 0; i--)
 	{
@@ -45,7 +59,7 @@ holders_enter(const SasWakeHeld *held)
 
 		if (h->pid == MyProcPid && h->held.actor == held->actor && h->held.run_id == held->run_id)
 			return h;
-		if (h->held.due_at < stale)
+		if (holders_is_stale(h, now))
 			holders_remove(h);
 	}
 	if (sas_wake_shmem->n_holders == SAS_WAKE_HOLDERS)
@@ -53,31 +67,50 @@ holders_enter(const SasWakeHeld *held)
 	return &sas_wake_shmem->holders[sas_wake_shmem->n_holders++];
 }
 
-bool
+SasWakeAwait
 sas_wake_holders_await(const SasWakeHeld *held, TransactionId holder)
 {
 	TransactionId top = holder;
+	SasWakeAwait result = SAS_WAKE_AWAIT_NO_ROOM;
 	SasWakeHolder *h;
 
 	if (sas_wake_shmem == NULL)
-		return false;
+		return result;
 	if (TransactionIdFollowsOrEquals(holder, TransactionXmin))
 		top = SubTransGetTopmostTransaction(holder);
 	LWLockAcquire(&sas_wake_shmem->lock, LW_EXCLUSIVE);
 	h = holders_enter(held);
 	if (h != NULL)
 	{
-		*h = (SasWakeHolder) {*held, MyDatabaseId, MyProcPid, top, holder, false};
+		*h = (SasWakeHolder) {*held, MyDatabaseId, MyProcPid, top, holder, false, 0, 0};
 		pg_atomic_write_u32(&sas_wake_shmem->any_holders, sas_wake_shmem->n_holders);
+		/* after it was noted: one that ended before may have looked already, and says nothing */
+		result = TransactionIdIsInProgress(holder) ? SAS_WAKE_AWAIT_NOTED : SAS_WAKE_AWAIT_ENDED;
+		if (result == SAS_WAKE_AWAIT_ENDED)
+			holders_remove(h);
 	}
 	LWLockRelease(&sas_wake_shmem->lock);
-	return h != NULL;
+	return result;
+}
+
+static bool
+holders_is_mine(const SasWakeHolder *holder, char actor)
+{
+	return holder->pid == MyProcPid && holder->held.actor == actor && holder->dboid == MyDatabaseId;
+}
+
+/* Taken by a transaction that has committed; only whether its holder says that it has ended is open. */
+static bool
+holders_is_untold(const SasWakeHolder *holder)
+{
+	return holder->untold_us != 0 && holder->taken_level == 0;
 }
 
 int
 sas_wake_holders_take(char actor, SasWakeHeld *held, int max, int *missed)
 {
 	TimestampTz now = sas_base_clock_now();
+	int64		now_us = sas_base_clock_monotonic_us();
 	int			n = 0;
 
 	*missed = 0;
@@ -88,16 +121,52 @@ sas_wake_holders_take(char actor, SasWakeHeld *held, int max, int *missed)
 	{
 		SasWakeHolder *h = &sas_wake_shmem->holders[i];
 
-		if (h->pid != MyProcPid || h->held.actor != actor || h->dboid != MyDatabaseId)
+		if (!holders_is_mine(h, actor) || h->taken_level > 0)
 			continue;
+		if (holders_is_untold(h))
+		{
+			if (now_us - h->untold_us > HOLDERS_STALE_US)
+			{
+				(*missed)++;
+				holders_remove(h);
+			}
+			continue;
+		}
 		if (!h->ended && TransactionIdIsInProgress(h->holder))
 			continue;
-		*missed += !h->ended && h->held.due_at <= now;
+		h->taken_level = GetCurrentTransactionNestLevel();
+		h->untold_us = !h->ended && h->held.due_at <= now ? now_us : 0;
 		held[n++] = h->held;
-		holders_remove(h);
 	}
 	LWLockRelease(&sas_wake_shmem->lock);
+	holders_took |= n > 0;
 	return n;
+}
+
+/*
+ * What was taken at that level or below it has been written, or has not.
+ * level 1: the transaction has ended.
+ */
+static void
+holders_settle(int level, bool written)
+{
+	if (!holders_took)
+		return;
+	holders_took = level > 1;
+	LWLockAcquire(&sas_wake_shmem->lock, LW_EXCLUSIVE);
+	for (int i = sas_wake_shmem->n_holders - 1; i >= 0; i--)
+	{
+		SasWakeHolder *h = &sas_wake_shmem->holders[i];
+
+		if (h->pid != MyProcPid || h->taken_level < level)
+			continue;
+		h->taken_level = written ? level - 1 : 0;
+		if (!written)
+			h->untold_us = 0;
+		else if (level == 1 && (h->ended || h->untold_us == 0))
+			holders_remove(h);
+	}
+	LWLockRelease(&sas_wake_shmem->lock);
 }
 
 bool
@@ -109,7 +178,7 @@ sas_wake_holders_awaits(char actor)
 		return false;
 	LWLockAcquire(&sas_wake_shmem->lock, LW_SHARED);
 	for (int i = 0; i < sas_wake_shmem->n_holders && !awaits; i++)
-		awaits = sas_wake_shmem->holders[i].pid == MyProcPid && sas_wake_shmem->holders[i].held.actor == actor;
+		awaits = holders_is_mine(&sas_wake_shmem->holders[i], actor) && !holders_is_untold(&sas_wake_shmem->holders[i]);
 	LWLockRelease(&sas_wake_shmem->lock);
 	return awaits;
 }
@@ -128,7 +197,7 @@ holders_concerns(const SasWakeHolder *holder, TransactionId xid, bool subtransac
  * has written asks this, so the lock is a shared one.
  */
 static bool
-holders_is_noted(TransactionId xid, bool subtransaction, TimestampTz stale)
+holders_is_noted(TransactionId xid, bool subtransaction, TimestampTz now)
 {
 	bool		noted = false;
 
@@ -137,10 +206,23 @@ holders_is_noted(TransactionId xid, bool subtransaction, TimestampTz stale)
 	{
 		const SasWakeHolder *h = &sas_wake_shmem->holders[i];
 
-		noted = h->held.due_at < stale || holders_concerns(h, xid, subtransaction);
+		noted = holders_is_stale(h, now) || holders_concerns(h, xid, subtransaction);
 	}
 	LWLockRelease(&sas_wake_shmem->lock);
 	return noted;
+}
+
+/* With the lock held. Adds the actor to wake: none for what was taken without it. */
+static void
+holders_told(SasWakeHolder *holder, int *actors)
+{
+	if (holders_is_untold(holder))
+	{
+		holders_remove(holder);
+		return;
+	}
+	holder->ended = true;
+	*actors |= 1 << holders_actor(holder->held.actor);
 }
 
 /*
@@ -153,10 +235,10 @@ static void
 holders_end(bool subtransaction)
 {
 	TransactionId xid = GetTopTransactionIdIfAny();
-	TimestampTz stale = GetCurrentTimestamp() - HOLDERS_STALE_US;
+	TimestampTz now = GetCurrentTimestamp();
 	int			actors = 0;
 
-	if (!TransactionIdIsValid(xid) || !holders_is_noted(xid, subtransaction, stale))
+	if (!TransactionIdIsValid(xid) || !holders_is_noted(xid, subtransaction, now))
 		return;
 	LWLockAcquire(&sas_wake_shmem->lock, LW_EXCLUSIVE);
 	for (int i = sas_wake_shmem->n_holders - 1; i >= 0; i--)
@@ -164,11 +246,8 @@ holders_end(bool subtransaction)
 		SasWakeHolder *h = &sas_wake_shmem->holders[i];
 
 		if (holders_concerns(h, xid, subtransaction))
-		{
-			h->ended = true;
-			actors |= 1 << holders_actor(h->held.actor);
-		}
-		else if (h->held.due_at < stale)
+			holders_told(h, &actors);
+		else if (holders_is_stale(h, now))
 			holders_remove(h);
 	}
 	LWLockRelease(&sas_wake_shmem->lock);
@@ -180,15 +259,17 @@ holders_end(bool subtransaction)
 void
 sas_wake_holders_prepared_ended(void)
 {
+	int			actors = 0;
+
 	if (sas_wake_shmem == NULL || pg_atomic_read_u32(&sas_wake_shmem->any_holders) == 0)
 		return;
 	LWLockAcquire(&sas_wake_shmem->lock, LW_EXCLUSIVE);
-	for (int i = 0; i < sas_wake_shmem->n_holders; i++)
+	for (int i = sas_wake_shmem->n_holders - 1; i >= 0; i--)
 	{
 		SasWakeHolder *h = &sas_wake_shmem->holders[i];
 
 		if (h->dboid == MyDatabaseId && !h->ended && !TransactionIdIsInProgress(h->holder))
-			h->ended = true;
+			holders_told(h, &actors);
 	}
 	LWLockRelease(&sas_wake_shmem->lock);
 }
@@ -203,13 +284,18 @@ holders_any(void)
 static void
 holders_xact_callback(XactEvent event, void *arg)
 {
-	if ((event == XACT_EVENT_COMMIT || event == XACT_EVENT_ABORT) && holders_any())
+	if (event != XACT_EVENT_COMMIT && event != XACT_EVENT_ABORT)
+		return;
+	holders_settle(1, event == XACT_EVENT_COMMIT);
+	if (holders_any())
 		holders_end(false);
 }
 
 static void
 holders_subxact_callback(SubXactEvent event, SubTransactionId own, SubTransactionId parent, void *arg)
 {
+	if (event == SUBXACT_EVENT_COMMIT_SUB || event == SUBXACT_EVENT_ABORT_SUB)
+		holders_settle(GetCurrentTransactionNestLevel(), event == SUBXACT_EVENT_COMMIT_SUB);
 	if (event == SUBXACT_EVENT_ABORT_SUB && holders_any())
 		holders_end(true);
 }

@@ -34,13 +34,24 @@ typedef struct SasWakeHeld
 	TimestampTz due_at;
 } SasWakeHeld;
 
-/* Notes that it waits for the end of that transaction, or of one in it; false: no room. */
-extern bool sas_wake_holders_await(const SasWakeHeld *held, TransactionId holder);
+typedef enum SasWakeAwait
+{
+	SAS_WAKE_AWAIT_NO_ROOM,
+	SAS_WAKE_AWAIT_ENDED,		/* it has ended meanwhile: nothing is noted */
+	SAS_WAKE_AWAIT_NOTED
+} SasWakeAwait;
+
+/* Notes that it waits for the end of that transaction, or of one in it. */
+extern SasWakeAwait sas_wake_holders_await(const SasWakeHeld *held, TransactionId holder);
 
 /*
  * Takes out what this worker has noted for that actor, and whose holder has
- * ended; at most max.  *missed: how many of them were found at their due time
- * only.
+ * ended; at most max.  If the transaction of the worker is rolled back, it is
+ * there again.
+ *
+ * *missed: how many were found at their due time only, and their holders have
+ * not said within ten seconds after that that they have ended.  A holder ends
+ * for others a moment before it says so.
  */
 extern int	sas_wake_holders_take(char actor, SasWakeHeld *held, int max, int *missed);
 

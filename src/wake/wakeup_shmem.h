@@ -49,7 +49,9 @@ typedef struct SasWakeHolder
 	int			pid;			/* of the worker that waits */
 	TransactionId top;
 	TransactionId holder;		/* top, or one in it */
-	bool		ended;
+	bool		ended;			/* its session has said so */
+	int			taken_level;	/* of the open transaction of its worker; 0: it is not taken */
+	int64		untold_us;		/* monotonic: taken then, at its due time, and not ended yet; 0: it was not */
 } SasWakeHolder;
 
 /* A database that somebody follows. */
