@@ -69,6 +69,7 @@ typedef struct SasStoredAgent
 	List	   *secrets;		/* of char *: the values to mask, the longest first */
 	List	   *current;		/* those of secrets that are in use now */
 	List	   *former;			/* those that this worker knows from earlier versions, the newest first */
+	List	   *tokens;			/* those that are access tokens, the newest first */
 	List	   *secret_files;	/* of char *, and their stamps when they were read */
 	List	   *secret_stamps;
 	char	   *problem;		/* why nothing can be sent, or NULL: a file of a secret cannot be read */

@@ -55,9 +55,14 @@ sas_work_secrets_carry(SasStoredAgent *agent, const SasStoredAgent *before)
 	was = secrets_add(was, before->secrets, PG_INT32_MAX);
 	/* the newest first, so that the oldest go when there are too many */
 	foreach(lc, was)
-		if (list_length(agent->former) < SAS_FORMER_SECRETS && !secrets_have(agent->secrets, lfirst(lc)))
+		if (list_length(agent->former) < SAS_FORMER_SECRETS && !secrets_have(agent->secrets, lfirst(lc)) && !secrets_have(before->tokens, lfirst(lc)))
 			agent->former = lappend(agent->former, lfirst(lc));
+	/* a value that is also that of a secret stays as long as this one */
+	foreach(lc, before->tokens)
+		if (!secrets_have(agent->secrets, lfirst(lc)))
+			agent->tokens = lappend(agent->tokens, pstrdup(lfirst(lc)));
 	agent->secrets = secrets_add(agent->secrets, agent->former, PG_INT32_MAX);
+	agent->secrets = secrets_add(agent->secrets, agent->tokens, PG_INT32_MAX);
 	list_sort(agent->secrets, secrets_longest_first);
 	MemoryContextSwitchTo(old);
 }
@@ -84,22 +89,24 @@ secrets_remove(List *secrets, const char *value)
 void
 sas_work_secrets_learn(SasStoredAgent *agent, const char *value)
 {
+	bool		known = secrets_have(agent->secrets, value);
 	MemoryContext old;
 	char	   *oldest;
 
-	if (secrets_have(agent->secrets, value))
+	if (known && !secrets_have(agent->tokens, value))
 		return;
 	old = MemoryContextSwitchTo(agent->context);
-	agent->former = lcons(pstrdup(value), agent->former);
-	agent->secrets = lappend(agent->secrets, pstrdup(value));
+	/* one that is given again is the newest */
+	agent->tokens = lcons(pstrdup(value), secrets_remove(agent->tokens, value));
+	if (!known)
+		agent->secrets = lappend(agent->secrets, pstrdup(value));
 	list_sort(agent->secrets, secrets_longest_first);
 	MemoryContextSwitchTo(old);
-	if (list_length(agent->former) <= SAS_FORMER_SECRETS)
+	if (list_length(agent->tokens) <= SAS_FORMER_SECRETS)
 		return;
-	oldest = llast(agent->former);
-	agent->former = list_delete_last(agent->former);
-	if (!secrets_have(agent->current, oldest))
-		agent->secrets = secrets_remove(agent->secrets, oldest);
+	oldest = llast(agent->tokens);
+	agent->tokens = list_delete_last(agent->tokens);
+	agent->secrets = secrets_remove(agent->secrets, oldest);
 	explicit_bzero(oldest, strlen(oldest));
 	pfree(oldest);
 }

@@ -11,13 +11,13 @@
 
 #include "store/store.h"
 
-/* Values of before that an agent keeps. */
+/* Values of before that an agent keeps, and as many access tokens: a service may give a new one with each call. */
 #define SAS_FORMER_SECRETS 64
 
 /* The agent was read again: what it had is masked further on. */
 extern void sas_work_secrets_carry(SasStoredAgent *agent, const SasStoredAgent *before);
 
-/* The agent also sends this value, which no table has: an access token. It is masked for a while, as former values are. */
+/* The agent also sends this value, which no table has: an access token. The newest are masked. */
 extern void sas_work_secrets_learn(SasStoredAgent *agent, const char *value);
 
 /* The values that are sent now, copied into this context. NIL: there are none. */

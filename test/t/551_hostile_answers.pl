@@ -3,13 +3,13 @@
 # What a hostile service says where nobody expects it: numbers that no float holds, secrets in the words of an event,
 # an ETag that no request can have, tokens that another worker or an earlier call was given. Nobody else notices, and
 # nothing is stored in clear.
-# Takes about 30 s.
+# Takes about 50 s.
 # Long: only make check-long runs it.
 use strict;
 use warnings;
 use FindBin;
 use lib "$FindBin::RealBin/../lib";
-use PostgreSQL::Test::Utils qw(slurp_file);
+use PostgreSQL::Test::Utils qw(append_to_file slurp_file);
 use SasTest;
 use SasService;
 use SasStreams;
@@ -73,6 +73,31 @@ is(sql(q{SELECT count(*) FROM sas.attempts WHERE error::text ~ 'token-of'}), '0'
 
 $service->script(bearers => [ { body => 'Bearer' x 350_000, headers => [ [ 'Content-Type', 'text/plain' ] ] } ]);
 is(length run_call($node, 'bears', { path => '/bearers' })->{output}{body}, 2_100_000, 'an answer of such words only takes no time that grows with its square');
+
+# -- more tokens than anybody remembers: they take no place of what a secret was before ----------------------------------
+
+my $mount = PostgreSQL::Test::Utils::tempdir();
+sub put { my ($value) = @_; append_to_file("$mount/key.new", $value); rename "$mount/key.new", "$mount/key" or die $!; return }
+put('filed-hunter2-one');
+sql("ALTER SYSTEM SET sas.secret_directory = '$mount'");
+sql('SELECT pg_reload_conf()');
+wait_for($node, 'SHOW sas.secret_directory', $mount);
+sql(q{SELECT sas.set_secret_file('filed', 'key')});
+$service->script(token_filed => [ map { { json => { access_token => "filed-token-number-$_" } } } 100 .. 199 ]);
+my $options = sub { return qq({"oauth2": {"token_url": "$url/token_filed", "client_id": "me", "client_secret": "{{secret.of_me}}", "params": {"n": "$_[0]"}}}) };
+make_agent($node, 'filed', $service, %once, headers => '{"X-Key": "{{secret.filed}}"}', options => $options->(0));
+is(run_call($node, 'filed', { path => '/quick' })->{result}, 'success', 'a secret is in a file');
+put('filed-hunter2-two');
+ok(wait_until(sub { run_call($node, 'filed', { path => '/quick' }); return header_of((reverse $service->requests('quick'))[0], 'x-key') eq 'filed-hunter2-two' }), 'which is replaced');
+define($node, 'filed', { steps => { it => { agent => 'filed', call => { path => '/quick' } } } });
+sql(join "\n", map { "SELECT sas.alter_agent('filed', options => '" . $options->($_) . "'); SELECT run_id FROM sas.submit('filed') \\gset\nSELECT FROM sas.wait(:run_id);" } 1 .. 70);
+cmp_ok(scalar($service->requests('token_filed')), '>', 65, 'and there are many tokens');
+my $newest = 'filed-token-number-' . (99 + $service->requests('token_filed'));
+my $earlier = 'filed-token-number-' . (99 + $service->requests('token_filed') - 60);
+$service->script(filed => [ { json => { was => 'filed-hunter2-one', is => 'filed-hunter2-two', newest => $newest, earlier => $earlier } } ]);
+my $filed = run_call($node, 'filed', { path => '/filed' })->{output}{body};
+is($filed->{$_}, '*' x length 'filed-hunter2-one', "what it $_ is masked") foreach qw(was is);
+is($filed->{$_}, '*' x length $newest, "so is the $_ token") foreach qw(newest earlier);
 
 # -- events -------------------------------------------------------------------------------------------------------
 
