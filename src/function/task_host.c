@@ -124,7 +124,7 @@ static void
 task_host_read_news(List *news)
 {
 	SasWatchId *stopped = palloc(sizeof(SasWatchId) * Max(1, list_length(news)));
-	SasWatchId *changed = palloc(sizeof(SasWatchId) * Max(1, list_length(news)));
+	SasWatchAsk *changed = palloc(sizeof(SasWatchAsk) * Max(1, list_length(news)));
 	int			n_stopped = 0;
 	int			n_changed = 0;
 	ListCell   *lc;
@@ -136,14 +136,14 @@ task_host_read_news(List *news)
 		if (n->news == 's')
 			stopped[n_stopped++] = n->id;
 		else if (n->news == 'r')
-			changed[n_changed++] = n->id;
+			changed[n_changed++] = (SasWatchAsk) {n->id, false};
 	}
 	/* one whose row another transaction holds stays here in the store: its request to stop comes again */
 	if (n_stopped > 0)
 		(void) sas_store_release_watches(sas_function_hosted_node, stopped, n_stopped);
 	/* each iteration reads the definition anyway; this records that the change was taken up */
 	if (n_changed > 0)
-		(void) sas_store_watch_requests(sas_function_hosted_node, changed, NULL, n_changed);
+		(void) sas_store_watch_requests(sas_function_hosted_node, changed, n_changed);
 }
 
 /* After the commit. What is due finds its news when it is called. */

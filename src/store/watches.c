@@ -76,7 +76,7 @@ sas_store_claim_watches(int64 node_id, int quantity)
 }
 
 List *
-sas_store_watch_requests(int64 node_id, const SasWatchId *ids, const bool *looked, int n)
+sas_store_watch_requests(int64 node_id, const SasWatchAsk *asked, int n)
 {
 	static SasPlan plan = {"SELECT watch_id, epoch, agent_id, kind, request, cursor, digest, room, wait_ms, problem, next_at, owner "
 	"FROM _sas.watch_requests($1, $2, $3, $4)", 4, {INT8OID, INT8ARRAYOID, INT8ARRAYOID, BOOLARRAYOID}};
@@ -86,8 +86,8 @@ sas_store_watch_requests(int64 node_id, const SasWatchId *ids, const bool *looke
 	sas_store_columns_open(c, &plan, n);
 	for (int i = 0; i < n; i++)
 	{
-		watches_add_id(c, &ids[i]);
-		sas_store_column_add(&c[2], BoolGetDatum(looked != NULL && looked[i]), false);
+		watches_add_id(c, &asked[i].id);
+		sas_store_column_add(&c[2], BoolGetDatum(asked[i].looked), false);
 	}
 	sas_store_columns_close(c, &plan, args);
 	sas_store_plan_run(&plan, args, NULL);

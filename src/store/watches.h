@@ -40,11 +40,14 @@ extern int64 sas_store_register_node(int capacity);
 /* Up to quantity watches that wait for a node. Lists of SasWatchRequest. */
 extern List *sas_store_claim_watches(int64 node_id, int quantity);
 
-/*
- * The same rows for hosted watches. A watch that is no longer hosted here is
- * missing. looked: has the watch made the look that was due? NULL: none has.
- */
-extern List *sas_store_watch_requests(int64 node_id, const SasWatchId *ids, const bool *looked, int n);
+typedef struct SasWatchAsk
+{
+	SasWatchId	id;
+	bool		looked;			/* it has made the poll that was due */
+} SasWatchAsk;
+
+/* The same rows for hosted watches. A watch that is no longer hosted here is missing. */
+extern List *sas_store_watch_requests(int64 node_id, const SasWatchAsk *asked, int n);
 
 /* The store's answer to a batch or a failure. */
 typedef enum SasWatchAnswer

@@ -134,7 +134,7 @@ apply_requests(const SasStreamReport *report)
 	}
 	for (int i = 0; i < report->n_asked; i++)
 	{
-		SasWatch   *w = sas_stream_hosted_find(&report->asked[i]);
+		SasWatch   *w = sas_stream_hosted_find(&report->asked[i].id);
 
 		if (w != NULL && w->ask && !w->release)
 			sas_stream_hosted_forget(w);

@@ -60,8 +60,7 @@ report_gather(SasStreamReport *report)
 	report->batches = palloc(sizeof(SasWatchBatch) * most);
 	report->failures = palloc(sizeof(SasWatchFailure) * most);
 	report->released = palloc(sizeof(SasWatchId) * most);
-	report->asked = palloc(sizeof(SasWatchId) * most);
-	report->looked = palloc(sizeof(bool) * most);
+	report->asked = palloc(sizeof(SasWatchAsk) * most);
 	dlist_foreach(iter, &sas_stream_hosted.due)
 	{
 		SasWatch   *w = dlist_container(SasWatch, node, iter.cur);
@@ -91,10 +90,7 @@ report_gather(SasStreamReport *report)
 		else if (w->release)
 			report->released[report->n_released++] = w->id;
 		else if (w->ask)
-		{
-			report->looked[report->n_asked] = w->looked;
-			report->asked[report->n_asked++] = w->id;
-		}
+			report->asked[report->n_asked++] = (SasWatchAsk) {w->id, w->looked};
 	}
 }
 
@@ -170,27 +166,21 @@ report_is_locked(const SasStreamReport *report, const SasWatchId *id)
 
 /*
  * Later reports of a watch wait for its batch: otherwise a connection would begin before its items
- * are stored.
+ * are stored.  Each entry begins with the id of its watch.
  */
 static void
-report_drop_locked(SasStreamReport *report)
+report_drop_locked(const SasStreamReport *report, void *entries, size_t size, int *n)
 {
-	int			n = 0;
+	int			left = 0;
 
-	for (int i = 0; i < report->n_failures; i++)
-		if (!report_is_locked(report, &report->failures[i].id))
-			report->failures[n++] = report->failures[i];
-	report->n_failures = n;
-	n = 0;
-	for (int i = 0; i < report->n_released; i++)
-		if (!report_is_locked(report, &report->released[i]))
-			report->released[n++] = report->released[i];
-	report->n_released = n;
-	n = 0;
-	for (int i = 0; i < report->n_asked; i++)
-		if (!report_is_locked(report, &report->asked[i]))
-			report->asked[n++] = report->asked[i];
-	report->n_asked = n;
+	for (int i = 0; i < *n; i++)
+	{
+		char	   *entry = (char *) entries + i * size;
+
+		if (!report_is_locked(report, (SasWatchId *) entry))
+			memmove((char *) entries + left++ * size, entry, size);
+	}
+	*n = left;
 }
 
 static void
@@ -200,7 +190,9 @@ report_write(SasStreamReport *report, bool read_news)
 		report_node_id = sas_store_register_node(sas_stream_hosted.capacity);
 	if (report->n_batches > 0)
 		report->taken = sas_store_append_items(report_node_id, report->batches, report->n_batches);
-	report_drop_locked(report);
+	report_drop_locked(report, report->failures, sizeof(SasWatchFailure), &report->n_failures);
+	report_drop_locked(report, report->released, sizeof(SasWatchId), &report->n_released);
+	report_drop_locked(report, report->asked, sizeof(SasWatchAsk), &report->n_asked);
 	report_add_cuts(report);
 	if (report->n_failures > 0)
 		report->pauses = sas_store_fail_watches(report_node_id, report->failures, report->n_failures);
@@ -209,7 +201,7 @@ report_write(SasStreamReport *report, bool read_news)
 	if (read_news)
 		report->news = sas_store_node_news(report_node_id, SAS_WATCHES_NEWS);
 	if (report->n_asked > 0)
-		report->requests = sas_store_watch_requests(report_node_id, report->asked, report->looked, report->n_asked);
+		report->requests = sas_store_watch_requests(report_node_id, report->asked, report->n_asked);
 	if (report->quantity > 0)
 		report->claimed = sas_store_claim_watches(report_node_id, report->quantity);
 }

@@ -16,8 +16,7 @@ typedef struct SasStreamReport
 	SasWatchId *released;
 	int			n_released;
 	List	   *kept;			/* SasWatchId *, of those that could not be released yet */
-	SasWatchId *asked;
-	bool	   *looked;			/* each of them */
+	SasWatchAsk *asked;
 	int			n_asked;
 	int			quantity;		/* to be claimed */
 
