@@ -7,15 +7,10 @@
  */
 #include "postgres.h"
 
-#include "base/compat.h"
+#include "base/digest.h"
 #include "base/utf8.h"
-#include "common/base64.h"
-#include "common/cryptohash.h"
-#include "common/sha1.h"
 #include "stream/hosted.h"
-#include "utils/builtins.h"
 #include "utils/memutils.h"
-#include "utils/resowner.h"
 #include "work/value.h"
 
 #define WEBSOCKET_GUID "258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
@@ -26,16 +21,6 @@
 static const char *const stream_websocket_own[] = {
 	"connection", "upgrade", "sec-websocket-key", "sec-websocket-version", "sec-websocket-extensions", "sec-websocket-accept"
 };
-
-static char *
-stream_websocket_base64(const uint8 *bytes, int len)
-{
-	int			room = pg_b64_enc_len(len) + 1;
-	char	   *text = palloc0(room);
-
-	(void) sas_compat_base64((const char *) bytes, len, text, room);
-	return text;
-}
 
 static bool
 stream_websocket_is_own(const char *line)
@@ -75,7 +60,7 @@ sas_stream_websocket_prepare(SasWatch *w, SasCall *call)
 
 	if (!pg_strong_random(key, sizeof(key)))
 		ereport(ERROR, (errcode(ERRCODE_INTERNAL_ERROR), errmsg("could not generate random bytes")));
-	sas_stream_hosted_replace(&w->ws_key, stream_websocket_base64(key, sizeof(key)));
+	sas_stream_hosted_replace(&w->ws_key, sas_base_base64(key, sizeof(key)));
 	sas_stream_hosted_replace(&w->hello, call->body != NULL ? sas_base_utf8_of((char *) call->body) : NULL);
 	w->pinged = false;
 	stream_websocket_add_headers(w, call);
@@ -87,27 +72,15 @@ sas_stream_websocket_prepare(SasWatch *w, SasCall *call)
 
 /* ---------------------------------------------------------------- handshake */
 
-/* What the service has to answer to the key. No transaction is open, but the server wants a resource owner for the computation. */
+/* What the service has to answer to the key. */
 static char *
 stream_websocket_accept(const char *key)
 {
-	static ResourceOwner owner = NULL;
-	ResourceOwner before = CurrentResourceOwner;
+	char	   *asked = psprintf("%s" WEBSOCKET_GUID, key);
 	uint8		sum[SHA1_DIGEST_LENGTH];
-	pg_cryptohash_ctx *hash;
 
-	if (owner == NULL)
-		owner = ResourceOwnerCreate(NULL, "sas websocket");
-	CurrentResourceOwner = owner;
-	hash = pg_cryptohash_create(PG_SHA1);
-	if (hash == NULL || pg_cryptohash_init(hash) < 0 ||
-		pg_cryptohash_update(hash, (const uint8 *) key, strlen(key)) < 0 ||
-		pg_cryptohash_update(hash, (const uint8 *) WEBSOCKET_GUID, strlen(WEBSOCKET_GUID)) < 0 ||
-		pg_cryptohash_final(hash, sum, sizeof(sum)) < 0)
-		ereport(ERROR, (errcode(ERRCODE_INTERNAL_ERROR), errmsg("could not compute a digest")));
-	pg_cryptohash_free(hash);
-	CurrentResourceOwner = before;
-	return stream_websocket_base64(sum, sizeof(sum));
+	sas_base_digest(PG_SHA1, asked, strlen(asked), sum, sizeof(sum));
+	return sas_base_base64(sum, sizeof(sum));
 }
 
 /* Is this word one of a list with commas? */

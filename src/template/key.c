@@ -8,27 +8,14 @@
  */
 #include "postgres.h"
 
-#include "common/cryptohash.h"
-#include "common/sha2.h"
-
+#include "base/digest.h"
 #include "template/template.h"
+#include "utils/fmgrprotos.h"
 
 static char *
-key_uuid_text(const unsigned char *bytes)
+key_uuid_text(const void *bytes)
 {
-	static const char digits[] = "0123456789abcdef";
-	char	   *text = palloc(2 * UUID_LEN + 4 + 1);
-	char	   *at = text;
-
-	for (int i = 0; i < UUID_LEN; i++)
-	{
-		if (i == 4 || i == 6 || i == 8 || i == 10)
-			*at++ = '-';
-		*at++ = digits[bytes[i] >> 4];
-		*at++ = digits[bytes[i] & 0xf];
-	}
-	*at = '\0';
-	return text;
+	return DatumGetCString(DirectFunctionCall1(uuid_out, PointerGetDatum(bytes)));
 }
 
 char *
@@ -36,11 +23,7 @@ sas_template_step_key(const pg_uuid_t *trace, const char *step, int element, boo
 {
 	char	   *of = psprintf("%s/%s/%d%s", key_uuid_text(trace->data), step, element, undo ? "/undo" : "");
 	uint8		sum[PG_SHA256_DIGEST_LENGTH];
-	pg_cryptohash_ctx *hash = pg_cryptohash_create(PG_SHA256);
 
-	if (pg_cryptohash_init(hash) < 0 || pg_cryptohash_update(hash, (uint8 *) of, strlen(of)) < 0 ||
-		pg_cryptohash_final(hash, sum, sizeof(sum)) < 0)
-		elog(ERROR, "could not compute a key: %s", pg_cryptohash_error(hash));
-	pg_cryptohash_free(hash);
+	sas_base_digest(PG_SHA256, of, strlen(of), sum, sizeof(sum));
 	return key_uuid_text(sum);
 }

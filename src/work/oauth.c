@@ -9,8 +9,7 @@
 #include "postgres.h"
 
 #include "base/clock.h"
-#include "base/compat.h"
-#include "common/base64.h"
+#include "base/digest.h"
 #include "lib/ilist.h"
 #include "template/url.h"
 #include "utils/memutils.h"
@@ -159,17 +158,12 @@ static char *
 oauth_basic(const char *id, const char *secret)
 {
 	StringInfoData pair;
-	char	   *text;
-	int			room;
 
 	initStringInfo(&pair);
 	sas_template_encode(&pair, id, strlen(id));
 	appendStringInfoChar(&pair, ':');
 	sas_template_encode(&pair, secret, strlen(secret));
-	room = pg_b64_enc_len(pair.len) + 1;
-	text = palloc0(room);
-	(void) sas_compat_base64(pair.data, pair.len, text, room);
-	return psprintf("Authorization: Basic %s", text);
+	return psprintf("Authorization: Basic %s", sas_base_base64(pair.data, pair.len));
 }
 
 static void

@@ -13,12 +13,9 @@
 
 #include "base/clock.h"
 #include "base/compat.h"
+#include "base/digest.h"
 #include "common/base64.h"
-#include "common/hmac.h"
-#include "common/sha2.h"
 #include "lib/stringinfo.h"
-#include "utils/builtins.h"
-#include "utils/resowner.h"
 #include "utils/timestamp.h"
 #include "work/json.h"
 #include "work/request.h"
@@ -26,50 +23,12 @@
 
 #define SIGN_WEBHOOK_PREFIX "whsec_"
 
-/*
- * HMAC-SHA256 of head and body. NULL, or why there is none.  No transaction
- * is open here, so the server's HMAC gets a resource owner of its own.
- */
+/* NULL, or why there is no signature. */
 static const char *
 sign_digest(const char *secret, size_t secret_len, const char *head, const SasCall *call, uint8 *digest)
 {
-	static ResourceOwner owner = NULL;
-	ResourceOwner before = CurrentResourceOwner;
-	pg_hmac_ctx *hmac;
-	bool		done;
-
-	if (owner == NULL)
-		owner = ResourceOwnerCreate(NULL, "sas signature");
-	CurrentResourceOwner = owner;
-	hmac = pg_hmac_create(PG_SHA256);
-	done = hmac != NULL &&
-		pg_hmac_init(hmac, (const uint8 *) secret, secret_len) == 0 &&
-		pg_hmac_update(hmac, (const uint8 *) head, strlen(head)) == 0 &&
-		pg_hmac_update(hmac, (const uint8 *) (call->body != NULL ? call->body : ""), call->body_len) == 0 &&
-		pg_hmac_final(hmac, digest, PG_SHA256_DIGEST_LENGTH) == 0;
-	if (hmac != NULL)
-		pg_hmac_free(hmac);
-	CurrentResourceOwner = before;
-	return done ? NULL : "the signature could not be computed";
-}
-
-static char *
-sign_base64(const uint8 *digest)
-{
-	int			room = pg_b64_enc_len(PG_SHA256_DIGEST_LENGTH) + 1;
-	char	   *text = palloc0(room);
-
-	(void) sas_compat_base64((const char *) digest, PG_SHA256_DIGEST_LENGTH, text, room);
-	return text;
-}
-
-static char *
-sign_hex(const uint8 *digest)
-{
-	char	   *text = palloc0(2 * PG_SHA256_DIGEST_LENGTH + 1);
-
-	hex_encode((const char *) digest, PG_SHA256_DIGEST_LENGTH, text);
-	return text;
+	return sas_base_hmac(secret, secret_len, head, call->body != NULL ? call->body : "", call->body_len, digest) ? NULL :
+		"the signature could not be computed";
 }
 
 /* ----------------------------------------------------------- standard-webhooks */
@@ -93,7 +52,7 @@ sign_add_webhook(StringInfo signatures, const JsonbValue *secret, const char *he
 	why = sign_digest(bytes, len, head, call, digest);
 	explicit_bzero(bytes, len);
 	if (why == NULL)
-		appendStringInfo(signatures, "%sv1,%s", signatures->len > 0 ? " " : "", sign_base64(digest));
+		appendStringInfo(signatures, "%sv1,%s", signatures->len > 0 ? " " : "", sas_base_base64(digest, sizeof(digest)));
 	return why;
 }
 
@@ -140,7 +99,8 @@ sign_as_hmac(SasCall *call, const char *seconds, const JsonbValue *secret, Jsonb
 		sas_work_call_set_header(call, timestamp_header, seconds);
 	sas_work_call_set_header(call, header != NULL ? header : "X-Signature",
 					psprintf("%s%s", prefix != NULL ? prefix : "",
-							 encoding != NULL && strcmp(encoding, "base64") == 0 ? sign_base64(digest) : sign_hex(digest)));
+							 encoding != NULL && strcmp(encoding, "base64") == 0 ? sas_base_base64(digest, sizeof(digest)) :
+							 sas_base_hex(digest, sizeof(digest))));
 	return NULL;
 }
 
@@ -148,12 +108,10 @@ static const char *
 sign_random_id(void)
 {
 	uint8		bytes[16];
-	char	   *text = palloc0(2 * sizeof(bytes) + 1);
 
 	if (!pg_strong_random(bytes, sizeof(bytes)))
 		ereport(ERROR, (errcode(ERRCODE_INTERNAL_ERROR), errmsg("could not generate a random number")));
-	hex_encode((const char *) bytes, sizeof(bytes), text);
-	return text;
+	return sas_base_hex(bytes, sizeof(bytes));
 }
 
 const char *

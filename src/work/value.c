@@ -10,9 +10,8 @@
 
 #include <ctype.h>
 
-#include "base/compat.h"
+#include "base/digest.h"
 #include "base/utf8.h"
-#include "common/base64.h"
 #include "lib/stringinfo.h"
 #include "mb/pg_wchar.h"
 #include "transport/origin.h"
@@ -175,18 +174,17 @@ value_mask_base64(char *bytes, size_t len, const char *secret)
 {
 	int			n = strlen(secret);
 	char	   *plain = palloc0(n + 3);
-	int			room = pg_b64_enc_len(n + 2) + 1;
-	char	   *digits = palloc(room);
 
 	for (int before = 0; before < 3; before++)
 	{
 		int			from = (before * 8 + 5) / 6;
 		int			to = (before + n) * 8 / 6;
+		char	   *digits;
 
 		if (to - from < SAS_MIN_BASE64)
 			continue;
 		memcpy(plain + before, secret, n);
-		(void) sas_compat_base64(plain, before + n, digits, room);
+		digits = sas_base_base64(plain, before + n);
 		digits[to] = '\0';
 		value_mask_one(bytes, len, digits + from);
 		for (char *p = digits; *p != '\0'; p++)
@@ -194,9 +192,9 @@ value_mask_base64(char *bytes, size_t len, const char *secret)
 		if (strpbrk(digits + from, "-_") != NULL)
 			value_mask_one(bytes, len, digits + from);
 		memset(plain, 0, n + 3);
+		pfree(digits);
 	}
 	pfree(plain);
-	pfree(digits);
 }
 
 /* Overwrites the secret in text of two or four bytes for each character, in either order. */
@@ -386,14 +384,13 @@ value_base64(const char *bytes, size_t len)
 {
 	JsonbParseState *state = NULL;
 	JsonbValue	v = {.type = jbvString};
-	int			room = pg_b64_enc_len(len);
 
 	pushJsonbValue(&state, WJB_BEGIN_OBJECT, NULL);
 	v.val.string.val = "base64";
 	v.val.string.len = 6;
 	pushJsonbValue(&state, WJB_KEY, &v);
-	v.val.string.val = palloc(room);
-	v.val.string.len = sas_compat_base64(bytes, len, v.val.string.val, room);
+	v.val.string.val = sas_base_base64(bytes, len);
+	v.val.string.len = strlen(v.val.string.val);
 	pushJsonbValue(&state, WJB_VALUE, &v);
 	return JsonbValueToJsonb(pushJsonbValue(&state, WJB_END_OBJECT, NULL));
 }
