@@ -5,7 +5,8 @@
  * A service may send a second answer on a connection that is kept, after the first was read.
  * libcurl before 8.1 would take it for the answer to the next request.  So before a request is
  * sent on a kept connection, no bytes may wait there to be read; otherwise libcurl closes it, and
- * the request is sent on a new one.  HTTP/2 says itself which answer belongs to which request.
+ * the request is sent on a new one.  HTTP/2 says itself which answer belongs to which request; whether
+ * a connection speaks it is known from its first answer.
  *
  * Bytes that arrive after the request was sent cannot be told from its answer.
  *
@@ -13,11 +14,12 @@
  * their port when the first request is sent.
  */
 #include <netinet/in.h>
+#include <stdlib.h>
 #include <sys/socket.h>
 
 #include "transport/request.h"
 
-static int	kept_by_port[65536];	/* 0: none */
+static int	kept_by_port[65536];	/* 0: none; negative: it may speak HTTP/2 */
 
 /* Of a socket of the Internet: its own port, or that of the other side; 0: unknown. */
 static int
@@ -50,18 +52,26 @@ sas_transport_kept_is_clean(SasRequest *r, int local_port, int remote_port)
 	char		byte;
 	int			fd;
 
-	if (r->http2 || local_port <= 0 || local_port > 65535)
+	if (local_port <= 0 || local_port > 65535)
 		return true;
+	r->local_port = local_port;
 	for (int i = 0; i < 2; i++)
 		if (r->sockets[i] != 0 && kept_port(r->sockets[i], getsockname) == local_port)
 		{
-			kept_by_port[local_port] = r->sockets[i];
+			kept_by_port[local_port] = r->http2 ? -r->sockets[i] : r->sockets[i];
 			return true;
 		}
 	fd = kept_by_port[local_port];
-	if (fd == 0 || kept_port(fd, getsockname) != local_port || kept_port(fd, getpeername) != remote_port)
+	if (fd <= 0 || kept_port(fd, getsockname) != local_port || kept_port(fd, getpeername) != remote_port)
 		return true;
 	return recv(fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) < 0;
+}
+
+/* Its answer is one of HTTP/1. */
+void
+sas_transport_kept_note_http1(const SasRequest *r)
+{
+	kept_by_port[r->local_port] = abs(kept_by_port[r->local_port]);
 }
 
 /*

@@ -129,6 +129,8 @@ sas_transport_request_on_header(char *data, size_t size, size_t n, void *arg)
 	{
 		const char *blank = memchr(data, ' ', len);
 
+		if (data[5] == '1')
+			sas_transport_kept_note_http1(r);
 		reply->headers_len = 0;
 		reply->n_headers = 0;
 		r->line_status = 0;

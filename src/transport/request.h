@@ -80,6 +80,7 @@ typedef struct SasRequest
 	const char *refused;		/* the reason why a callback gave up, or NULL */
 	int64_t		send_by_us;		/* 0: none */
 	int			sockets[2];		/* the last that were opened for it; 0: none */
+	int			local_port;		/* of its connection; 0: unknown */
 	bool		unclean;		/* bytes without a request were on the kept connection */
 	const char *denied_by;		/* the setting that forbids an address that was tried, or NULL */
 
@@ -149,6 +150,7 @@ extern CURLcode sas_transport_request_set_files(SasRequest *r, const SasCall *ca
 /* kept.c */
 extern void sas_transport_kept_note(SasRequest *r, int fd);
 extern bool sas_transport_kept_is_clean(SasRequest *r, int local_port, int remote_port);
+extern void sas_transport_kept_note_http1(const SasRequest *r);
 extern bool sas_transport_kept_again(SasRequest *r);
 
 /* whole.c */
