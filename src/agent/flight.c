@@ -30,21 +30,9 @@
 static void
 flight_free_slot(SasFlight *flight)
 {
-	SasAgentEntry *agent = sas_work_agent(flight->agent_id);
-
-	if (!flight->has_slot)
-		return;
+	if (flight->has_slot)
+		sas_work_agent_free_slot(flight->agent_id, flight->owner);
 	flight->has_slot = false;
-	sas_limits_owner_end(flight->agent_id, flight->owner);
-	/* for a worker that was refused: this one may have no slot for the call */
-	if (sas_limits_free(flight->agent_id))
-	{
-		sas_wake_count_lane(flight->agent_id);
-		sas_wake_others(SAS_AGENT);
-	}
-	/* what becomes ready is announced: only what this worker was refused is still to be scanned for */
-	if (agent != NULL && agent->refused)
-		agent->scan = true;
 }
 
 /* ---------------------------------------------------------------- breakers of paths */

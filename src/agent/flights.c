@@ -329,8 +329,7 @@ sas_agent_flight_start(SasClaimedCall *claimed, SasLeaseEntry *lease, int64 clai
 		if (!created)
 		{
 			/* the supervisor takes it back */
-			sas_limits_owner_end(claimed->agent_id, claimed->owner);
-			sas_limits_free(claimed->agent_id);
+			sas_work_agent_free_slot(claimed->agent_id, claimed->owner);
 			sas_agent_outbox_leave(lease, true);
 		}
 	}

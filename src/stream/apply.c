@@ -71,7 +71,7 @@ apply_request(SasWatch *w, const SasWatchRequest *r)
 	if (wait_ms <= 0 && sas_stream_watch_rest(w))
 		return;
 	if (wait_ms > 0)
-		sas_stream_watch_again(w, sas_base_clock_monotonic_us() + (int64) (wait_ms * 1000));
+		sas_stream_watch_set_timer(w, sas_base_clock_monotonic_us() + (int64) (wait_ms * 1000));
 	else
 		sas_stream_watch_set_line(w, SAS_LINE_READY);
 }
@@ -287,8 +287,7 @@ apply_news(const SasStreamReport *report)
 		else
 		{
 			w->room = news->room;
-			if (w->handle == NULL && w->request != NULL && w->wake_us == 0)
-				sas_stream_watch_set_line(w, SAS_LINE_READY);
+			sas_stream_hosted_continue(w);
 		}
 	}
 }
@@ -309,8 +308,7 @@ sas_stream_apply(SasStreamReport *report)
 		if (w->batch != NULL || w->report || w->ask || w->release)
 			continue;
 		sas_stream_watch_set_line(w, SAS_LINE_NONE);
-		if (w->handle == NULL && w->request != NULL && w->wake_us == 0)
-			sas_stream_watch_set_line(w, SAS_LINE_READY);
+		sas_stream_hosted_continue(w);
 	}
 	sas_stream_hosted_set_locked();
 	apply_news(report);

@@ -15,10 +15,9 @@
 #include "base/clock.h"
 #include "limits/owners.h"
 #include "miscadmin.h"
-#include "stream/watch.h"
+#include "stream/hosted.h"
 #include "utils/builtins.h"
 #include "utils/memutils.h"
-#include "wake/wakeup.h"
 #include "work/agents.h"
 #include "work/json.h"
 #include "work/oauth.h"
@@ -54,20 +53,9 @@ connection_transport(const SasWatch *w)
 static void
 connection_free_slot(SasWatch *w)
 {
-	SasAgentEntry *agent = sas_work_agent(w->agent_id);
-
-	if (!w->has_slot)
-		return;
+	if (w->has_slot)
+		sas_work_agent_free_slot(w->agent_id, w->owner);
 	w->has_slot = false;
-	sas_limits_owner_end(w->agent_id, w->owner);
-	/* so that a refused worker gets its turn: this one may have no slot for the call */
-	if (sas_limits_free(w->agent_id))
-	{
-		sas_wake_count_lane(w->agent_id);
-		sas_wake_others(SAS_AGENT);
-	}
-	if (agent != NULL)
-		agent->scan = true;
 }
 
 void
@@ -110,7 +98,7 @@ connection_ask_limits(SasWatch *w, SasAgentEntry *agent)
 	else if (sas_limits_spend(w->agent_id, &agent->limits, &again))
 		return true;
 	if (!w->has_slot)
-		sas_stream_watch_again(w, (again > now ? again : now + SAS_LIMITED_US) + (int64) (random() / (RAND_MAX + 1.0) * SAS_LIMITED_JITTER_US));
+		sas_stream_watch_set_timer(w, (again > now ? again : now + SAS_LIMITED_US) + (int64) (random() / (RAND_MAX + 1.0) * SAS_LIMITED_JITTER_US));
 	return w->has_slot;
 }
 
@@ -234,8 +222,7 @@ sas_stream_watch_connect(SasWatch *w)
 	if (!connection_is_stream(w))
 		return;
 	/* a stream no longer needs its request: it is requested again before the next connection */
-	pfree(w->request);
-	w->request = NULL;
+	sas_stream_hosted_drop_request(w);
 	sas_stream_watch_set_timer(w, w->begun_us + (int64) (agent->stored->request_timeout_ms * 1000));
 }
 
@@ -249,18 +236,6 @@ connection_fail(SasWatch *w, const char *title, const char *detail)
 	Jsonb	   *problem = sas_stream_watch_problem(w, "transport", title, detail);
 
 	if (agent != NULL)
-		sas_work_agent_error(agent, problem);
-	sas_stream_watch_close(w);
-	sas_stream_watch_report(w, problem, -1);
-}
-
-/* The service has closed a WebSocket; why: that is a failure. */
-static void
-connection_end(SasWatch *w, SasAgentEntry *agent, const char *why)
-{
-	Jsonb	   *problem = why != NULL ? sas_stream_watch_problem(w, "transport", "the service closed the stream", why) : NULL;
-
-	if (problem != NULL)
 		sas_work_agent_error(agent, problem);
 	sas_stream_watch_close(w);
 	sas_stream_watch_report(w, problem, -1);
@@ -352,7 +327,13 @@ sas_stream_watch_read(SasWatch *w)
 		sas_transport_stream_read(w->handle, len);
 		if (connection_is_closed(w, masking, &why))
 		{
-			connection_end(w, agent, why);
+			if (why != NULL)
+				connection_fail(w, "the service closed the stream", why);
+			else
+			{
+				sas_stream_watch_close(w);
+				sas_stream_watch_report(w, NULL, -1);
+			}
 			return;
 		}
 	}
@@ -401,17 +382,15 @@ sas_stream_watch_timed_out(SasWatch *w)
  * discarded.
  */
 static bool
-connection_finish_stream(SasWatch *w, SasReply *reply, SasAgentEntry *agent, const char **why)
+connection_finish_stream(SasWatch *w, SasReply *reply, SasAgentEntry *agent, const SasStoredAgent *masking, const char **why)
 {
-	*why = NULL;
 	/* the beginning of the answer has not been checked yet */
 	if (!w->opened && !connection_open_stream(w, agent, reply))
 		return false;
-	if (w->opened)
-		sas_stream_items_feed(w, sas_work_secrets_masking(agent->stored, w->secrets), reply->body ? reply->body : "", reply->body_len, true, why);
+	sas_stream_items_feed(w, masking, reply->body ? reply->body : "", reply->body_len, true, why);
 	if (*why != NULL)
 		return false;
-	if (w->opened && connection_is_closed(w, sas_work_secrets_masking(agent->stored, w->secrets), why))
+	if (connection_is_closed(w, masking, why))
 		return *why == NULL;
 	if (reply->kind != SAS_REPLY_HTTP)
 		return false;
@@ -430,7 +409,6 @@ sas_stream_watch_finish(SasWatch *w, SasReply *reply)
 	const char *why = NULL;
 	const SasStoredAgent *masking;
 	bool		done;
-	bool		was_open = w->opened;
 
 	w->handle = NULL;
 	if (agent == NULL)
@@ -444,13 +422,13 @@ sas_stream_watch_finish(SasWatch *w, SasReply *reply)
 	done = outcome.kind == SAS_OUTCOME_DONE;
 	if (w->kind == SAS_WATCH_POLL || w->kind == SAS_WATCH_LONG_POLL)
 		done = done || outcome.status == 304 || (w->kind == SAS_WATCH_LONG_POLL && reply->timed_out && outcome.in_doubt);
-	if (connection_is_stream(w) && (done || was_open || reply->stream))
+	if (connection_is_stream(w) && (done || w->opened || reply->stream))
 	{
-		done = connection_finish_stream(w, reply, agent, &why);
+		done = connection_finish_stream(w, reply, agent, masking, &why);
 		if (!done && w->report)
 			return;				/* reported already */
 	}
-	if (!was_open && !w->opened)
+	if (!w->opened)
 		sas_work_agent_report(agent, done || !outcome.fault, w->begun_us);
 	if (done && !connection_is_stream(w))
 	{

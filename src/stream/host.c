@@ -166,8 +166,8 @@ sas_stream_agents_changed(void)
 		SasAgentEntry *agent = sas_work_agent(w->agent_id);
 		bool		may = agent != NULL && agent->stored->enabled;
 
-		if (may && w->deferred && w->request != NULL && w->handle == NULL)
-			sas_stream_watch_set_line(w, SAS_LINE_READY);
+		if (may && w->deferred)
+			sas_stream_hosted_continue(w);
 		else if (!may && w->handle != NULL)
 			sas_stream_hosted_ask_again(w);
 	}

@@ -110,12 +110,6 @@ sas_stream_watch_set_timer(SasWatch *w, int64 wake_us)
 		pairingheap_add(sas_stream_hosted.by_time, &w->timer);
 }
 
-void
-sas_stream_watch_again(SasWatch *w, int64 at_us)
-{
-	sas_stream_watch_set_timer(w, at_us);
-}
-
 bool
 sas_stream_watch_rest(SasWatch *w)
 {
@@ -169,6 +163,13 @@ sas_stream_hosted_drop_request(SasWatch *w)
 	if (w->request != NULL)
 		pfree(w->request);
 	w->request = NULL;
+}
+
+void
+sas_stream_hosted_continue(SasWatch *w)
+{
+	if (w->handle == NULL && w->request != NULL && w->wake_us == 0)
+		sas_stream_watch_set_line(w, SAS_LINE_READY);
 }
 
 void

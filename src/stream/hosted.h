@@ -37,6 +37,9 @@ extern void sas_stream_hosted_set_locked(void);
 /* When that pause is over, the watches with locked rows are due again. */
 extern void sas_stream_hosted_end_pause(int64 now_us);
 
+/* It connects, if it may: it has a request, and waits for nothing. */
+extern void sas_stream_hosted_continue(SasWatch *w);
+
 /* No longer hosted. */
 extern void sas_stream_hosted_forget(SasWatch *w);
 

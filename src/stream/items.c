@@ -35,6 +35,16 @@
 
 static size_t stream_items_buffered;
 
+/* Counts what the framer of the watch buffers now. */
+static void
+stream_items_count(SasWatch *w)
+{
+	size_t		size = w->framer != NULL ? sas_framing_size(w->framer) : 0;
+
+	stream_items_buffered += size - w->buffered;
+	w->buffered = size;
+}
+
 static void
 stream_items_open_batch(SasWatch *w)
 {
@@ -159,7 +169,6 @@ size_t
 sas_stream_items_feed(SasWatch *w, const SasStoredAgent *agent, const char *bytes, size_t len, bool all, const char **why)
 {
 	size_t		total = 0;
-	size_t		before = sas_framing_size(w->framer);
 
 	*why = NULL;
 	while (total < len && (all || sas_stream_items_room(w)) && *why == NULL)
@@ -191,8 +200,8 @@ sas_stream_items_feed(SasWatch *w, const SasStoredAgent *agent, const char *byte
 	}
 	if (total == len)
 		sas_framing_rest(w->framer);
-	stream_items_buffered += sas_framing_size(w->framer) - before;
-	if (stream_items_buffered > SAS_BUFFERED_BYTES && sas_framing_size(w->framer) > SAS_BUFFERED_SHARE && *why == NULL)
+	stream_items_count(w);
+	if (stream_items_buffered > SAS_BUFFERED_BYTES && w->buffered > SAS_BUFFERED_SHARE && *why == NULL)
 		*why = "the unfinished items of all streams are too large together";
 	return total;
 }
@@ -231,14 +240,17 @@ sas_stream_items_cursor(const SasWatch *w)
 void
 sas_stream_items_close(SasWatch *w)
 {
+	const char *cursor;
+
 	if (w->framer == NULL)
 		return;
 	/* the batch ends where the connection does */
-	if (w->batch != NULL && sas_stream_items_cursor(w) != NULL)
-		w->new_cursor = MemoryContextStrdup(w->batch, sas_stream_items_cursor(w));
-	stream_items_buffered -= sas_framing_size(w->framer);
+	cursor = w->batch != NULL ? sas_stream_items_cursor(w) : NULL;
+	if (cursor != NULL)
+		w->new_cursor = MemoryContextStrdup(w->batch, cursor);
 	sas_framing_close(w->framer);
 	w->framer = NULL;
+	stream_items_count(w);
 }
 
 bool
@@ -246,10 +258,8 @@ sas_stream_items_open(SasWatch *w, const SasStoredAgent *agent)
 {
 	w->framer = sas_framing_open(w->kind == SAS_WATCH_SSE ? SAS_FRAMING_SSE :
 								 w->kind == SAS_WATCH_LINES ? SAS_FRAMING_LINES : SAS_FRAMING_WEBSOCKET, agent->max_response);
-	if (w->framer == NULL)
-		return false;
-	stream_items_buffered += sas_framing_size(w->framer);
-	return true;
+	stream_items_count(w);
+	return w->framer != NULL;
 }
 
 /* The body of a long poll: the elements of an array, or itself. */

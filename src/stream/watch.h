@@ -76,6 +76,7 @@ typedef struct SasWatch
 	bool		has_token;		/* the last connection was made with an access token, the last of its secrets */
 	int64		begun_us;
 	SasFramer  *framer;
+	size_t		buffered;		/* of it, as items.c has counted it */
 	int			room;			/* items that may be appended before the window closes */
 
 	/* items that are not stored yet */
@@ -103,6 +104,8 @@ extern SasTransport *sas_stream_streams;
 extern SasTransport *sas_stream_polls;
 
 extern void sas_stream_watch_set_line(SasWatch *w, SasWatchLine line);
+
+/* Then it connects, asks for its request, or its connection has timed out. 0: never */
 extern void sas_stream_watch_set_timer(SasWatch *w, int64 wake_us);
 
 /*
@@ -116,9 +119,6 @@ extern void sas_stream_watch_report(SasWatch *w, Jsonb *error, double at_least_m
  * once a minute, since clocks jump.
  */
 extern bool sas_stream_watch_rest(SasWatch *w);
-
-/* The watch has no report for the store: it connects again at that time. */
-extern void sas_stream_watch_again(SasWatch *w, int64 at_us);
 
 /* A problem object about the watch. */
 extern Jsonb *sas_stream_watch_problem(const SasWatch *w, const char *kind, const char *title, const char *detail);

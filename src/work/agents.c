@@ -11,6 +11,7 @@
 
 #include "base/clock.h"
 #include "base/grow.h"
+#include "limits/owners.h"
 #include "utils/memutils.h"
 #include "wake/wakeup.h"
 #include "work/agents.h"
@@ -217,4 +218,21 @@ sas_work_agent_report(SasAgentEntry *agent, bool success, int64 begun_us)
 	/* others may have been refused because of this probe: they ask again when the breaker allows it */
 	sas_wake_count_lane(agent->stored->agent_id);
 	sas_wake_others(SAS_AGENT);
+}
+
+void
+sas_work_agent_free_slot(int agent_id, Oid owner)
+{
+	SasAgentEntry *agent = sas_work_agent(agent_id);
+
+	sas_limits_owner_end(agent_id, owner);
+	/* for a worker that was refused: this one may have no slot for the call */
+	if (sas_limits_free(agent_id))
+	{
+		sas_wake_count_lane(agent_id);
+		sas_wake_others(SAS_AGENT);
+	}
+	/* what becomes ready is announced: only what this worker was refused is still to be scanned for */
+	if (agent != NULL && agent->refused)
+		agent->scan = true;
 }

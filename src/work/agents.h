@@ -31,6 +31,9 @@ extern bool sas_work_health_due;
 /* Notes it as the last error of the agent. */
 extern void sas_work_agent_error(SasAgentEntry *agent, const Jsonb *error);
 
+/* A call is over, or pauses, or the request of a watch is over: its slot is free. */
+extern void sas_work_agent_free_slot(int agent_id, Oid owner);
+
 /* Reports to the breaker what a call that began then has shown about its service. */
 extern void sas_work_agent_report(SasAgentEntry *agent, bool success, int64 begun_us);
 
