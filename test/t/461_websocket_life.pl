@@ -59,6 +59,30 @@ is($quiet->{headers}{'sec-websocket-protocol'}, 'chat, feed', 'subprotocols are 
 is($quiet->{headers}{host}, "127.0.0.1:$service->{port}", 'it names the host');
 is(length(decode_base64($quiet->{headers}{'sec-websocket-key'})), 16, 'and a key of 16 bytes');
 
+# -- what a service says when it closes, and other answers to the handshake
+
+my $closing = sub { my ($reason) = @_; return encode_base64("\x88" . chr(2 + length $reason) . "\x0f\xa1" . $reason, '') };
+my $accepted = "Upgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Accept: {accept}\r\n";
+my %says = (
+	told => { sent => $closing->('was geheim-4711, and ' . encode_base64('geheim-4711', '')), problem => 'close code 4001: was ' . '*' x 11 . ', and ' },
+	cut => { sent => $closing->("nothing\0geheim-4711"), problem => 'close code 4001' },
+	begun => { sent => encode_base64("\x01\x0bgeheim-4711\x01", ''), ends => 'eof', problem => 'the connection ended without a close frame' },
+	moved => { answer => "HTTP/1.1 302 Found\r\nLocation: http://127.0.0.1:$secure->{port}/moved?geheim-4711\r\nContent-Length: 0\r\n\r\n", ends => 'eof', problem => 'the service answered 302' },
+	told_length => { answer => "HTTP/1.1 101 Go\r\n${accepted}Content-Length: 5\r\n\r\n", sent => encode_base64('hello', ''), problem => 'a frame is not valid' },
+	told_chunks => { answer => "HTTP/1.1 101 Go\r\n${accepted}Transfer-Encoding: chunked\r\n\r\n", sent => encode_base64("5\r\nhello\r\n0\r\n\r\n", ''), problem => 'a frame has a reserved bit set' });
+SasTest::http_post("http://127.0.0.1:$service->{control}/", { map { my %case = %{ $says{$_} }; delete $case{problem}; $_ => \%case } keys %says });
+watch($node, 'plain', sort keys %says);
+foreach my $name (sort keys %says)
+{
+	ok(wait_until(sub { $error->('plain', $name) =~ /\Q$says{$name}{problem}/ }), "service that has $name: $says{$name}{problem}") or diag($error->('plain', $name));
+}
+unlike(join("\n", map { $node->safe_psql('postgres', "SELECT t::text FROM sas.$_ t") } qw(watches agents alerts history attempts)), qr/geheim|Z2VoZWlt/, 'no view has the secret');
+unlike(PostgreSQL::Test::Utils::slurp_file($node->logfile), qr/(?<!')geheim-4711|Z2VoZWlt/, 'nor has the server log');
+$node->safe_psql('postgres', q{CREATE ROLE monitor LOGIN; SELECT sas.grant_usage('monitor', 'monitor')});
+unlike(join("\n", map { $node->safe_psql('postgres', "SET ROLE monitor; SELECT t::text FROM sas.$_ t") } qw(watches agents alerts history)), qr/was \*|close code/, 'a monitor sees no reason at all');
+is($result->($secure, 'moved')->{connections}, undef, 'no redirect is followed');
+$node->safe_psql('postgres', q{SELECT FROM sas.unwatch('plain', ARRAY(SELECT key FROM sas.watches WHERE watcher = 'plain' AND key <> 'quiet'))});
+
 # -- pings of our own
 
 SasTest::http_post("http://127.0.0.1:$service->{control}/", { deaf => { deaf => 1 } });
