@@ -50,14 +50,14 @@ ALTER TABLE _sas.role_limit ENABLE ALWAYS TRIGGER forget;
 --   begin_part(is_first, beyond) a part begins, with the runs behind this one, but for some of the first;
 --                                null: all that are left. Returns its first run; null: there is none before
 --   add_share(owner, counted)    what the part has counted
---   end_part(is_last)            it has ended
+--   end_part(is_last)            it has ended. False: there is no room to note a recount, so none is going on
 CREATE FUNCTION _sas.recounted_from() RETURNS bigint
 LANGUAGE C VOLATILE AS 'MODULE_PATHNAME', 'sas_api_recounted_from';
 CREATE FUNCTION _sas.begin_part(is_first boolean, beyond bigint) RETURNS bigint
 LANGUAGE C VOLATILE AS 'MODULE_PATHNAME', 'sas_api_begin_part';
 CREATE FUNCTION _sas.add_share(owner oid, counted bigint[]) RETURNS bigint
 LANGUAGE C VOLATILE STRICT AS 'MODULE_PATHNAME', 'sas_api_add_share';
-CREATE FUNCTION _sas.end_part(is_last boolean) RETURNS void
+CREATE FUNCTION _sas.end_part(is_last boolean) RETURNS boolean
 LANGUAGE C VOLATILE STRICT AS 'MODULE_PATHNAME', 'sas_api_end_part';
 
 -- _sas.shares_counted_ago(): seconds since the last recount; null: there was none since the server started.

@@ -87,9 +87,10 @@ LANGUAGE sql STABLE AS $$
 $$;
 
 -- _sas.recount_part(): counts a part of what each role has open, and infinite tasks with the first part.
--- Returns whether there is more. Nobody waits for a count of all, because it goes on with the next call. It
--- begins after a start, because shared memory begins empty, and from time to time, because neither the end of
--- a prepared transaction nor a restored dump changes the counts.
+-- Returns whether there is more; null: there is no room in shared memory for a recount. Nobody waits for a
+-- count of all, because it goes on with the next call. It begins after a start, because shared memory begins
+-- empty, and from time to time, because neither the end of a prepared transaction nor a restored dump changes
+-- the counts.
 -- Caller: READ COMMITTED, so that the count has a later snapshot than its begin. Reads: run, watch.
 CREATE FUNCTION _sas.recount_part() RETURNS boolean
 LANGUAGE plpgsql AS $$
@@ -114,8 +115,7 @@ BEGIN
         PERFORM _sas.add_share(c.owner, ARRAY[c.runs, c.children, c.bytes, 0])
         FROM _sas.count_part(coalesce(first, 0), before) c;
     END IF;
-    PERFORM _sas.end_part(first IS NULL);
-    RETURN first IS NOT NULL;
+    RETURN CASE WHEN _sas.end_part(first IS NULL) THEN first IS NOT NULL END;
 END $$;
 
 -- _sas.recount_shares(): all parts, from the first one on. Returns how many roles have something open.

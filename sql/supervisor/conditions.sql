@@ -180,11 +180,11 @@ BEGIN
 END $$;
 
 -- _sas.count_open(): counts a part of what roles have open (_sas.recount_part). Returns whether there is
--- more.
+-- more; null: it could not be counted.
 CREATE FUNCTION _sas.count_open() RETURNS boolean
 LANGUAGE plpgsql AS $$
 BEGIN
-    RETURN coalesce(_sas.part('count what roles have open', '_sas.recount_part()::int'), 0) > 0;
+    RETURN _sas.part('count what roles have open', '_sas.recount_part()::int') > 0;
 END $$;
 
 -- _sas.check_conditions(): raises new alerts and closes those whose cause has ended. Writes nothing as long

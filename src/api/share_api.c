@@ -170,8 +170,7 @@ sas_api_add_share(PG_FUNCTION_ARGS)
 Datum
 sas_api_end_part(PG_FUNCTION_ARGS)
 {
-	sas_limits_share_end_part(PG_GETARG_BOOL(0));
-	PG_RETURN_VOID();
+	PG_RETURN_BOOL(sas_limits_share_end_part(PG_GETARG_BOOL(0)));
 }
 
 /* Seconds; null: not since the start */

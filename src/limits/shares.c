@@ -464,13 +464,13 @@ shares_end_recount(SharesRecount *r)
 	r->counted_us = sas_base_clock_monotonic_us();
 }
 
-void
+bool
 sas_limits_share_end_part(bool last)
 {
 	SharesRecount *r;
 
 	if (!sas_base_table_lock(&shares_table, LW_EXCLUSIVE))
-		return;
+		return false;
 	r = shares_recount();
 	if (r != NULL)
 	{
@@ -479,6 +479,7 @@ sas_limits_share_end_part(bool last)
 			shares_end_recount(r);
 	}
 	sas_base_table_unlock(&shares_table);
+	return r != NULL;
 }
 
 int64

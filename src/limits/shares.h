@@ -74,12 +74,12 @@ extern void sas_limits_share_forget(void);
  * for the runs from there on that no part before had, then add for each
  * owner, then end_part.  from: a multiple of SAS_SHARE_BLOCK; 0: this is the
  * last part.  Infinite tasks belong to the first one.  What commits meanwhile
- * is added.
+ * is added.  end_part false: there is no room to note a recount.
  */
 #define SAS_SHARE_BLOCK 4096
 extern void sas_limits_share_begin_part(bool first, int64 from);
 extern void sas_limits_share_add(Oid owner, const int64 *counted);
-extern void sas_limits_share_end_part(bool last);
+extern bool sas_limits_share_end_part(bool last);
 
 /* The first run that the recount which is going on has counted; 0: none is, or its last part has failed. */
 extern int64 sas_limits_share_recounted_from(void);

@@ -338,12 +338,15 @@ sas_store_check_conditions(void)
 }
 
 bool
-sas_store_count_open(void)
+sas_store_count_open(bool *more)
 {
 	static SasPlan plan = {"SELECT _sas.count_open()", 0};
 
 	sas_store_plan_run(&plan, NULL, NULL);
-	return sas_store_cell_bool(0, 1);
+	if (sas_store_cell_null(0, 1))
+		return false;
+	*more = sas_store_cell_bool(0, 1);
+	return true;
 }
 
 int

@@ -197,7 +197,8 @@ supervisor_count_open(void)
 	int64		now = sas_base_clock_monotonic_us();
 	int64		began_us = sas_template_processor_us();
 	int64		ago_us = sas_limits_share_counted_us_ago();
-	bool		more;
+	int64		pause_us = SAS_RECOUNT_MS * 1000;
+	bool		more = false;
 
 	/* by another leader before */
 	if (now < due_us || (spent_us == 0 && ago_us >= 0 && ago_us < SAS_RECOUNT_MS * 1000))
@@ -206,10 +207,12 @@ supervisor_count_open(void)
 	due_us = now + SAS_CHECK_MS * 1000;
 	if (!sas_store_begin())
 		return false;
-	more = sas_store_count_open();
+	/* one that failed begins again with the next check: after a start nothing is known until then */
+	if (!sas_store_count_open(&more))
+		pause_us = supervisor_longest_sleep_ms() * 1000;
 	sas_store_commit();
 	spent_us += sas_template_processor_us() - began_us;
-	due_us = more ? 0 : now + Max(SAS_RECOUNT_MS * 1000, spent_us * SAS_RECOUNT_SHARE);
+	due_us = more ? 0 : now + Max(pause_us, spent_us * SAS_RECOUNT_SHARE);
 	if (!more)
 		spent_us = 0;
 	return more;
