@@ -45,15 +45,24 @@ CREATE TRIGGER forget AFTER INSERT OR UPDATE OR DELETE
 ALTER TABLE _sas.role_limit ENABLE ALWAYS TRIGGER forget;
 
 -- A recount goes on in parts (_sas.recount_part), from the newest runs to the oldest.
---   recounted_from               the oldest run that was counted; null: no recount is going on, or its last
---                                part has failed
---   begin_part(is_first, beyond) a part begins, with the runs behind this one, but for some of the first;
---                                null: all that are left. Returns its first run; null: there is none before
---   add_share(owner, counted)    what the part has counted
---   end_part(is_last)            it has ended. False: there is no room to note a recount, so none is going on
+--   recounted_from     the oldest run that was counted; null: no recount is going on, or its last part has
+--                      failed
+--   settled_shares     how many transactions have changed what is open
+--   first_behind       the first run of a part that has the runs behind this one, but for some of the first
+--   begin_part(is_first, first, settled)
+--                      a part begins, with the runs from there on; null: all that are left. The query that
+--                      counts them calls it first. False: a transaction has committed since settled_shares
+--                      was asked, so the query counts nothing, and the part is begun again. settled null: it
+--                      is begun anyway
+--   add_share          what the part has counted
+--   end_part(is_last)  it has ended. False: there is no room to note a recount, so none is going on
 CREATE FUNCTION _sas.recounted_from() RETURNS bigint
 LANGUAGE C VOLATILE AS 'MODULE_PATHNAME', 'sas_api_recounted_from';
-CREATE FUNCTION _sas.begin_part(is_first boolean, beyond bigint) RETURNS bigint
+CREATE FUNCTION _sas.settled_shares() RETURNS bigint
+LANGUAGE C VOLATILE AS 'MODULE_PATHNAME', 'sas_api_settled_shares';
+CREATE FUNCTION _sas.first_behind(run_id bigint) RETURNS bigint
+LANGUAGE C IMMUTABLE STRICT AS 'MODULE_PATHNAME', 'sas_api_first_behind';
+CREATE FUNCTION _sas.begin_part(is_first boolean, first bigint, settled bigint) RETURNS boolean
 LANGUAGE C VOLATILE AS 'MODULE_PATHNAME', 'sas_api_begin_part';
 CREATE FUNCTION _sas.add_share(owner oid, counted bigint[]) RETURNS bigint
 LANGUAGE C VOLATILE STRICT AS 'MODULE_PATHNAME', 'sas_api_add_share';

@@ -40,7 +40,7 @@ END $$;
 -- child runs, and the bytes of their inputs.
 CREATE FUNCTION _sas.count_open_runs(OUT owner oid, OUT runs bigint, OUT paused bigint, OUT children bigint,
                                      OUT bytes bigint) RETURNS SETOF record
-LANGUAGE plpgsql AS $$
+LANGUAGE plpgsql STABLE AS $$
 #variable_conflict use_column
 BEGIN
     IF _sas.many_are_open() THEN
@@ -77,14 +77,26 @@ BEGIN
                         OFFSET _sas.part_of_recount());
 END $$;
 
--- _sas.count_part(first, before): how much each role has open of the runs from "first" to "before".
-CREATE FUNCTION _sas.count_part(first bigint, before bigint, OUT owner oid, OUT runs bigint,
-                                OUT children bigint, OUT bytes bigint) RETURNS SETOF record
-LANGUAGE sql STABLE AS $$
-    SELECT r.owner::oid, count(*), count(r.parent_run_id), sum(_sas.share_size(r.input))::bigint
-    FROM _sas.run r
-    WHERE r.run_id >= $1 AND r.run_id < $2 AND r.state <> 'stopped' AND r.hook_of IS NULL GROUP BY 1
-$$;
+-- _sas.count_part(begun, first, before, is_first, few): how much each role has open of the runs from "first"
+-- to "before", and, in the first part, of infinite tasks; nothing as long as the part has not begun.
+-- Stable, so that all of it is counted with the snapshot of the query, as the part was begun.
+CREATE FUNCTION _sas.count_part(begun boolean, first bigint, before bigint, is_first boolean, few boolean,
+                                OUT owner oid, OUT counted bigint[]) RETURNS SETOF record
+LANGUAGE plpgsql STABLE AS $$
+BEGIN
+    IF begun AND is_first THEN
+        RETURN QUERY SELECT w.owner::oid, ARRAY[0, 0, 0, count(*)] FROM _sas.watch w
+                     WHERE w.state <> 'deleted' GROUP BY 1;
+    END IF;
+    IF begun AND few THEN
+        RETURN QUERY SELECT c.owner, ARRAY[c.runs, c.children, c.bytes, 0] FROM _sas.count_open_runs() c;
+    ELSIF begun THEN
+        RETURN QUERY
+        SELECT r.owner::oid, ARRAY[count(*), count(r.parent_run_id), sum(_sas.share_size(r.input))::bigint, 0]
+        FROM _sas.run r
+        WHERE r.run_id >= $2 AND r.run_id < $3 AND r.state <> 'stopped' AND r.hook_of IS NULL GROUP BY 1;
+    END IF;
+END $$;
 
 -- _sas.recount_part(): counts a part of what each role has open, and infinite tasks with the first part.
 -- Returns whether there is more; null: there is no room in shared memory for a recount. Nobody waits for a
@@ -99,22 +111,21 @@ DECLARE
     before bigint := coalesce(counted_from, 9223372036854775807);
     few boolean := counted_from IS NULL AND _sas.few_are_open();
     first bigint;
+    settled bigint;
+    part record;
 BEGIN
-    first := _sas.begin_part(counted_from IS NULL, CASE WHEN NOT few THEN (
+    first := _sas.first_behind(CASE WHEN NOT few THEN (
         SELECT r.run_id FROM _sas.run r WHERE r.run_id < before
         ORDER BY r.run_id DESC OFFSET _sas.part_of_recount() LIMIT 1) END);
-    IF counted_from IS NULL THEN
-        PERFORM _sas.add_share(w.owner, ARRAY[0, 0, 0, w.n])
-        FROM (SELECT w.owner::oid AS owner, count(*) AS n FROM _sas.watch w
-              WHERE w.state <> 'deleted' GROUP BY 1 OFFSET 0) w;
-    END IF;
-    IF few THEN
-        PERFORM _sas.add_share(c.owner, ARRAY[c.runs, c.children, c.bytes, 0])
-        FROM _sas.count_open_runs() c;
-    ELSE
-        PERFORM _sas.add_share(c.owner, ARRAY[c.runs, c.children, c.bytes, 0])
-        FROM _sas.count_part(coalesce(first, 0), before) c;
-    END IF;
+    FOR n IN 1 .. 20 LOOP
+        -- where a transaction commits at each moment, it is begun anyway, and may be wrong by a few
+        settled := CASE WHEN n < 20 THEN _sas.settled_shares() END;
+        SELECT b.begun, count(_sas.add_share(c.owner, c.counted)) AS owners INTO part
+        FROM (SELECT _sas.begin_part(counted_from IS NULL, first, settled) AS begun OFFSET 0) b
+        LEFT JOIN LATERAL _sas.count_part(b.begun, coalesce(first, 0), before, counted_from IS NULL, few) c
+        ON true GROUP BY 1;
+        EXIT WHEN part.begun;
+    END LOOP;
     RETURN CASE WHEN _sas.end_part(first IS NULL) THEN first IS NOT NULL END;
 END $$;
 
@@ -123,7 +134,7 @@ CREATE FUNCTION _sas.recount_shares() RETURNS bigint
 LANGUAGE plpgsql AS $$
 BEGIN
     -- what is left of another recount is dropped
-    PERFORM _sas.begin_part(true, NULL);
+    PERFORM _sas.begin_part(true, NULL, NULL);
     WHILE _sas.recount_part() LOOP
         NULL;
     END LOOP;

@@ -26,6 +26,8 @@ PG_FUNCTION_INFO_V1(sas_api_is_in_run);
 PG_FUNCTION_INFO_V1(sas_api_share_generation);
 PG_FUNCTION_INFO_V1(sas_api_forget_shares);
 PG_FUNCTION_INFO_V1(sas_api_recounted_from);
+PG_FUNCTION_INFO_V1(sas_api_settled_shares);
+PG_FUNCTION_INFO_V1(sas_api_first_behind);
 PG_FUNCTION_INFO_V1(sas_api_begin_part);
 PG_FUNCTION_INFO_V1(sas_api_add_share);
 PG_FUNCTION_INFO_V1(sas_api_end_part);
@@ -144,16 +146,32 @@ sas_api_recounted_from(PG_FUNCTION_ARGS)
 	PG_RETURN_INT64(from);
 }
 
-/* _sas.begin_part(is_first, beyond): the first run of the part; null: from the first of all */
+/* _sas.settled_shares(): a number; null: there is no room for a recount */
+Datum
+sas_api_settled_shares(PG_FUNCTION_ARGS)
+{
+	int64		settled = sas_limits_share_settled();
+
+	if (settled < 0)
+		PG_RETURN_NULL();
+	PG_RETURN_INT64(settled);
+}
+
+/* _sas.first_behind(run_id): the first run of a part that begins behind this one */
+Datum
+sas_api_first_behind(PG_FUNCTION_ARGS)
+{
+	PG_RETURN_INT64((PG_GETARG_INT64(0) / SAS_SHARE_BLOCK + 1) * SAS_SHARE_BLOCK);
+}
+
+/* _sas.begin_part(is_first, first, settled): has it begun? */
 Datum
 sas_api_begin_part(PG_FUNCTION_ARGS)
 {
-	int64		from = PG_ARGISNULL(1) ? 0 : (PG_GETARG_INT64(1) / SAS_SHARE_BLOCK + 1) * SAS_SHARE_BLOCK;
+	int64		from = PG_ARGISNULL(1) ? 0 : PG_GETARG_INT64(1);
+	int64		settled = PG_ARGISNULL(2) ? -1 : PG_GETARG_INT64(2);
 
-	sas_limits_share_begin_part(PG_GETARG_BOOL(0), from);
-	if (from == 0)
-		PG_RETURN_NULL();
-	PG_RETURN_INT64(from);
+	PG_RETURN_BOOL(sas_limits_share_begin_part(PG_GETARG_BOOL(0), from, settled));
 }
 
 /* _sas.add_share(owner, counted): 1 */

@@ -7,7 +7,9 @@
  * to the oldest, each with a snapshot of its own.  So it adds what was
  * committed to the runs of a part since that part was begun: the oldest of
  * these runs is the frontier, and what a transaction does to runs is kept
- * apart for each block of their ids.  New runs belong to the first part.
+ * apart for each block of their ids.  New runs belong to the first part.  What
+ * the snapshot of a part has seen is not added, though its transaction says
+ * only later that it has committed.
  */
 #include "postgres.h"
 
@@ -19,7 +21,9 @@
 #include "base/clock.h"
 #include "base/settings.h"
 #include "base/shared_table.h"
+#include "limits/seen.h"
 #include "limits/shares.h"
+#include "utils/snapmgr.h"
 
 /* Submits that were not made are saved for so long. */
 #define SAS_SHARE_BURST_S 10
@@ -35,8 +39,20 @@ typedef struct SharesRecount
 	bool		going_on;
 	bool		in_part;		/* that part has not ended */
 	int64		frontier;		/* the runs from there on are counted */
+	int64		last_before;	/* the runs before are those of the last part that was begun */
+	int64		first_from;		/* the runs from there on are those of the first part */
+	int64		settled;		/* how many transactions have changed what is open */
 	int64		counted_us;		/* when the last one ended; 0: none has */
 } SharesRecount;
+
+/* Beside the entries. */
+typedef struct SharesExtra
+{
+	int64		generation;		/* of limits */
+	Oid			dboid;			/* the database that was counted last: what these parts have seen */
+	SasLimitsSeen first;
+	SasLimitsSeen last;
+} SharesExtra;
 
 typedef struct SasShare
 {
@@ -73,9 +89,15 @@ static bool shares_is_idle(const void *entry, int64 now);
 static SasSharedTable shares_table = {
 	.name = "owners",.setting = "sas.max_owners",.capacity = &sas_base_max_owners,
 	.key_size = sizeof(SasShareKey),.entry_size = sizeof(SasShare),
-	.extra_size = sizeof(int64),	/* the generation of limits */
+	.extra_size = sizeof(SharesExtra),
 	.idle = shares_is_idle
 };
+
+static SharesExtra *
+shares_extra(void)
+{
+	return shares_table.extra;
+}
 
 bool		sas_limits_share_in_run = false;
 
@@ -172,7 +194,7 @@ sas_limits_share_take(Oid owner, int64 run_id, const int64 *more, const SasShare
 		if (limits != NULL)
 			s->limits = *limits;
 		/* those in memory may be older than the table */
-		if (check && s->limits.generation != 1 + *(int64 *) shares_table.extra)
+		if (check && s->limits.generation != 1 + shares_extra()->generation)
 			answer = SAS_SHARE_UNKNOWN;
 		else if (check && shares_is_over(s, more, over, used))
 			answer = SAS_SHARE_OVER;
@@ -235,6 +257,20 @@ shares_recount(void)
 	return s == NULL ? NULL : &s->walk;
 }
 
+/* Has the recount that goes on, or the last one, seen what this transaction did there? Lock held. */
+static bool
+shares_is_seen(const SharesPending *p, const SharesRecount *r)
+{
+	const SharesExtra *extra = shares_extra();
+
+	if (r == NULL || extra->dboid != MyDatabaseId)
+		return false;
+	if (p->block == SHARES_NEW || p->block * SHARES_BLOCK >= r->first_from)
+		return sas_limits_seen_own(&extra->first);
+	/* of parts between the first and the last one it is not known: the transaction ended long before its callback */
+	return p->block * SHARES_BLOCK >= r->frontier && p->block * SHARES_BLOCK < r->last_before && sas_limits_seen_own(&extra->last);
+}
+
 /*
  * The end of what this transaction has taken. Lock held.  What it did to runs that the recount has not come
  * to is counted there, and not added.  The ids of new runs are not known here: they count as those of the
@@ -247,6 +283,7 @@ shares_settle(const SharesPending *p, bool committed, SharesRecount *r)
 	SasShare   *s = shares_find(p->owner);
 	bool		goes_on = r != NULL && r->going_on;
 	bool		adds = p->block == SHARES_NEW || (goes_on && p->block * SHARES_BLOCK >= r->frontier);
+	bool		seen = committed && shares_is_seen(p, r);
 
 	if (s == NULL)
 		return;
@@ -255,10 +292,23 @@ shares_settle(const SharesPending *p, bool committed, SharesRecount *r)
 		int64		change = committed ? p->taken[k] - p->given[k] : 0;
 
 		s->taken[k] = Max(0, s->taken[k] - p->taken[k]);
-		s->counts[k] = Max(0, s->counts[k] + change);
-		if (goes_on && adds)
+		if (goes_on || !seen)
+			s->counts[k] = Max(0, s->counts[k] + change);
+		if (goes_on && adds && !seen)
 			s->since[k] += change;
 	}
+}
+
+/* All of it. Lock held. */
+static void
+shares_settle_all(bool committed)
+{
+	SharesRecount *r = shares_recount();
+
+	for (int i = 0; i < shares_n_pending; i++)
+		shares_settle(&shares_pending[i], committed, r);
+	if (r != NULL && committed && shares_n_pending > 0)
+		r->settled++;
 }
 
 static void
@@ -271,10 +321,9 @@ shares_xact_callback(XactEvent event, void *arg)
 	sas_limits_share_in_run = false;
 	if ((shares_n_pending > 0 || shares_forgets) && sas_base_table_lock(&shares_table, LW_EXCLUSIVE))
 	{
-		for (int i = 0; i < shares_n_pending; i++)
-			shares_settle(&shares_pending[i], committed, shares_recount());
+		shares_settle_all(committed);
 		if (shares_forgets)
-			++*(int64 *) shares_table.extra;
+			shares_extra()->generation++;
 		sas_base_table_unlock(&shares_table);
 	}
 	shares_n_pending = 0;
@@ -354,7 +403,7 @@ sas_limits_share_generation(void)
 
 	if (sas_base_table_lock(&shares_table, LW_SHARED))
 	{
-		generation += *(int64 *) shares_table.extra;
+		generation += shares_extra()->generation;
 		sas_base_table_unlock(&shares_table);
 	}
 	return generation;
@@ -400,23 +449,60 @@ sas_limits_share_recounted_from(void)
 	return from;
 }
 
-void
-sas_limits_share_begin_part(bool first, int64 from)
+int64
+sas_limits_share_settled(void)
 {
+	int64		settled = -1;
 	SasShare   *s;
 
-	Assert(from % SHARES_BLOCK == 0);
 	if (!sas_base_table_lock(&shares_table, LW_EXCLUSIVE))
-		return;
+		return -1;
+	s = shares_enter(InvalidOid);
+	if (s != NULL)
+		settled = s->walk.settled;
+	sas_base_table_unlock(&shares_table);
+	return settled;
+}
+
+/* Lock held. */
+static void
+shares_begin_part(SharesRecount *r, bool first, int64 from, const SasLimitsSeen *seen)
+{
+	SharesExtra *extra = shares_extra();
+
+	if (first)
+	{
+		shares_begin_recount(r);
+		r->first_from = from;
+		extra->first = *seen;
+	}
+	r->last_before = first ? PG_INT64_MAX : r->frontier;
+	r->frontier = from;
+	r->in_part = true;
+	extra->last = *seen;
+	extra->dboid = MyDatabaseId;
+}
+
+bool
+sas_limits_share_begin_part(bool first, int64 from, int64 settled)
+{
+	SasLimitsSeen seen;
+	SasShare   *s;
+	bool		begun = true;
+
+	Assert(from % SHARES_BLOCK == 0);
+	sas_limits_seen_note(&seen, GetActiveSnapshot());
+	if (!sas_base_table_lock(&shares_table, LW_EXCLUSIVE))
+		return true;
 	s = shares_enter(InvalidOid);
 	if (s != NULL)
 	{
-		if (first)
-			shares_begin_recount(&s->walk);
-		s->walk.in_part = true;
-		s->walk.frontier = from;
+		begun = settled < 0 || settled == s->walk.settled;
+		if (begun)
+			shares_begin_part(&s->walk, first, from, &seen);
 	}
 	sas_base_table_unlock(&shares_table);
+	return begun;
 }
 
 void

@@ -70,14 +70,18 @@ extern void sas_limits_share_forget(void);
 
 /*
  * Recount: in parts, from the newest runs to the oldest, each in a
- * transaction of its own: begin_part, then a query with a snapshot of its own
- * for the runs from there on that no part before had, then add for each
- * owner, then end_part.  from: a multiple of SAS_SHARE_BLOCK; 0: this is the
- * last part.  Infinite tasks belong to the first one.  What commits meanwhile
- * is added.  end_part false: there is no room to note a recount.
+ * transaction of its own: settled, then one query that calls begin_part
+ * first, and then add for each owner of runs from there on that no part before
+ * had, then end_part; false: there is no room to note a recount.  from: a
+ * multiple of SAS_SHARE_BLOCK; 0: this is the last part.  Infinite tasks belong
+ * to the first one.  What commits meanwhile is added.  begin_part false: a
+ * transaction has committed since "settled" was asked for, and it is not known
+ * whether the snapshot of the query sees it: begin again.  settled -1: begin
+ * anyway, a little wrong.
  */
 #define SAS_SHARE_BLOCK 4096
-extern void sas_limits_share_begin_part(bool first, int64 from);
+extern int64 sas_limits_share_settled(void);
+extern bool sas_limits_share_begin_part(bool first, int64 from, int64 settled);
 extern void sas_limits_share_add(Oid owner, const int64 *counted);
 extern bool sas_limits_share_end_part(bool last);
 

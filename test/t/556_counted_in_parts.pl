@@ -45,7 +45,7 @@ submit('one', $n / 3);
 # -- by hand, with something in between ----------------------------------------------------------------------------
 
 # they are wrong before, as after a start of the server
-sub forget { $sql->(q{SELECT _sas.begin_part(true, NULL), _sas.end_part(true)}); return }
+sub forget { $sql->(q{SELECT _sas.begin_part(true, NULL, NULL), _sas.end_part(true)}); return }
 # every hundredth of these runs
 sub cancel { my ($which) = @_; return $sql->(qq{SELECT t.cancel(ARRAY(SELECT run_id FROM _sas.run WHERE run_id % 100 = $which))}) }
 
@@ -74,7 +74,7 @@ cancel(50);
 is($sql->('SELECT t.used()'), $sql->('SELECT t.open()'), 'so is what ends afterwards');
 
 is($sql->('SELECT _sas.recount_part()'), 't', 'another count');
-$sql->(q{DO $$ BEGIN PERFORM _sas.begin_part(false, 1000); PERFORM 1 / 0; EXCEPTION WHEN division_by_zero THEN NULL; END $$});
+$sql->(q{DO $$ BEGIN PERFORM _sas.begin_part(false, 4096, NULL); PERFORM 1 / 0; EXCEPTION WHEN division_by_zero THEN NULL; END $$});
 is($sql->('SELECT _sas.recounted_from() IS NULL'), 't', 'begins again after a part that has failed');
 1 while $sql->('SELECT _sas.recount_part()') eq 't';
 is($sql->('SELECT t.used()'), $sql->('SELECT t.open()'), 'and is right');
