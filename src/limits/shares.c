@@ -49,8 +49,9 @@ typedef struct SharesRecount
 typedef struct SharesExtra
 {
 	int64		generation;		/* of limits */
-	Oid			dboid;			/* the database that was counted last: what these parts have seen */
-	SasLimitsSeen first;
+	Oid			first_of;		/* the database whose first part was begun last, */
+	Oid			last_of;		/* and that of any part */
+	SasLimitsSeen first;		/* what these parts have seen */
 	SasLimitsSeen last;
 } SharesExtra;
 
@@ -263,12 +264,12 @@ shares_is_seen(const SharesPending *p, const SharesRecount *r)
 {
 	const SharesExtra *extra = shares_extra();
 
-	if (r == NULL || extra->dboid != MyDatabaseId)
+	if (r == NULL)
 		return false;
 	if (p->block == SHARES_NEW || p->block * SHARES_BLOCK >= r->first_from)
-		return sas_limits_seen_own(&extra->first);
+		return extra->first_of == MyDatabaseId && sas_limits_seen_own(&extra->first);
 	/* of parts between the first and the last one it is not known: the transaction ended long before its callback */
-	return p->block * SHARES_BLOCK >= r->frontier && p->block * SHARES_BLOCK < r->last_before && sas_limits_seen_own(&extra->last);
+	return extra->last_of == MyDatabaseId && p->block * SHARES_BLOCK >= r->frontier && p->block * SHARES_BLOCK < r->last_before && sas_limits_seen_own(&extra->last);
 }
 
 /*
@@ -475,12 +476,13 @@ shares_begin_part(SharesRecount *r, bool first, int64 from, const SasLimitsSeen 
 		shares_begin_recount(r);
 		r->first_from = from;
 		extra->first = *seen;
+		extra->first_of = MyDatabaseId;
 	}
 	r->last_before = first ? PG_INT64_MAX : r->frontier;
 	r->frontier = from;
 	r->in_part = true;
 	extra->last = *seen;
-	extra->dboid = MyDatabaseId;
+	extra->last_of = MyDatabaseId;
 }
 
 bool

@@ -81,6 +81,18 @@ is($sql->('SELECT _sas.recount_part()'), 'f', 'the last one');
 end();
 is($sql->($used), $sql->($open), 'what was seen by the part that it belongs to is not added');
 
+# -- while another database is counted ---------------------------------------------------------------------------------
+
+$sql->('CREATE DATABASE other');
+$node->safe_psql('other', 'CREATE EXTENSION sas');
+is($sql->('SELECT _sas.recount_part()'), 't', 'a first part again');
+in_the_moment('SET LOCAL ROLE one; ' . $submit->(4), 42_003 + 16);
+is($node->safe_psql('other', 'SELECT _sas.recount_part()'), 'f', 'another database is counted');
+is($sql->('SELECT _sas.recount_part()'), 't', 'a second part');
+end();
+1 while $sql->('SELECT _sas.recount_part()') eq 't';
+is($sql->($used), $sql->($open), 'what another database has seen is added');
+
 # -- while others commit all the time ----------------------------------------------------------------------------------
 
 my @others = map { SasSession->new($node) } 1 .. 2;
