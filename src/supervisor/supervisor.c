@@ -83,9 +83,13 @@ supervisor_departure_ms(void)
 	return now < until_us ? SAS_DEPARTURE_CHECK_MS : -1;
 }
 
-/* the rows that go with an old run are few: a batch takes about 30 ms */
+/*
+ * the rows that go with an old run are few: a batch takes about 30 ms.  Runs that end one after the
+ * other are due one after the other: they are gathered, because a batch of few costs almost as much
+ */
 #define SAS_PURGE_BATCH 500
 #define SAS_PURGE_PAUSE_MS 10
+#define SAS_PURGE_GATHER_MS 5000
 
 /* when to check and purge again, monotonic */
 static int64 supervisor_check_us = 0;
@@ -157,6 +161,15 @@ supervisor_note_stalls(void)
 	noted = stalled;
 }
 
+/* After a purge of so many. Some of a whole batch may have to stay. */
+static int64
+supervisor_purge_pause_ms(int purged)
+{
+	if (purged >= SAS_PURGE_BATCH / 2)
+		return SAS_PURGE_PAUSE_MS;
+	return purged > 0 ? Min(SAS_PURGE_GATHER_MS, supervisor_longest_sleep_ms()) : SAS_SHORTEST_SLEEP_MS;
+}
+
 /* Returns in how many ms it is to be called again. */
 static int64
 supervisor_check_and_purge(void)
@@ -180,7 +193,7 @@ supervisor_check_and_purge(void)
 	/* a setting may have changed by then, and the watch is due */
 	if (next_ms < 0 || next_ms > supervisor_longest_sleep_ms())
 		next_ms = supervisor_longest_sleep_ms();
-	next_ms = Max(next_ms, purged > 0 ? SAS_PURGE_PAUSE_MS : SAS_SHORTEST_SLEEP_MS);
+	next_ms = Max(next_ms, supervisor_purge_pause_ms(purged));
 	supervisor_check_us = sas_base_clock_monotonic_us() + next_ms * 1000;
 	return next_ms;
 }
