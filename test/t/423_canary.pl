@@ -5,6 +5,7 @@
 # view, and calls every function that may be called at this level.
 #
 # What identifies is seen by monitors: names, keys, labels. So are definitions.
+# Takes about 60 s.
 # Long: only make check-long runs it.
 use strict;
 use warnings;
@@ -96,11 +97,21 @@ sub reads
 	return "$out\n$err";
 }
 
+# overhears(sql): what a monitor has itself told of the statements within functions: their plans, with values as bytes
+sub overhears
+{
+	my ($statement) = @_;
+	my $said = reads("SET client_min_messages = log; SET debug_print_plan = on; SET debug_pretty_print = off; SET plpgsql.print_strict_params = on; $statement");
+	$said =~ s/\[((?: -?\d+)+ ?)\]/join '', map { chr($_ & 255) } split ' ', $1/ge;
+	return $said;
+}
+
 # nothing of it where a monitor looks
 sub clean
 {
 	my ($what, $statement) = @_;
 	my @lines = grep { /$canary/ } split /\n/, reads($statement);
+	push @lines, grep { /$canary/ } split /\n/, overhears($statement) if $what =~ /\(/;
 	return is(scalar @lines, 0, "a monitor reads no value: $what") || diag(join "\n", map { my $at = index $_, $canary; substr($_, $at > 150 ? $at - 150 : 0, 300) } @lines[ 0 .. ($#lines > 3 ? 3 : $#lines) ]);
 }
 
@@ -139,6 +150,8 @@ foreach my $f (@functions)
 	$statement //= "SELECT $name()";
 	clean($f, $statement);
 }
+
+like(overhears(qq{SELECT sas.find_runs('{"text": "$canary"}')}), qr/$canary/, 'what a monitor itself gives to a function it overhears there');
 
 # what a search finds says something of what it searches
 is(reads(qq{SELECT count(*) FROM sas.find_runs('{"text": "$canary"}')}) =~ s/\s+//gr, '0', 'and finds no run by a value');
