@@ -14,7 +14,6 @@
 #include "catalog/namespace.h"
 #include "catalog/pg_class.h"
 #include "storage/lmgr.h"
-#include "utils/fmgroids.h"
 
 #include "worker/relations.h"
 
@@ -22,20 +21,20 @@
 static List *
 relations_of_sas(void)
 {
-	Oid			namespace = get_namespace_oid("_sas", true);
+	Oid			internal = get_namespace_oid("_sas", true);
+	Oid			public = get_namespace_oid("sas", true);
 	Relation	classes = table_open(RelationRelationId, AccessShareLock);
-	ScanKeyData key;
-	SysScanDesc scan;
+	SysScanDesc scan = systable_beginscan(classes, InvalidOid, false, NULL, 0, NULL);
 	HeapTuple	tuple;
 	List	   *oids = NIL;
 
-	ScanKeyInit(&key, Anum_pg_class_relnamespace, BTEqualStrategyNumber, F_OIDEQ, ObjectIdGetDatum(namespace));
-	scan = systable_beginscan(classes, InvalidOid, false, NULL, 1, &key);
 	while (HeapTupleIsValid(tuple = systable_getnext(scan)))
 	{
 		Form_pg_class form = (Form_pg_class) GETSTRUCT(tuple);
 
-		if (form->relkind == RELKIND_RELATION || form->relkind == RELKIND_VIEW || form->relkind == RELKIND_SEQUENCE)
+		if ((form->relnamespace == internal || form->relnamespace == public) &&
+			(form->relkind == RELKIND_RELATION || form->relkind == RELKIND_VIEW || form->relkind == RELKIND_SEQUENCE ||
+			 form->relkind == RELKIND_FOREIGN_TABLE))
 			oids = lappend_oid(oids, form->oid);
 	}
 	systable_endscan(scan);

@@ -93,10 +93,13 @@ ok(wait_for($node, $workers, '4'), 'until its session ends');
 # -- DROP EXTENSION -----------------------------------------------------------------------------
 
 $sql->(q{SELECT sas.pause_workflow('quick')});
-foreach my $table (qw(run step message agent ready workflow))
+# what each session has done first, and thus holds
+my %inside = ((map { ($_ => "LOCK TABLE _sas.$_ IN ROW EXCLUSIVE MODE") } qw(run step message agent ready workflow)),
+	'public view' => 'LOCK TABLE sas.settings IN ACCESS SHARE MODE', 'foreign table' => 'PREPARE it AS SELECT * FROM sas.cluster_runs');
+foreach my $table (sort keys %inside)
 {
 	my $inside = SasSession->new($node);
-	is($inside->query("BEGIN; LOCK TABLE _sas.$table IN ROW EXCLUSIVE MODE"), '', "$table: a session is inside sas");
+	is($inside->query("BEGIN; $inside{$table}"), '', "$table: a session is inside sas");
 	my $dropper = SasSession->new($node);
 	$pid = $dropper->query('SELECT pg_backend_pid()');
 	$dropper->query('BEGIN');
