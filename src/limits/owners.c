@@ -174,17 +174,17 @@ static int
 owners_may(SasLimitsEntry *e, const OwnersKey *key, int want, bool rested, int64 now)
 {
 	OwnersEntry *o;
-	int			may;
+	int			room;
 
 	sas_base_table_lock(&owners_table, LW_EXCLUSIVE);
 	o = sas_base_table_find(&owners_table, key);
-	may = Min(want, owners_room(e, key->owner, o != NULL ? o->in_flight : 0, now));
+	room = owners_room(e, key->owner, o != NULL ? o->in_flight : 0, now);
 	if (o != NULL && rested)
-		o->rested_until_us = may > 0 ? 0 : now + OWNERS_RESTED_US;
-	else if (o != NULL && may > 0 && now < o->rested_until_us)
-		may = Min(may, Max(0, owners_room(e, key->owner, o->in_flight, now) - 1));
+		o->rested_until_us = room > 0 ? 0 : now + OWNERS_RESTED_US;
+	else if (o != NULL && room > 0 && now < o->rested_until_us)
+		room--;
 	sas_base_table_unlock(&owners_table);
-	return may;
+	return Min(want, room);
 }
 
 /* The entry of an agent whose owners are counted, with the lock; NULL: they are not. */

@@ -438,12 +438,8 @@ sas_transport_request_redirect(SasRequest *r, CURLcode code)
 	if (curl_easy_setopt(r->easy, CURLOPT_URL, target) != CURLE_OK ||
 		curl_easy_setopt(r->easy, CURLOPT_TIMEOUT_MS, sas_transport_request_left_ms(r)) != CURLE_OK ||
 		(status < 304 && !transport_request_method_is(r, "HEAD") && !transport_request_method_is(r, "GET") && !transport_request_turn_into_get(r)) ||
-		transport_request_set_method(r) != CURLE_OK)
-	{
-		free(target);
-		return false;
-	}
-	if (sas_transport_request_wears_out() && !transport_request_renew(r))
+		transport_request_set_method(r) != CURLE_OK ||
+		(sas_transport_request_wears_out() && !transport_request_renew(r)))
 	{
 		free(target);
 		return false;

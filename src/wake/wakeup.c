@@ -84,7 +84,6 @@ sas_wake_shmem_init(void)
 		pg_atomic_init_u32(&sas_wake_shmem->stops_version, 1);
 		pg_atomic_init_u32(&sas_wake_shmem->any_holders, 0);
 		pg_atomic_init_u32(&sas_wake_shmem->any_followed, 0);
-		memset(sas_wake_shmem->followed, 0, sizeof(sas_wake_shmem->followed));
 		LWLockInitialize(&sas_wake_shmem->lock, sas_wake_shmem->tranche);
 		for (int i = 0; i < sas_wake_shmem->capacity; i++)
 		{
@@ -97,9 +96,6 @@ sas_wake_shmem_init(void)
 			pg_atomic_init_u32(&wakeup_databases[i].items, 0);
 			pg_atomic_init_u32(&wakeup_databases[i].nudged_items, 0);
 			pg_atomic_init_u64(&wakeup_databases[i].supervisor_sleeps_until, 0);
-		}
-		for (int i = 0; i < sas_wake_shmem->capacity; i++)
-		{
 			pg_atomic_init_u32(&sas_wake_shmem->listeners[i].wakeups, 0);
 			pg_atomic_init_u32(&sas_wake_shmem->listeners[i].nudges, 0);
 			pg_atomic_init_u64(&sas_wake_shmem->listeners[i].woken_us, 0);

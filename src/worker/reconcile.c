@@ -9,9 +9,9 @@
  * vacant, wanted and due.
  *
  * Pauses: none after an orderly exit. After a failure 100 ms, doubling up to
- * a minute; from 100 ms again once a worker has lived for a minute. When the
- * server has no process slot left, all that is due waits until a process
- * ends, or for a pause of one to thirty seconds.
+ * eight seconds; from 100 ms again once a worker has lived for a minute. When
+ * the server has no process slot left, all that is due waits until a process
+ * ends, or for a pause of one to five seconds.
  *
  * A worker that is too many leaves after ten seconds, once it holds nothing.
  */
@@ -35,7 +35,6 @@
 
 #define PAUSE_MS 100
 #define PAUSE_MAX_MS (8 * 1000)
-#define LONG_LIFE_US INT64CONST(60000000)
 #define FULL_PAUSE_MS 1000
 #define FULL_PAUSE_MAX_MS (5 * 1000)
 #define SURPLUS_US INT64CONST(10000000)
@@ -83,7 +82,7 @@ reconcile_note_exit(SasDatabase *database, SasWorkerSlot *slot, int actor, int i
 	if (reason == SAS_EXIT_FAILED)
 		reconcile_scan_wanted = true;
 
-	if (!failed || reconcile_now_us - slot->born_us > LONG_LIFE_US)
+	if (!failed || reconcile_now_us - slot->born_us > SAS_LONG_LIFE_US)
 		slot->pause_ms = slot->failures = 0;
 	slot->failures += failed;
 	sas_worker_registry_trouble(database->oid, actor, index, slot->failures);

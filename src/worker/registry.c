@@ -26,7 +26,6 @@
 #include "worker/shmem.h"
 #include "worker/tick.h"
 
-
 SasWorkerShmem *sas_worker_shmem = NULL;
 
 SasSlot    *sas_worker_my_slot = NULL;
@@ -63,8 +62,6 @@ sas_worker_registry_reserve(Oid dboid, int actor, int index, int64 *worker_id)
 		slot->index = index;
 		slot->started_at = slot->last_activity_at = GetCurrentTimestamp();
 		slot->started_us = sas_base_clock_monotonic_us();
-		slot->invocation = slot->interrupted = 0;
-		slot->unwritten = false;
 		found = i;
 	}
 	LWLockRelease(&sas_worker_shmem->lock);
@@ -254,7 +251,6 @@ sas_worker_registry_has_workers(Oid dboid)
 
 /* this many failures in a row are no accident */
 #define CRASH_LOOP 5
-#define LONG_LIFE_US INT64CONST(60000000)
 
 void
 sas_worker_registry_trouble(Oid dboid, int actor, int index, int failures)
@@ -293,7 +289,7 @@ registry_has_recovered(const SasTrouble *trouble)
 
 		if (slot->state == SAS_SLOT_RUNNING && slot->dboid == trouble->dboid && slot->actor == trouble->actor &&
 			slot->index == trouble->index &&
-			sas_base_clock_monotonic_us() - slot->started_us > LONG_LIFE_US)
+			sas_base_clock_monotonic_us() - slot->started_us > SAS_LONG_LIFE_US)
 			return true;
 	}
 	return false;

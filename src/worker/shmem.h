@@ -28,6 +28,9 @@
 #define SAS_MAX_REQUESTS 64
 #define SAS_MAX_TROUBLES 128
 
+/* a worker that has lived so long does not fail at its start */
+#define SAS_LONG_LIFE_US INT64CONST(60000000)
+
 typedef struct SasWorkerShmem
 {
 	LWLock		lock;
