@@ -188,7 +188,7 @@ api_submit_runs(const text *name, int workflow_id, const SasSubmission *submissi
 	for (int i = 0; i < workflow->n_roots; i++)
 	{
 		sas_wake_low_water_note(SAS_LOW_WATER_LANE, workflow->root_lanes[i], submission->owner, submitted.ranks[i]);
-		sas_wake_lane_at_commit(workflow->root_lanes[i]);
+		sas_wake_lane_at_commit(workflow->root_lanes[i], false);
 	}
 	return true;
 }

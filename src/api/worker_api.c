@@ -192,11 +192,11 @@ sas_api_wake(PG_FUNCTION_ARGS)
 
 	n = worker_api_elements(fcinfo, 0, &elements);
 	for (int i = 0; i < n; i++)
-		sas_wake_lane_at_commit(DatumGetInt32(elements[i]));
+		sas_wake_lane_at_commit(DatumGetInt32(elements[i]), false);
 	if (!PG_ARGISNULL(1) && PG_GETARG_BOOL(1))
-		sas_wake_actor_at_commit(SAS_SCHEDULER);
+		sas_wake_actor_at_commit(SAS_SCHEDULER, false);
 	if (!PG_ARGISNULL(2) && PG_GETARG_BOOL(2))
-		sas_wake_actor_at_commit(SAS_SUPERVISOR);
+		sas_wake_actor_at_commit(SAS_SUPERVISOR, false);
 	n = worker_api_elements(fcinfo, 3, &elements);
 	for (int i = 0; i < n; i++)
 		sas_wake_run_at_commit(DatumGetInt64(elements[i]));
@@ -240,13 +240,13 @@ sas_api_nudge(PG_FUNCTION_ARGS)
 	int			n = worker_api_elements(fcinfo, 0, &lanes);
 
 	for (int i = 0; i < n; i++)
-		sas_wake_nudge_lane_at_commit(DatumGetInt32(lanes[i]));
+		sas_wake_lane_at_commit(DatumGetInt32(lanes[i]), true);
 	if (!PG_ARGISNULL(1) && PG_GETARG_BOOL(1))
-		sas_wake_nudge_actor_at_commit(SAS_SCHEDULER);
+		sas_wake_actor_at_commit(SAS_SCHEDULER, true);
 	if (!PG_ARGISNULL(2) && PG_GETARG_BOOL(2))
-		sas_wake_nudge_items_at_commit();
+		sas_wake_items_at_commit(true);
 	if (!PG_ARGISNULL(3) && PG_GETARG_BOOL(3))
-		sas_wake_nudge_watches_at_commit();
+		sas_wake_watches_at_commit(true);
 	PG_RETURN_VOID();
 }
 
@@ -402,7 +402,7 @@ PG_FUNCTION_INFO_V1(sas_api_watch_window);
 Datum
 sas_api_wake_watches(PG_FUNCTION_ARGS)
 {
-	sas_wake_watches_at_commit();
+	sas_wake_watches_at_commit(false);
 	PG_RETURN_VOID();
 }
 
@@ -410,7 +410,7 @@ sas_api_wake_watches(PG_FUNCTION_ARGS)
 Datum
 sas_api_wake_items(PG_FUNCTION_ARGS)
 {
-	sas_wake_items_at_commit();
+	sas_wake_items_at_commit(false);
 	PG_RETURN_VOID();
 }
 

@@ -16,14 +16,19 @@ extern Size sas_wake_shmem_size(void);
 extern void sas_wake_shmem_init(void);
 extern void sas_wake_install(void); /* the transaction callback, once per server */
 
-/* At commit, in MyDatabaseId. */
-extern void sas_wake_actor_at_commit(SasActor actor);
+/*
+ * At commit, in MyDatabaseId.  nudge: these look for work, and nothing is
+ * announced: the supervisor has seen work that nobody may know of.  That
+ * changes none of the counts below, so that the worker knows that its look is
+ * unprompted (work/late.h).
+ */
+extern void sas_wake_actor_at_commit(SasActor actor, bool nudge);
 
 /* At commit; counts for the lane; lane 0 wakes SAS_FUNCTION, others SAS_AGENT. */
-extern void sas_wake_lane_at_commit(int lane);
+extern void sas_wake_lane_at_commit(int lane, bool nudge);
 
 /* At commit: infinite tasks have items for function workers. */
-extern void sas_wake_items_at_commit(void);
+extern void sas_wake_items_at_commit(bool nudge);
 
 /*
  * At commit: something is due for the supervisor at that instant.  Wakes it
@@ -49,7 +54,7 @@ extern uint32 sas_wake_agents_version(void);
  * At commit: a task waits for a node, or there is news for a host of infinite
  * tasks.  The version goes up before the agent and function workers are woken.
  */
-extern void sas_wake_watches_at_commit(void);
+extern void sas_wake_watches_at_commit(bool nudge);
 extern uint32 sas_wake_watches_version(void);
 
 /*
@@ -128,15 +133,7 @@ extern int64 sas_wake_unanswered_us(Oid dboid, int pid);
 extern uint32 sas_wake_lane_count(int lane);
 extern uint32 sas_wake_items_count(void);
 
-/*
- * A nudge sends workers to look, and announces nothing: the supervisor has seen
- * work that nobody may know of.  It changes none of the counts above, so that
- * the worker knows that its look is unprompted (work/late.h).
- */
-extern void sas_wake_nudge_lane_at_commit(int lane);
-extern void sas_wake_nudge_items_at_commit(void);
-extern void sas_wake_nudge_watches_at_commit(void);
-extern void sas_wake_nudge_actor_at_commit(SasActor actor);
+/* Likewise, how often they were nudged. */
 extern uint32 sas_wake_lane_nudges(int lane);
 extern uint32 sas_wake_items_nudges(void);
 extern uint32 sas_wake_watches_nudges(void);

@@ -16,18 +16,19 @@
 #include "wake/low_water.h"
 #include "wake/wakeup_shmem.h"
 
+/* Whom this transaction wakes, or nudges, and for what. */
+typedef struct WakeupCommitCalls
+{
+	int			actors;			/* one bit each; 0: none, and nothing below */
+	bool		any_lane;
+	bool		items;
+	bool		watches;
+	uint32		lanes[SAS_WAKE_LANE_WORDS];
+} WakeupCommitCalls;
+
 /* Of this transaction. */
-static int	wakeup_commit_actors = 0;	/* one bit each */
-static bool wakeup_commit_any_lane = false;
-static uint32 wakeup_commit_lanes[SAS_WAKE_LANE_WORDS];
-static bool wakeup_commit_items = false;
-static int	wakeup_commit_nudged_actors = 0;
-static bool wakeup_commit_any_nudged_lane = false;
-static uint32 wakeup_commit_nudged_lanes[SAS_WAKE_LANE_WORDS];
-static bool wakeup_commit_nudged_items = false;
-static bool wakeup_commit_nudged_watches = false;
+static WakeupCommitCalls wakeup_commit_calls[2];	/* wake-ups, nudges */
 static bool wakeup_commit_agents = false;
-static bool wakeup_commit_watches = false;
 static bool wakeup_commit_stops = false;
 static bool wakeup_commit_all = false;	/* also on abort */
 static TimestampTz wakeup_commit_due = DT_NOEND;
@@ -36,56 +37,34 @@ static int	wakeup_commit_n_runs = 0;
 static int	wakeup_commit_runs_room = 0;
 
 void
-sas_wake_actor_at_commit(SasActor actor)
+sas_wake_actor_at_commit(SasActor actor, bool nudge)
 {
-	wakeup_commit_actors |= 1 << actor;
+	wakeup_commit_calls[nudge].actors |= 1 << actor;
 }
 
 void
-sas_wake_lane_at_commit(int lane)
+sas_wake_lane_at_commit(int lane, bool nudge)
 {
 	uint32		bit = (uint32) lane % SAS_WAKE_LANES;
 
-	wakeup_commit_actors |= 1 << (lane == 0 ? SAS_FUNCTION : SAS_AGENT);
-	wakeup_commit_any_lane = true;
-	wakeup_commit_lanes[bit / 32] |= (uint32) 1 << (bit % 32);
+	sas_wake_actor_at_commit(lane == 0 ? SAS_FUNCTION : SAS_AGENT, nudge);
+	wakeup_commit_calls[nudge].any_lane = true;
+	wakeup_commit_calls[nudge].lanes[bit / 32] |= (uint32) 1 << (bit % 32);
 }
 
 void
-sas_wake_items_at_commit(void)
+sas_wake_items_at_commit(bool nudge)
 {
-	wakeup_commit_actors |= 1 << SAS_FUNCTION;
-	wakeup_commit_items = true;
+	sas_wake_actor_at_commit(SAS_FUNCTION, nudge);
+	wakeup_commit_calls[nudge].items = true;
 }
 
 void
-sas_wake_nudge_lane_at_commit(int lane)
+sas_wake_watches_at_commit(bool nudge)
 {
-	uint32		bit = (uint32) lane % SAS_WAKE_LANES;
-
-	wakeup_commit_nudged_actors |= 1 << (lane == 0 ? SAS_FUNCTION : SAS_AGENT);
-	wakeup_commit_any_nudged_lane = true;
-	wakeup_commit_nudged_lanes[bit / 32] |= (uint32) 1 << (bit % 32);
-}
-
-void
-sas_wake_nudge_items_at_commit(void)
-{
-	wakeup_commit_nudged_actors |= 1 << SAS_FUNCTION;
-	wakeup_commit_nudged_items = true;
-}
-
-void
-sas_wake_nudge_watches_at_commit(void)
-{
-	wakeup_commit_nudged_actors |= (1 << SAS_AGENT) | (1 << SAS_FUNCTION);
-	wakeup_commit_nudged_watches = true;
-}
-
-void
-sas_wake_nudge_actor_at_commit(SasActor actor)
-{
-	wakeup_commit_nudged_actors |= 1 << actor;
+	sas_wake_actor_at_commit(SAS_AGENT, nudge);
+	sas_wake_actor_at_commit(SAS_FUNCTION, nudge);
+	wakeup_commit_calls[nudge].watches = true;
 }
 
 void
@@ -97,21 +76,14 @@ sas_wake_due_at_commit(TimestampTz at)
 void
 sas_wake_agents_at_commit(void)
 {
-	wakeup_commit_actors |= 1 << SAS_AGENT;
+	sas_wake_actor_at_commit(SAS_AGENT, false);
 	wakeup_commit_agents = true;
-}
-
-void
-sas_wake_watches_at_commit(void)
-{
-	wakeup_commit_actors |= (1 << SAS_AGENT) | (1 << SAS_FUNCTION);
-	wakeup_commit_watches = true;
 }
 
 void
 sas_wake_stops_at_commit(void)
 {
-	wakeup_commit_actors |= 1 << SAS_AGENT;
+	sas_wake_actor_at_commit(SAS_AGENT, false);
 	wakeup_commit_stops = true;
 }
 
@@ -135,21 +107,12 @@ sas_wake_run_at_commit(int64 run_id)
 static void
 wakeup_commit_forget(void)
 {
-	if (wakeup_commit_any_lane)
-		memset(wakeup_commit_lanes, 0, sizeof(wakeup_commit_lanes));
-	wakeup_commit_any_lane = false;
-	wakeup_commit_items = false;
-	if (wakeup_commit_any_nudged_lane)
-		memset(wakeup_commit_nudged_lanes, 0, sizeof(wakeup_commit_nudged_lanes));
-	wakeup_commit_any_nudged_lane = false;
-	wakeup_commit_nudged_items = false;
-	wakeup_commit_nudged_watches = false;
-	wakeup_commit_nudged_actors = 0;
+	for (int nudge = 0; nudge < 2; nudge++)
+		if (wakeup_commit_calls[nudge].actors != 0)
+			memset(&wakeup_commit_calls[nudge], 0, sizeof(WakeupCommitCalls));
 	wakeup_commit_agents = false;
-	wakeup_commit_watches = false;
 	wakeup_commit_stops = false;
 	wakeup_commit_due = DT_NOEND;
-	wakeup_commit_actors = 0;
 	wakeup_commit_all = false;
 	wakeup_commit_runs = NULL;
 	wakeup_commit_n_runs = wakeup_commit_runs_room = 0;
@@ -159,25 +122,25 @@ wakeup_commit_forget(void)
 static void
 wakeup_commit_wake(void)
 {
-	if (sas_wake_shmem != NULL)
+	if (sas_wake_shmem == NULL)
+		return;
+	if (wakeup_commit_agents)
+		pg_atomic_fetch_add_u32(&sas_wake_shmem->agents_version, 1);
+	if (wakeup_commit_calls[false].watches)
+		pg_atomic_fetch_add_u32(&sas_wake_shmem->watches_version, 1);
+	if (wakeup_commit_calls[true].watches)
+		pg_atomic_fetch_add_u32(&sas_wake_shmem->watches_nudges, 1);
+	if (wakeup_commit_stops)
+		pg_atomic_fetch_add_u32(&sas_wake_shmem->stops_version, 1);
+	for (int nudge = 0; nudge < 2; nudge++)
 	{
-		if (wakeup_commit_agents)
-			pg_atomic_fetch_add_u32(&sas_wake_shmem->agents_version, 1);
-		if (wakeup_commit_watches)
-			pg_atomic_fetch_add_u32(&sas_wake_shmem->watches_version, 1);
-		if (wakeup_commit_nudged_watches)
-			pg_atomic_fetch_add_u32(&sas_wake_shmem->watches_nudges, 1);
-		if (wakeup_commit_stops)
-			pg_atomic_fetch_add_u32(&sas_wake_shmem->stops_version, 1);
+		const WakeupCommitCalls *calls = &wakeup_commit_calls[nudge];
+
+		if (calls->actors != 0)
+			sas_wake_listeners(MyDatabaseId, calls->actors,
+							   (SasWakeupCounts) {.nudge = nudge,.items = calls->items,.lanes = calls->any_lane ? calls->lanes : NULL},
+							   false);
 	}
-	if (wakeup_commit_actors != 0)
-		sas_wake_listeners(MyDatabaseId, wakeup_commit_actors,
-						   (SasWakeupCounts) {.items = wakeup_commit_items,.lanes = wakeup_commit_any_lane ? wakeup_commit_lanes : NULL},
-						   false);
-	if (wakeup_commit_nudged_actors != 0)
-		sas_wake_listeners(MyDatabaseId, wakeup_commit_nudged_actors,
-						   (SasWakeupCounts) {.nudge = true,.items = wakeup_commit_nudged_items,.lanes = wakeup_commit_any_nudged_lane ? wakeup_commit_nudged_lanes : NULL},
-						   false);
 	if (wakeup_commit_due != DT_NOEND)
 		sas_wake_supervisor_by(wakeup_commit_due);
 	if (wakeup_commit_n_runs > 0)
@@ -190,7 +153,7 @@ wakeup_commit_xact_callback(XactEvent event, void *arg)
 	switch (event)
 	{
 		case XACT_EVENT_PRE_COMMIT:
-			sas_wake_tell_followers(wakeup_commit_actors != 0 || wakeup_commit_nudged_actors != 0 ||
+			sas_wake_tell_followers(wakeup_commit_calls[false].actors != 0 || wakeup_commit_calls[true].actors != 0 ||
 									wakeup_commit_due != DT_NOEND || wakeup_commit_n_runs > 0);
 			break;
 		case XACT_EVENT_COMMIT:
