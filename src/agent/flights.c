@@ -144,13 +144,13 @@ sas_agent_flights_wake_in_ms(void)
 
 /* ---------------------------------------------------------------- stopped by an operator */
 
-static uint32 flights_stops_seen = 0; /* sas_wake_stops_version() at the last look-up of claims */
+static uint32 flights_stops_seen = 0; /* sas_wake_version(SAS_WAKE_STOPS) at the last look-up of claims */
 static uint32 flights_stops_asked;
 
 bool
 sas_agent_flights_stale(void)
 {
-	flights_stops_asked = sas_wake_stops_version();
+	flights_stops_asked = sas_wake_version(SAS_WAKE_STOPS);
 	if (sas_agent_flights.n == 0)
 		flights_stops_seen = flights_stops_asked; /* a call that starts from here on is claimed later */
 	return flights_stops_seen != flights_stops_asked;

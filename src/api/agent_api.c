@@ -82,14 +82,14 @@ sas_api_agent_right(PG_FUNCTION_ARGS)
 Datum
 sas_api_announce_agents(PG_FUNCTION_ARGS)
 {
-	sas_wake_agents_at_commit();
+	sas_wake_version_at_commit(SAS_WAKE_AGENTS);
 	PG_RETURN_VOID();
 }
 
 Datum
 sas_api_stop_calls(PG_FUNCTION_ARGS)
 {
-	sas_wake_stops_at_commit();
+	sas_wake_version_at_commit(SAS_WAKE_STOPS);
 	PG_RETURN_VOID();
 }
 

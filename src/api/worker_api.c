@@ -246,7 +246,7 @@ sas_api_nudge(PG_FUNCTION_ARGS)
 	if (!PG_ARGISNULL(2) && PG_GETARG_BOOL(2))
 		sas_wake_items_at_commit(true);
 	if (!PG_ARGISNULL(3) && PG_GETARG_BOOL(3))
-		sas_wake_watches_at_commit(true);
+		sas_wake_version_at_commit(SAS_WAKE_WATCHES_NUDGED);
 	PG_RETURN_VOID();
 }
 
@@ -402,7 +402,7 @@ PG_FUNCTION_INFO_V1(sas_api_watch_window);
 Datum
 sas_api_wake_watches(PG_FUNCTION_ARGS)
 {
-	sas_wake_watches_at_commit(false);
+	sas_wake_version_at_commit(SAS_WAKE_WATCHES);
 	PG_RETURN_VOID();
 }
 

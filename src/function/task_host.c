@@ -61,7 +61,7 @@ sas_function_hosted_open(void)
 	task_host_capacity = sas_base_capacity_watches();
 	task_host_tasks = hash_create("sas tasks", 64, &control, HASH_ELEM | HASH_BLOBS | HASH_CONTEXT);
 	task_host_heap = pairingheap_allocate(task_host_later, NULL);
-	task_host_version_seen = sas_wake_watches_version() - 1;
+	task_host_version_seen = sas_wake_version(SAS_WAKE_WATCHES) - 1;
 }
 
 SasHostedTask *
@@ -172,22 +172,22 @@ task_host_follow_news(List *news)
 static uint32
 task_host_version(int n)
 {
-	return sas_wake_watches_version();
+	return sas_wake_version(SAS_WAKE_WATCHES);
 }
 
 bool
 sas_function_hosted_looks(void)
 {
-	return task_host_capacity > 0 && (task_host_more_wait || task_host_version_seen != sas_wake_watches_version() ||
-								  task_host_nudges_seen != sas_wake_watches_nudges());
+	return task_host_capacity > 0 && (task_host_more_wait || task_host_version_seen != sas_wake_version(SAS_WAKE_WATCHES) ||
+								  task_host_nudges_seen != sas_wake_version(SAS_WAKE_WATCHES_NUDGED));
 }
 
 /* News of the tasks, and more tasks, while there is room: they become due later. */
 List *
 sas_function_hosted_claim(void)
 {
-	task_host_poll.version = sas_wake_watches_version();
-	task_host_poll.nudges = sas_wake_watches_nudges();
+	task_host_poll.version = sas_wake_version(SAS_WAKE_WATCHES);
+	task_host_poll.nudges = sas_wake_version(SAS_WAKE_WATCHES_NUDGED);
 	task_host_poll.news = task_host_poll.claimed = NIL;
 	task_host_poll.node_id = sas_function_hosted_node;
 	if (sas_function_hosted_node != 0 && !task_host_more_wait && task_host_poll.version == task_host_version_seen)

@@ -219,15 +219,15 @@ report_read_again(const SasWatchId *id)
 static uint32
 report_version(int n)
 {
-	return sas_wake_watches_version();
+	return sas_wake_version(SAS_WAKE_WATCHES);
 }
 
 bool
 sas_stream_tick(void)
 {
 	SasStreamReport report = {0};
-	uint32		version = sas_wake_watches_version();
-	uint32		nudges = sas_wake_watches_nudges();
+	uint32		version = sas_wake_version(SAS_WAKE_WATCHES);
+	uint32		nudges = sas_wake_version(SAS_WAKE_WATCHES_NUDGED);
 	bool		prompted = version != report_version_read || report_node_id == 0;
 	bool		read_news = prompted || nudges != report_nudges_read;
 	int			slots = sas_stream_hosted.capacity - (int) hash_get_num_entries(sas_stream_hosted.watches);
@@ -276,5 +276,5 @@ sas_stream_tick(void)
 	foreach(lc, report.news)
 		report_read_again(&((SasWatchNews *) lfirst(lc))->id);
 	return (report_claim_more && sas_stream_hosted.capacity > (int) hash_get_num_entries(sas_stream_hosted.watches)) ||
-		version != sas_wake_watches_version() || !dlist_is_empty(&sas_stream_hosted.due) || !dlist_is_empty(&sas_stream_hosted.ready);
+		version != sas_wake_version(SAS_WAKE_WATCHES) || !dlist_is_empty(&sas_stream_hosted.due) || !dlist_is_empty(&sas_stream_hosted.ready);
 }

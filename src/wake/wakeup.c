@@ -77,11 +77,8 @@ sas_wake_shmem_init(void)
 		memset(sas_wake_shmem, 0, sas_wake_shmem_size());
 		sas_wake_shmem->tranche = LWLockNewTrancheId();
 		sas_wake_shmem->capacity = wakeup_capacity();
-		pg_atomic_init_u32(&sas_wake_shmem->agents_version, 1);
-		pg_atomic_init_u32(&sas_wake_shmem->watches_version, 1);
-		pg_atomic_init_u32(&sas_wake_shmem->watches_nudges, 1);
-		pg_atomic_init_u32(&sas_wake_shmem->departures, 1);
-		pg_atomic_init_u32(&sas_wake_shmem->stops_version, 1);
+		for (int version = 0; version < SAS_WAKE_VERSIONS; version++)
+			pg_atomic_init_u32(&sas_wake_shmem->versions[version], 1);
 		pg_atomic_init_u32(&sas_wake_shmem->any_holders, 0);
 		pg_atomic_init_u32(&sas_wake_shmem->any_followed, 0);
 		LWLockInitialize(&sas_wake_shmem->lock, sas_wake_shmem->tranche);
@@ -174,12 +171,8 @@ sas_wake_listeners(Oid dboid, int actors, SasWakeupCounts counts, bool but_me)
 void
 sas_wake_database(Oid dboid)
 {
-	if (sas_wake_shmem != NULL)
-	{
-		pg_atomic_fetch_add_u32(&sas_wake_shmem->agents_version, 1);
-		pg_atomic_fetch_add_u32(&sas_wake_shmem->watches_version, 1);
-		pg_atomic_fetch_add_u32(&sas_wake_shmem->stops_version, 1);
-	}
+	for (int version = SAS_WAKE_AGENTS; sas_wake_shmem != NULL && version <= SAS_WAKE_WATCHES; version++)
+		pg_atomic_fetch_add_u32(&sas_wake_shmem->versions[version], 1);
 	sas_wake_low_water_lower_all(dboid);
 	sas_wake_listeners(dboid, SAS_WAKE_ALL_ACTORS, (SasWakeupCounts) {.everything = true}, false);
 }
@@ -229,7 +222,7 @@ sas_wake_supervisor_by(TimestampTz at)
 static void
 wakeup_depart(int code, Datum arg)
 {
-	pg_atomic_fetch_add_u32(&sas_wake_shmem->departures, 1);
+	pg_atomic_fetch_add_u32(&sas_wake_shmem->versions[SAS_WAKE_DEPARTURES], 1);
 	sas_wake_actor(MyDatabaseId, SAS_SUPERVISOR);
 }
 
@@ -242,12 +235,6 @@ sas_wake_report_departure(void)
 		return;
 	before_shmem_exit(wakeup_depart, (Datum) 0);
 	registered = true;
-}
-
-uint32
-sas_wake_departures(void)
-{
-	return sas_wake_shmem != NULL ? pg_atomic_read_u32(&sas_wake_shmem->departures) : 1;
 }
 
 /* ---------------------------------------------------------------- listeners */
@@ -407,25 +394,7 @@ sas_wake_count_items(void)
 }
 
 uint32
-sas_wake_agents_version(void)
+sas_wake_version(SasWakeVersion version)
 {
-	return sas_wake_shmem != NULL ? pg_atomic_read_u32(&sas_wake_shmem->agents_version) : 1;
-}
-
-uint32
-sas_wake_watches_version(void)
-{
-	return sas_wake_shmem != NULL ? pg_atomic_read_u32(&sas_wake_shmem->watches_version) : 1;
-}
-
-uint32
-sas_wake_watches_nudges(void)
-{
-	return sas_wake_shmem != NULL ? pg_atomic_read_u32(&sas_wake_shmem->watches_nudges) : 1;
-}
-
-uint32
-sas_wake_stops_version(void)
-{
-	return sas_wake_shmem != NULL ? pg_atomic_read_u32(&sas_wake_shmem->stops_version) : 1;
+	return sas_wake_shmem != NULL ? pg_atomic_read_u32(&sas_wake_shmem->versions[version]) : 1;
 }

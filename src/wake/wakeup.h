@@ -43,33 +43,28 @@ extern void sas_wake_due_at_commit(TimestampTz at);
  */
 extern void sas_wake_supervisor_sleeps_until(TimestampTz at);
 
-/*
- * At commit: agents have changed.  The version goes up before the agent
- * workers are woken, so that a worker that wakes sees it.
- */
-extern void sas_wake_agents_at_commit(void);
-extern uint32 sas_wake_agents_version(void);
+/* What goes up when something has changed. */
+typedef enum SasWakeVersion
+{
+	SAS_WAKE_AGENTS,			/* agents */
+	SAS_WAKE_STOPS,				/* some claims of calls are no longer valid: their calls are to be stopped */
+	SAS_WAKE_WATCHES,			/* a task waits for a node, or there is news for a host of infinite tasks */
+	SAS_WAKE_WATCHES_NUDGED,	/* the same, as a nudge */
+	SAS_WAKE_DEPARTURES			/* ends of the sessions below, in all databases */
+} SasWakeVersion;
+
+#define SAS_WAKE_VERSIONS (SAS_WAKE_DEPARTURES + 1)
 
 /*
- * At commit: a task waits for a node, or there is news for a host of infinite
- * tasks.  The version goes up before the agent and function workers are woken.
+ * At commit, each but the last.  The version goes up before the agent workers
+ * are woken, and for infinite tasks the function workers, so that a worker that
+ * wakes sees it.
  */
-extern void sas_wake_watches_at_commit(bool nudge);
-extern uint32 sas_wake_watches_version(void);
+extern void sas_wake_version_at_commit(SasWakeVersion version);
+extern uint32 sas_wake_version(SasWakeVersion version);
 
-/*
- * When this session ends, for whatever reason, the supervisor is woken.
- * departures counts such ends in all databases.
- */
+/* When this session ends, for whatever reason, the supervisor is woken. */
 extern void sas_wake_report_departure(void);
-extern uint32 sas_wake_departures(void);
-
-/*
- * At commit: some claims of calls are no longer valid, and their calls are to
- * be stopped.  This version, too, goes up before the agent workers are woken.
- */
-extern void sas_wake_stops_at_commit(void);
-extern uint32 sas_wake_stops_version(void);
 
 /*
  * For the next half minute, changes in this database cause a NOTIFY
@@ -136,7 +131,6 @@ extern uint32 sas_wake_items_count(void);
 /* Likewise, how often they were nudged. */
 extern uint32 sas_wake_lane_nudges(int lane);
 extern uint32 sas_wake_items_nudges(void);
-extern uint32 sas_wake_watches_nudges(void);
 
 /* Counts without waking anybody: for work that is left to others, before sas_wake_others(). */
 extern void sas_wake_count_lane(int lane);

@@ -22,14 +22,12 @@ typedef struct WakeupCommitCalls
 	int			actors;			/* one bit each; 0: none, and nothing below */
 	bool		any_lane;
 	bool		items;
-	bool		watches;
 	uint32		lanes[SAS_WAKE_LANE_WORDS];
 } WakeupCommitCalls;
 
 /* Of this transaction. */
 static WakeupCommitCalls wakeup_commit_calls[2];	/* wake-ups, nudges */
-static bool wakeup_commit_agents = false;
-static bool wakeup_commit_stops = false;
+static int	wakeup_commit_versions = 0; /* one bit each */
 static bool wakeup_commit_all = false;	/* also on abort */
 static TimestampTz wakeup_commit_due = DT_NOEND;
 static int64 *wakeup_commit_runs = NULL;	/* in TopTransactionContext */
@@ -60,31 +58,20 @@ sas_wake_items_at_commit(bool nudge)
 }
 
 void
-sas_wake_watches_at_commit(bool nudge)
+sas_wake_version_at_commit(SasWakeVersion version)
 {
+	bool		nudge = version == SAS_WAKE_WATCHES_NUDGED;
+
 	sas_wake_actor_at_commit(SAS_AGENT, nudge);
-	sas_wake_actor_at_commit(SAS_FUNCTION, nudge);
-	wakeup_commit_calls[nudge].watches = true;
+	if (version >= SAS_WAKE_WATCHES)
+		sas_wake_actor_at_commit(SAS_FUNCTION, nudge);
+	wakeup_commit_versions |= 1 << version;
 }
 
 void
 sas_wake_due_at_commit(TimestampTz at)
 {
 	wakeup_commit_due = Min(wakeup_commit_due, at);
-}
-
-void
-sas_wake_agents_at_commit(void)
-{
-	sas_wake_actor_at_commit(SAS_AGENT, false);
-	wakeup_commit_agents = true;
-}
-
-void
-sas_wake_stops_at_commit(void)
-{
-	sas_wake_actor_at_commit(SAS_AGENT, false);
-	wakeup_commit_stops = true;
 }
 
 void
@@ -110,8 +97,7 @@ wakeup_commit_forget(void)
 	for (int nudge = 0; nudge < 2; nudge++)
 		if (wakeup_commit_calls[nudge].actors != 0)
 			memset(&wakeup_commit_calls[nudge], 0, sizeof(WakeupCommitCalls));
-	wakeup_commit_agents = false;
-	wakeup_commit_stops = false;
+	wakeup_commit_versions = 0;
 	wakeup_commit_due = DT_NOEND;
 	wakeup_commit_all = false;
 	wakeup_commit_runs = NULL;
@@ -124,14 +110,9 @@ wakeup_commit_wake(void)
 {
 	if (sas_wake_shmem == NULL)
 		return;
-	if (wakeup_commit_agents)
-		pg_atomic_fetch_add_u32(&sas_wake_shmem->agents_version, 1);
-	if (wakeup_commit_calls[false].watches)
-		pg_atomic_fetch_add_u32(&sas_wake_shmem->watches_version, 1);
-	if (wakeup_commit_calls[true].watches)
-		pg_atomic_fetch_add_u32(&sas_wake_shmem->watches_nudges, 1);
-	if (wakeup_commit_stops)
-		pg_atomic_fetch_add_u32(&sas_wake_shmem->stops_version, 1);
+	for (int version = 0; version < SAS_WAKE_VERSIONS; version++)
+		if (wakeup_commit_versions & 1 << version)
+			pg_atomic_fetch_add_u32(&sas_wake_shmem->versions[version], 1);
 	for (int nudge = 0; nudge < 2; nudge++)
 	{
 		const WakeupCommitCalls *calls = &wakeup_commit_calls[nudge];

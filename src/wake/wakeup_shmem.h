@@ -66,11 +66,7 @@ typedef struct SasWakeupShmem
 {
 	LWLock		lock;
 	int			tranche;
-	pg_atomic_uint32 agents_version;	/* counts changes of agents */
-	pg_atomic_uint32 watches_version;	/* counts news for hosts of infinite tasks */
-	pg_atomic_uint32 watches_nudges;	/* counts nudges for them */
-	pg_atomic_uint32 departures;	/* counts sessions of outside nodes that have ended */
-	pg_atomic_uint32 stops_version; /* counts transactions that stop calls */
+	pg_atomic_uint32 versions[SAS_WAKE_VERSIONS];
 	int			capacity;		/* of listeners, and of databases */
 	int			waiters_end;	/* entries from here on are free */
 	SasWakeupWaiter waiters[SAS_WAKE_WAITERS];

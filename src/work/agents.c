@@ -58,7 +58,7 @@ agents_files_changed(int64 now)
 bool
 sas_work_agents_stale(void)
 {
-	agents_version_seen = sas_wake_agents_version();
+	agents_version_seen = sas_wake_version(SAS_WAKE_AGENTS);
 	agents_asked_us = sas_base_clock_monotonic_us();
 	return agents_version_seen != agents_version_read || agents_files_changed(agents_asked_us);
 }
