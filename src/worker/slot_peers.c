@@ -20,6 +20,11 @@
 /* a function that was interrupted has this long to listen; then its worker is ended */
 #define INTERRUPT_GRACE_US (3 * INT64CONST(1000000))
 
+/* Each worker of this database that is not gone. */
+#define foreach_peer(slot) \
+	for (SasSlot *slot = sas_worker_shmem->slots; slot < sas_worker_shmem->slots + sas_worker_shmem->capacity; slot++) \
+		if (sas_worker_registry_is_alive(slot, MyDatabaseId))
+
 static int
 slot_peers_live(int64 *ids, int max, int64 *newest)
 {
@@ -27,12 +32,10 @@ slot_peers_live(int64 *ids, int max, int64 *newest)
 
 	LWLockAcquire(&sas_worker_shmem->lock, LW_SHARED);
 	*newest = sas_worker_shmem->last_worker_id;
-	for (int i = 0; i < sas_worker_shmem->capacity; i++)
+	foreach_peer(slot)
 	{
-		if (!sas_worker_registry_is_alive(&sas_worker_shmem->slots[i], MyDatabaseId))
-			continue;
 		if (n < max)
-			ids[n] = sas_worker_shmem->slots[i].worker_id;
+			ids[n] = slot->worker_id;
 		n++;
 	}
 	LWLockRelease(&sas_worker_shmem->lock);
@@ -62,13 +65,8 @@ slot_peers_lead(SasActor actor)
 	if (sas_worker_my_slot != NULL && sas_worker_my_slot->leader && sas_worker_my_slot->actor == (int) actor)
 		return true;
 	LWLockAcquire(&sas_worker_shmem->lock, LW_EXCLUSIVE);
-	for (int i = 0; i < sas_worker_shmem->capacity && !taken; i++)
-	{
-		SasSlot    *slot = &sas_worker_shmem->slots[i];
-
-		taken = slot->leader && slot->actor == (int) actor &&
-			sas_worker_registry_is_alive(slot, MyDatabaseId);
-	}
+	foreach_peer(slot)
+		taken |= slot->leader && slot->actor == (int) actor;
 	if (!taken && sas_worker_my_slot != NULL && sas_worker_my_slot->actor == (int) actor)
 		sas_worker_my_slot->leader = true;
 	LWLockRelease(&sas_worker_shmem->lock);
@@ -100,11 +98,9 @@ slot_peers_interrupt(int64 task)
 	if (sas_worker_shmem == NULL)
 		return;
 	LWLockAcquire(&sas_worker_shmem->lock, LW_SHARED);
-	for (int i = 0; i < sas_worker_shmem->capacity; i++)
+	foreach_peer(slot)
 	{
-		SasSlot    *slot = &sas_worker_shmem->slots[i];
-
-		if (!sas_worker_registry_is_alive(slot, MyDatabaseId) || slot->pid == 0 || slot->invocation != task)
+		if (slot->pid == 0 || slot->invocation != task)
 			continue;
 		slot->interrupted_until_us = sas_base_clock_monotonic_us() + INTERRUPT_GRACE_US;
 		pg_write_barrier();
@@ -126,9 +122,8 @@ slot_peers_works_for(int64 task)
 	if (sas_worker_shmem == NULL)
 		return false;
 	LWLockAcquire(&sas_worker_shmem->lock, LW_SHARED);
-	for (int i = 0; i < sas_worker_shmem->capacity && !works; i++)
-		works = sas_worker_registry_is_alive(&sas_worker_shmem->slots[i], MyDatabaseId) &&
-			sas_worker_shmem->slots[i].invocation == task;
+	foreach_peer(slot)
+		works |= slot->invocation == task;
 	LWLockRelease(&sas_worker_shmem->lock);
 	return works;
 }
@@ -153,12 +148,8 @@ slot_peers_count_owner(Oid owner)
 {
 	int			n = 0;
 
-	for (int i = 0; i < sas_worker_shmem->capacity; i++)
-	{
-		SasSlot    *slot = &sas_worker_shmem->slots[i];
-
-		n += slot != sas_worker_my_slot && slot->function_owner == owner && sas_worker_registry_is_alive(slot, MyDatabaseId);
-	}
+	foreach_peer(slot)
+		n += slot != sas_worker_my_slot && slot->function_owner == owner;
 	return n;
 }
 
@@ -312,13 +303,9 @@ slot_peers_other_owners(Oid *owners, int max)
 	if (sas_worker_shmem == NULL)
 		return 0;
 	LWLockAcquire(&sas_worker_shmem->lock, LW_SHARED);
-	for (int i = 0; i < sas_worker_shmem->capacity && n < max; i++)
-	{
-		SasSlot    *slot = &sas_worker_shmem->slots[i];
-
-		if (slot != sas_worker_my_slot && OidIsValid(slot->function_owner) && sas_worker_registry_is_alive(slot, MyDatabaseId))
+	foreach_peer(slot)
+		if (n < max && slot != sas_worker_my_slot && OidIsValid(slot->function_owner))
 			owners[n++] = slot->function_owner;
-	}
 	LWLockRelease(&sas_worker_shmem->lock);
 	return n;
 }
@@ -345,13 +332,9 @@ slot_peers_unwritten(int64 *ids, int max)
 		return 0;
 	pg_memory_barrier();
 	LWLockAcquire(&sas_worker_shmem->lock, LW_SHARED);
-	for (int i = 0; i < sas_worker_shmem->capacity && n < max; i++)
-	{
-		SasSlot    *slot = &sas_worker_shmem->slots[i];
-
-		if (sas_worker_registry_is_alive(slot, MyDatabaseId) && slot->unwritten)
+	foreach_peer(slot)
+		if (n < max && slot->unwritten)
 			ids[n++] = slot->worker_id;
-	}
 	LWLockRelease(&sas_worker_shmem->lock);
 	return n;
 }
@@ -364,18 +347,14 @@ slot_peers_overdue(SasPeerInvocation *invocations, int max, int64 *next_us)
 
 	*next_us = 0;
 	LWLockAcquire(&sas_worker_shmem->lock, LW_SHARED);
-	for (int i = 0; i < sas_worker_shmem->capacity && n < max; i++)
+	foreach_peer(slot)
 	{
-		SasSlot    *slot = &sas_worker_shmem->slots[i];
-		int64		task;
+		int64		task = slot->invocation;
 		int64		until_us;
 
-		if (!sas_worker_registry_is_alive(slot, MyDatabaseId))
-			continue;
-		task = slot->invocation;
 		pg_read_barrier();
 		until_us = slot->invocation_until_us;
-		if (task == 0)
+		if (task == 0 || n == max)
 			continue;
 		if (slot->interrupted == task)
 		{
@@ -397,13 +376,9 @@ slot_peers_long_calls(SasPeerCall *calls, int max)
 	int			n = 0;
 
 	LWLockAcquire(&sas_worker_shmem->lock, LW_SHARED);
-	for (int i = 0; i < sas_worker_shmem->capacity && n < max; i++)
-	{
-		const SasSlot *slot = &sas_worker_shmem->slots[i];
-
-		if (slot->long_call && slot->invocation != 0 && sas_worker_registry_is_alive(slot, MyDatabaseId))
+	foreach_peer(slot)
+		if (n < max && slot->long_call && slot->invocation != 0)
 			calls[n++] = (SasPeerCall) {slot->worker_id, slot->invocation, slot->function_owner};
-	}
 	LWLockRelease(&sas_worker_shmem->lock);
 	return n;
 }
@@ -445,9 +420,8 @@ slot_peers_stalled(void)
 	int64		now_us = sas_base_clock_monotonic_us();
 	int			n = 0;
 
-	for (int i = 0; i < sas_worker_shmem->capacity; i++)
-		n += sas_worker_registry_is_alive(&sas_worker_shmem->slots[i], MyDatabaseId) &&
-			sas_worker_tick_stalled(&sas_worker_shmem->slots[i], now_us);
+	foreach_peer(slot)
+		n += sas_worker_tick_stalled(slot, now_us);
 	return n;
 }
 
