@@ -29,6 +29,14 @@ SasTransport *sas_stream_polls;
 #define HOST_MAX_BEHIND 32
 
 static SasWatch *host_current;	/* the watch whose network event is being handled */
+static SasReply *host_reply;	/* and its reply; NULL: there is none */
+
+static void
+host_free_reply(void)
+{
+	sas_transport_reply_free(host_reply);
+	host_reply = NULL;
+}
 
 /* After an error half-way: the watch restarts at the cursor in the store. */
 static void
@@ -37,6 +45,7 @@ host_repair(void)
 	SasWatch   *w = host_current;
 
 	host_current = NULL;
+	host_free_reply();
 	sas_stream_items_drop(w);
 	sas_stream_watch_close(w);
 	sas_stream_watch_report(w, sas_stream_watch_problem(w, "transport", "could not read the stream", NULL), -1);
@@ -75,24 +84,25 @@ host_connect_some(void)
 static bool
 host_move(SasTransport *t)
 {
-	SasReply   *reply;
-	int64		until_us;
 	bool		more = sas_transport_work(t);
+	int64		until_us = sas_base_clock_monotonic_us() + SAS_WATCHES_READ_US;
 
-	until_us = sas_base_clock_monotonic_us() + SAS_WATCHES_READ_US;
 	while ((host_current = sas_transport_next_news(t)) != NULL)
 	{
 		sas_stream_watch_read(host_current);
 		if (sas_base_clock_monotonic_us() >= until_us)
 			break;
 	}
-	while ((reply = sas_transport_next(t)) != NULL)
+	until_us = sas_base_clock_monotonic_us() + SAS_WATCHES_READ_US;
+	while ((host_reply = sas_transport_next(t)) != NULL)
 	{
-		host_current = reply->owner;
-		sas_stream_watch_finish(host_current, reply);
-		sas_transport_reply_free(reply);
+		host_current = host_reply->owner;
+		sas_stream_watch_finish(host_current, host_reply);
+		host_free_reply();
+		if (sas_base_clock_monotonic_us() >= until_us)
+			break;
 	}
-	return more;
+	return more || sas_transport_has_small(t) || sas_transport_has_large(t);
 }
 
 /*
