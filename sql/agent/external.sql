@@ -274,7 +274,8 @@ BEGIN
             CONTINUE WHEN _sas.taking_was_cut(a.agent_id);
             EXIT WHEN looks = 10;
             looks := looks + 1;
-            CONTINUE WHEN pg_sleep(0.005) IS NOT NULL;
+            PERFORM pg_sleep(0.005);
+            CONTINUE;
         END IF;
         BEGIN
             PERFORM _sas.hold_tasks(a.agent_id, claimed, places, worker, lease, now);
@@ -284,20 +285,17 @@ BEGIN
             PERFORM _sas.hold_tasks(a.agent_id, claimed, places, worker, lease, now);
         END;
         tokens := tokens - cardinality(claimed);
-
         unfit := '{}';
         FOR r IN SELECT * FROM _sas.tasks(claimed, 100000) LOOP
-            IF r.left_out THEN
+            IF r.left_out OR r.problem IS NOT NULL THEN
                 unfit := unfit || _sas.make_call_reply(r.run_id, r.step_no, r.element, r.request_id,
-                                                       'hand_back');
-                dear := true;
-            ELSIF r.problem IS NULL THEN
+                                                       CASE WHEN r.left_out THEN 'hand_back'
+                                                       ELSE 'permanent' END, error => r.problem);
+                dear := dear OR r.left_out;
+            ELSE
                 given := given + 1;
                 RETURN QUERY SELECT r.request_id, r.run_id, r.name, r.undo, r.key, r.asked, r.checkpoint,
                     now + r.complete_in;
-            ELSE
-                unfit := unfit || _sas.make_call_reply(r.run_id, r.step_no, r.element, r.request_id,
-                                                       'permanent', error => r.problem);
             END IF;
         END LOOP;
         PERFORM _sas.end_claim(p, u.verdict, u.output, u.error, '0', now)

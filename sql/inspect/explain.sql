@@ -370,11 +370,17 @@ BEGIN ATOMIC
                 ELSE coalesce(' has waited for ' || $2, ' waits') END;
 END;
 
--- _sas.told_failure(kind, error, doubt, cause): how a failed step goes on, if it waits for that.
-CREATE FUNCTION _sas.told_failure(kind text, error jsonb, doubt text, cause text) RETURNS text
+-- _sas.told_failure(kind, elements, failures, error, until, doubt, cause): how a failed step, or these
+-- elements of it, go on; error: of the first of them; null: they do not wait for that.
+CREATE FUNCTION _sas.told_failure(kind text, elements int[], failures int, error jsonb, until text,
+                                  doubt text, cause text) RETURNS text
 LANGUAGE sql STABLE
 BEGIN ATOMIC
-    SELECT format('it failed (%s)', _sas.title(error)) || CASE kind
+    SELECT CASE WHEN cardinality(elements) > 1 THEN format('each failed ([%s]: ', elements[1])
+           ELSE format('it failed%s (', CASE kind WHEN 'cool_off' THEN ' ' || _sas.times(failures) END) END
+        || _sas.title(error) || ')' || CASE kind
+        WHEN 'cool_off' THEN concat(', and is tried again', CASE WHEN cardinality(elements) > 1
+                                                            THEN ', the first' END, ' at ', until)
         WHEN 'supervisor' THEN '; ' || split_part(cause, ', and ', 2)
         WHEN 'resume' THEN concat(', and is retried when the run is resumed', doubt)
         WHEN 'map_end' THEN ', and is retried with the others when the map has run through and the run is '
@@ -447,18 +453,18 @@ BEGIN ATOMIC
            || CASE p.waiting_kind
               WHEN 'steps' THEN coalesce('other steps come before it: ' || p.waiting_on,
                                          'all other steps come before it')
-              WHEN 'reply' THEN coalesce('worker "' || p.locked_by || '"', 'a worker') || ' has it'
+              WHEN 'reply' THEN CASE WHEN cardinality(p.elements) > 1 THEN 'workers have them'
+                  ELSE coalesce('worker "' || p.locked_by || '"', 'a worker') || ' has it' END
                   || coalesce(', with "' || p.waiting_on || '"', '')
                   || coalesce('; a reply counts until ' || _sas.instant(p.until, n.now), '')
-              WHEN 'cool_off' THEN format('it failed %s (%s), and is tried again at %s',
-                                          _sas.times(p.failures), _sas.title(p.error),
-                                          _sas.instant(p.until, n.now))
               WHEN 'elements' THEN _sas.elements_told(f.total, f.remaining, f.failed)
               WHEN 'poll' THEN c.told
-                  || CASE WHEN p.asks > 0 THEN '; it was polled ' || _sas.times(p.asks) ELSE '' END
+                  || CASE WHEN p.asks > 0 AND NOT cardinality(p.elements) > 1
+                     THEN '; it was polled ' || _sas.times(p.asks) ELSE '' END
               WHEN 'child' THEN coalesce(
                   _sas.children_told(f.open_children, p.waiting_on, f.children), c.told)
-              ELSE coalesce(_sas.told_failure(p.waiting_kind, p.error, p.doubt, c.told), c.told) END
+              ELSE coalesce(_sas.told_failure(p.waiting_kind, p.elements, p.failures, p.error,
+                                              _sas.instant(p.until, n.now), p.doubt, c.told), c.told) END
     FROM part p
     CROSS JOIN (SELECT sas.now() AS now) n
     LEFT JOIN cause c ON c.waiting_kind = p.waiting_kind

@@ -165,6 +165,18 @@ SELECT t.settle();
 SELECT * FROM pg_temp.why(:id);
 SELECT * FROM pg_temp.words(:id);
 
+-- several elements in one sentence
+SELECT t.clean() \g /dev/null
+SELECT t.workflow('several', '{"m": {"agent": "payments", "call": {}, "each": "{{input.l}}"}}') \g /dev/null
+SELECT pg_temp.id('several', '{"l": [1, 2, 3]}') AS id \gset
+SELECT t.settle();
+SELECT t.claim(quantity => 3);
+SELECT * FROM pg_temp.words(:id);
+SELECT t.answer('m', 'transient 503', for_element => 1), t.answer('m', 'transient 503', for_element => 2), t.answer('m', for_element => 3);
+SELECT * FROM pg_temp.words(:id);
+SELECT t.settle();
+SELECT * FROM pg_temp.words(:id);
+
 -- runs that have not begun: an earlier run, a set start, the pause of the workflow, a place under their key, the scheduler
 SELECT t.clean() \g /dev/null
 SELECT t.workflow('keyed', '{"one": {"function": "t.echo"}, "two": {"function": "t.echo", "after": ["one"]}}', '{"concurrency": {"key": "{{input.k}}"}}') \g /dev/null
