@@ -8,7 +8,7 @@
 -- How many elements of a map without "concurrency" are ready or running at the same time.
 CREATE FUNCTION _sas.map_width() RETURNS int LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$ SELECT 1000 $$;
 
--- How many elements a map may have: they begin, and are put into one array, in one tick.
+-- How many elements a map may have: their outputs are put into one array, in one tick.
 CREATE FUNCTION _sas.most_elements() RETURNS int LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$ SELECT 100000 $$;
 
 -- _sas.map_limit(shape): how many elements of this map may be ready or running at the same time.
@@ -20,134 +20,6 @@ LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
                     ELSE shape ->> 'concurrency' END::bigint,
                     _sas.map_width())
 $$;
-
--- _sas.begin_maps(run_ids, step_nos, lists, from_states): begins these steps with an element for each entry
--- of their list. list null: a repeating step begins its first iteration, or a map that has failed continues
--- where it was.
--- Writes: item, map_key, map_progress, step. Next: _sas.release_elements.
-CREATE FUNCTION _sas.begin_maps(run_ids bigint[], step_nos int[], lists jsonb[], from_states text[])
-RETURNS void
-LANGUAGE plpgsql AS $$
-DECLARE
-    few boolean := _sas.add_steps((SELECT sum(jsonb_array_length(l))::bigint FROM unnest(lists) l));
-BEGIN
-    INSERT INTO _sas.item (run_id, step_no, element, item)
-    SELECT u.run_id, u.step_no, i.n, i.value
-    FROM unnest(run_ids, step_nos, lists) AS u (run_id, step_no, list)
-    CROSS JOIN LATERAL jsonb_array_elements(u.list) WITH ORDINALITY AS i (value, n);
-    INSERT INTO _sas.map_progress (run_id, step_no, total, fed, remaining, failed)
-    SELECT u.run_id, u.step_no, n, 0, n, 0
-    FROM unnest(run_ids, step_nos, lists) AS u (run_id, step_no, list)
-    CROSS JOIN LATERAL (SELECT coalesce(jsonb_array_length(u.list), 0) AS n) l
-    ON CONFLICT DO NOTHING;
-    PERFORM _sas.move_steps(array_agg(_sas.make_step_change(
-        run_id => u.run_id, step_no => u.step_no, element => 0, from_state => u.from_state,
-        to_state => 'suspended', started_at => sas.now(), waiting_kind => 'elements')))
-    FROM unnest(run_ids, step_nos, from_states) AS u (run_id, step_no, from_state);
-    PERFORM _sas.begin_keyed(u.run_id, u.step_no, w.shape #> '{concurrency,key}', w.name)
-    FROM unnest(run_ids, step_nos, lists) AS u (run_id, step_no, list)
-    JOIN _sas.run r ON r.run_id = u.run_id
-    JOIN _sas.workflow_step w ON w.version_id = r.version_id AND w.step_no = u.step_no AND NOT w.undo
-    WHERE u.list IS NOT NULL AND w.shape #> '{concurrency,key}' IS NOT NULL;
-    PERFORM _sas.begin_again(u.run_id, u.step_no, w.shape #> '{concurrency,key}')
-    FROM unnest(run_ids, step_nos, lists) AS u (run_id, step_no, list)
-    JOIN _sas.run r ON r.run_id = u.run_id
-    JOIN _sas.workflow_step w ON w.version_id = r.version_id AND w.step_no = u.step_no AND NOT w.undo
-    WHERE u.list IS NULL AND w.shape ? 'each';
-    PERFORM _sas.release_elements(run_ids, step_nos);
-END $$;
-
--- _sas.begin_keyed(run_id, step_no, template, name): gives the elements of this map their keys. If the key
--- of an element cannot be built, the map fails.
-CREATE FUNCTION _sas.begin_keyed(for_run bigint, for_no int, template jsonb, name text) RETURNS void
-LANGUAGE plpgsql AS $$
-DECLARE
-    problem text := _sas.number_keys(for_run, for_no, template);
-BEGIN
-    UPDATE _sas.map_progress f SET open = 0 WHERE f.run_id = for_run AND f.step_no = for_no;
-    IF problem IS NOT NULL THEN
-        -- without these rows, a further attempt of the map begins from its array again
-        DELETE FROM _sas.item i WHERE i.run_id = for_run AND i.step_no = for_no;
-        DELETE FROM _sas.map_key k WHERE k.run_id = for_run AND k.step_no = for_no;
-        DELETE FROM _sas.map_progress f WHERE f.run_id = for_run AND f.step_no = for_no;
-        PERFORM _sas.fail_steps(ARRAY[for_run], ARRAY[for_no], ARRAY[0], ARRAY[_sas.problem_object(
-            'concurrency', 'could not build the key of an element', problem, NULL, for_run, name)]);
-    END IF;
-END $$;
-
--- _sas.number_keys(run_id, step_no, template): numbers the keys of the elements that have not begun, and
--- the elements of each key. An element whose key is null has none. Returns what is wrong with the first key
--- that cannot be built. All elements are keyed in one tick, so the keys together have a budget, too.
--- Writes: item, map_key.
-CREATE FUNCTION _sas.number_keys(for_run bigint, for_no int, template jsonb) RETURNS text
-LANGUAGE plpgsql AS $$
-DECLARE
-    began_us bigint := _sas.evaluated_us();
-    began_bytes bigint := _sas.evaluated_bytes();
-    problem text;
-BEGIN
-    DELETE FROM _sas.map_key k WHERE k.run_id = for_run AND k.step_no = for_no;
-    UPDATE _sas.item i SET key_no = NULL, nth = NULL
-    WHERE i.run_id = for_run AND i.step_no = for_no AND i.key_no IS NOT NULL;
-    WITH made AS MATERIALIZED (
-        SELECT i.element, i.ctid AS place, nullif(k.result, 'null') AS key,
-               coalesce(t.spent, format('%s: %s', k.problem ->> 'path', k.problem ->> 'what')) AS problem,
-               t.spent IS NULL AND k.problem IS NULL AS built
-        FROM _sas.item i
-        -- OFFSET 0: without it the planner may walk all elements for each of them
-        LEFT JOIN LATERAL (SELECT x.state FROM _sas.step x WHERE x.run_id = for_run AND x.step_no = for_no
-                           AND x.element = i.element OFFSET 0) s ON true
-        CROSS JOIN LATERAL (
-            -- i.element: it is asked again for each of them
-            SELECT CASE WHEN i.element IS NULL THEN NULL
-                        WHEN _sas.evaluated_us() - began_us > 1000000
-                        THEN 'the keys of all elements take more than 1 s to evaluate'
-                        WHEN _sas.evaluated_bytes() - began_bytes > 16777216
-                        THEN 'the keys of all elements have more than 16 MB' END AS spent OFFSET 0) t
-        LEFT JOIN LATERAL _sas.render(CASE WHEN t.spent IS NULL THEN template END,
-                                      jsonb_build_object('item', i.item, 'index', i.element - 1)) k ON true
-        WHERE i.run_id = for_run AND i.step_no = for_no AND coalesce(s.state, 'waiting') = 'waiting'),
-    numbered AS (
-        SELECT m.place, dense_rank() OVER (ORDER BY m.key)::int AS key_no,
-               row_number() OVER (PARTITION BY m.key ORDER BY m.element)::int AS nth
-        FROM made m WHERE m.key IS NOT NULL),
-    -- by its place: with the columns of the key, the planner may compare all elements with all
-    written AS (
-        UPDATE _sas.item i SET key_no = n.key_no, nth = n.nth FROM numbered n WHERE i.ctid = n.place),
-    keys AS (
-        INSERT INTO _sas.map_key (run_id, step_no, key_no, begun, ended)
-        SELECT DISTINCT for_run, for_no, n.key_no, 0, 0 FROM numbered n)
-    SELECT format('element %s: %s', m.element, m.problem) INTO problem
-    FROM made m WHERE NOT m.built ORDER BY m.element LIMIT 1;
-    RETURN problem;
-END $$;
-
--- _sas.begin_again(run_id, step_no, template): prepares a map that has run through with failed elements for
--- another attempt: these elements wait again and begin under the same limits.
--- Writes: step, item, map_key, map_progress.
-CREATE FUNCTION _sas.begin_again(for_run bigint, for_no int, template jsonb) RETURNS void
-LANGUAGE plpgsql AS $$
-DECLARE
-    again _sas.step_change[];
-BEGIN
-    SELECT array_agg(_sas.make_step_change(
-               run_id => for_run, step_no => for_no, element => s.element, from_state => 'failed',
-               to_state => 'waiting', failure_count => 0))
-    INTO again
-    FROM _sas.step s
-    WHERE s.run_id = for_run AND s.step_no = for_no AND s.element > 0 AND s.state = 'failed'
-      AND s.waiting_kind = 'map_end'
-      AND EXISTS (SELECT FROM _sas.map_progress f WHERE f.run_id = for_run AND f.step_no = for_no
-                  AND f.remaining = 0);
-    IF again IS NULL THEN
-        RETURN;
-    END IF;
-    PERFORM _sas.move_steps(again);
-    UPDATE _sas.map_progress f
-    SET remaining = cardinality(again), failed = f.failed - cardinality(again), fed = 0, open = 0
-    WHERE f.run_id = for_run AND f.step_no = for_no;
-    PERFORM _sas.number_keys(for_run, for_no, template) WHERE template IS NOT NULL;
-END $$;
 
 -- _sas.waiting_children(run_id, step_no): how many child runs of this map wait for a slot under their
 -- concurrency key, at most map_width(): the map begins no more ahead. A child that has just stopped may
@@ -261,7 +133,7 @@ BEGIN
                s.waiting_until IS NULL AS asks, least(m.most, f.fed + _sas.map_width()) AS want,
                m.most > f.fed + _sas.map_width() AS goes_on, f.open
         FROM (SELECT DISTINCT * FROM unnest(run_ids, step_nos) AS u (run_id, step_no)) u
-        JOIN _sas.map_progress f ON f.run_id = u.run_id AND f.step_no = u.step_no
+        JOIN _sas.map_progress f ON f.run_id = u.run_id AND f.step_no = u.step_no AND f.loading IS NULL
         JOIN _sas.run r ON r.run_id = u.run_id AND r.abandon_as IS NULL AND r.state <> 'paused'
         CROSS JOIN LATERAL _sas.step_definition(r.version_id, u.step_no) w
         JOIN LATERAL _sas.step_row(u.run_id, u.step_no, 0) s ON s.state = 'suspended'
@@ -314,15 +186,16 @@ LANGUAGE plpgsql AS $$
 DECLARE
     m record;
     room bigint;
+    goes_on boolean;
 BEGIN
-    FOR m IN SELECT f.run_id, f.step_no, f.open, w.kind, w.shape,
+    FOR m IN SELECT f.run_id, f.step_no, f.fed, f.open, w.kind, w.shape,
                     CASE WHEN elements IS NOT NULL AND w.kind <> 'workflow'
                         THEN ARRAY(SELECT e.element FROM unnest(run_ids, step_nos, elements)
                                        AS e (run_id, step_no, element)
                                    WHERE e.run_id = f.run_id AND e.step_no = f.step_no) END AS ended
              FROM (SELECT DISTINCT * FROM unnest(run_ids, step_nos) AS u (run_id, step_no)) u
              JOIN _sas.map_progress f ON f.run_id = u.run_id AND f.step_no = u.step_no AND f.open IS NOT NULL
-                 AND f.remaining > 0
+                 AND f.remaining > 0 AND f.loading IS NULL
              JOIN _sas.run r ON r.run_id = u.run_id AND r.abandon_as IS NULL AND r.state <> 'paused'
              JOIN _sas.workflow_step w ON w.version_id = r.version_id AND w.step_no = u.step_no AND NOT w.undo
              JOIN _sas.step s ON s.run_id = u.run_id AND s.step_no = u.step_no AND s.element = 0
@@ -330,17 +203,18 @@ BEGIN
              ORDER BY 1, 2 LOOP
         room := _sas.map_limit(m.shape) - m.open
             + CASE m.kind WHEN 'workflow' THEN _sas.waiting_children(m.run_id, m.step_no) ELSE 0 END;
-        IF room > _sas.map_width() AND elements IS NULL THEN
+        goes_on := room > _sas.map_width() AND elements IS NULL;
+        room := least(room, _sas.map_width());
+        IF m.shape #> '{concurrency,key}' IS NOT NULL AND m.fed > 0 THEN
+            room := room - _sas.begin_waiting(m.run_id, m.step_no, room, _sas.per_key(m.shape), m.ended);
+        END IF;
+        goes_on := _sas.begin_ahead(m.run_id, m.step_no, room, _sas.per_key(m.shape)) OR goes_on;
+        IF goes_on THEN
             INSERT INTO _sas.message (actor, due_at, run_id, kind, step_no, element)
             SELECT 's', sas.now(), f.run_id, 'room', f.step_no, 0 FROM _sas.map_progress f
             WHERE f.run_id = m.run_id AND f.step_no = m.step_no AND f.fed < f.total;
             PERFORM _sas.wake('{}', true, false, '{}');
         END IF;
-        room := least(room, _sas.map_width());
-        IF m.shape #> '{concurrency,key}' IS NOT NULL THEN
-            room := room - _sas.begin_waiting(m.run_id, m.step_no, room, _sas.per_key(m.shape), m.ended);
-        END IF;
-        PERFORM _sas.begin_ahead(m.run_id, m.step_no, room, _sas.per_key(m.shape));
     END LOOP;
 END $$;
 
@@ -377,12 +251,15 @@ RETURNS int
 LANGUAGE plpgsql AS $$
 DECLARE
     chosen int[];
+    fed int := (SELECT f.fed FROM _sas.map_progress f WHERE f.run_id = for_run AND f.step_no = for_no);
 BEGIN
     SELECT array_agg(x.element) INTO chosen
     FROM (SELECT i.element
           FROM _sas.map_progress f
           CROSS JOIN (SELECT k.key_no, k.begun, k.ended FROM _sas.map_key k
                       WHERE just_ended IS NULL AND k.run_id = for_run AND k.step_no = for_no
+                        -- its row alone says that none of its elements can begin
+                        AND k.begun < k.n AND k.begun < k.ended + per_key AND (k.begun > 0 OR k.first <= fed)
                       UNION ALL
                       SELECT p.key_no, k.begun, k.ended
                       FROM _sas.places_of_keys(for_run, for_no, just_ended) p
@@ -397,16 +274,19 @@ BEGIN
 END $$;
 
 -- _sas.begin_ahead(run_id, step_no, room, per_key): continues the scan through the elements, and begins
--- those whose key has room; _sas.begin_waiting begins the others later. The scan passes each element once.
-CREATE FUNCTION _sas.begin_ahead(for_run bigint, for_no int, room bigint, per_key int) RETURNS void
+-- those whose key has room; _sas.begin_waiting begins the others later. The scan passes each element once,
+-- and some thousands in one tick. Returns whether it has stopped for that reason.
+CREATE FUNCTION _sas.begin_ahead(for_run bigint, for_no int, room bigint, per_key int) RETURNS boolean
 LANGUAGE plpgsql AS $$
 DECLARE
     f _sas.map_progress;
+    first int;
     chosen int[];
     beyond int;
 BEGIN
     SELECT * INTO f FROM _sas.map_progress x WHERE x.run_id = for_run AND x.step_no = for_no;
-    WHILE room > 0 AND f.fed < f.total LOOP
+    first := f.fed;
+    WHILE room > 0 AND f.fed < f.total AND f.fed < first + 2 * _sas.most_loaded() LOOP
         WITH ahead AS (
             SELECT i.element, coalesce(i.nth <= k.ended + per_key, true) AS fits
             FROM _sas.item i
@@ -428,6 +308,7 @@ BEGIN
     END LOOP;
     UPDATE _sas.map_progress x SET fed = f.fed WHERE x.run_id = for_run AND x.step_no = for_no
         AND x.fed <> f.fed;
+    RETURN room > 0 AND f.fed < f.total AND beyond IS NULL;
 END $$;
 
 -- _sas.begin_elements(run_id, step_no, elements): makes these elements, or their fallbacks, ready.

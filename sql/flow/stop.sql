@@ -401,7 +401,7 @@ BEGIN
                              -- a repeating step waits for its next iteration
                              OR s.state = 'suspended' AND s.waiting_kind = 'elements'
                                  AND (SELECT true FROM _sas.map_progress f WHERE f.run_id = s.run_id
-                                      AND f.step_no = s.step_no AND f.remaining = 0 LIMIT 1)));
+                                      AND f.step_no = s.step_no AND (f.remaining = 0 OR f.loading) LIMIT 1)));
     IF stuck.ids IS NULL THEN
         RETURN;
     END IF;

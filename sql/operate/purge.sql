@@ -35,9 +35,8 @@ DECLARE
     ids bigint[];
 BEGIN
     SELECT array_agg(f.root), array_agg(f.run_id) INTO roots, members FROM _sas.families($1) f;
-    locked := ARRAY(SELECT l.run_id
-                    FROM (SELECT r.run_id FROM _sas.run r WHERE r.run_id = ANY (members)
-                          AND r.state = 'stopped'
+    locked := ARRAY(SELECT l.run_id FROM (SELECT r.run_id FROM _sas.run r
+                                          WHERE r.run_id = ANY (members) AND r.state = 'stopped'
                                           ORDER BY r.run_id FOR UPDATE SKIP LOCKED) l);
     SELECT coalesce(array_agg(DISTINCT u.root), '{}') INTO stays
     FROM unnest(roots, members) AS u (root, run_id)
@@ -66,6 +65,7 @@ BEGIN
     GET DIAGNOSTICS steps = ROW_COUNT;
     DELETE FROM _sas.item d WHERE d.run_id = ANY (ids);
     DELETE FROM _sas.map_key d WHERE d.run_id = ANY (ids);
+    DELETE FROM _sas.map_list d WHERE d.run_id = ANY (ids);
     DELETE FROM _sas.map_progress d WHERE d.run_id = ANY (ids);
     DELETE FROM _sas.signal d WHERE d.run_id = ANY (ids);
     DELETE FROM _sas.phase d WHERE d.run_id = ANY (ids);

@@ -30,6 +30,7 @@ BEGIN
         WHEN 'timer' THEN PERFORM _sas.end_timers(d.runs, d.nos, d.elements);
         WHEN 'turn' THEN PERFORM _sas.begin_iterations(d.runs, d.nos);
         WHEN 'room' THEN
+            PERFORM _sas.load_elements(d.runs, d.nos);
             PERFORM _sas.begin_parked(d.runs, d.nos);
             PERFORM _sas.release_elements(d.runs, d.nos, of_room => true);
         WHEN 'signal' THEN PERFORM _sas.deliver_signals(ARRAY(SELECT DISTINCT unnest(d.runs)));

@@ -211,18 +211,24 @@ CREATE TABLE _sas.map_key (
     run_id bigint NOT NULL,
     step_no int NOT NULL,
     key_no int NOT NULL,
+    key jsonb NOT NULL,
+    first int NOT NULL,
+    n int NOT NULL,
     begun int NOT NULL,
     ended int NOT NULL,
     PRIMARY KEY (run_id, step_no, key_no)
 ) WITH (fillfactor = 50);
+-- without columns of the primary key, which the planner would read instead while the map is new
+CREATE INDEX map_key_by_key ON _sas.map_key (jsonb_hash_extended(key, run_id));
 COMMENT ON TABLE _sas.map_key IS
-    'Keys of maps that limit how many elements of one key are in progress: how many have begun, and how '
-    'many have ended.';
+    'Keys of maps that limit how many elements of one key are in progress: the first element, how many there '
+    'are, have begun, and have ended.';
 
 -- Progress of a map, or of a step that repeats. Elements 1 to fed were made ready. remaining counts the
 -- elements that have not ended, begun or not. open is null in a map whose elements begin in order.
 -- Otherwise (the elements have keys, or only failed elements are tried again) open counts the elements in
--- progress, and fed is how far the scan for elements has come.
+-- progress, and fed is how far the scan for elements has come. loading: none begins yet, because there is
+-- a row in map_list; else null.
 CREATE TABLE _sas.map_progress (
     run_id bigint NOT NULL,
     step_no int NOT NULL,
@@ -231,11 +237,31 @@ CREATE TABLE _sas.map_progress (
     remaining int NOT NULL,
     failed int NOT NULL,
     open int,
+    loading boolean,
     PRIMARY KEY (run_id, step_no)
 ) WITH (fillfactor = 50);
 COMMENT ON TABLE _sas.map_progress IS
     'Maps and repeating steps that have begun: how many elements there are, have begun, remain, and have '
     'failed.';
+
+-- Maps with many elements, or with keys, before their elements begin: a tick writes some of the elements, and
+-- the next one continues.
+CREATE TABLE _sas.map_list (
+    run_id bigint NOT NULL,
+    step_no int NOT NULL,
+    list jsonb,
+    loaded int NOT NULL DEFAULT 0,
+    keys int NOT NULL DEFAULT 0,
+    spent_us bigint NOT NULL DEFAULT 0,
+    spent_bytes bigint NOT NULL DEFAULT 0,
+    PRIMARY KEY (run_id, step_no)
+);
+-- each tick reads a part of it
+ALTER TABLE _sas.map_list ALTER list SET STORAGE EXTERNAL;
+COMMENT ON TABLE _sas.map_list IS
+    'Maps whose elements are being written. list: the array; null: the failed elements are tried again. '
+    'loaded: the last element that was written. keys: the last number of a key. spent: what the evaluation '
+    'of keys has cost.';
 
 -- What remains to be undone in runs with many steps or elements, the next one first.
 CREATE TABLE _sas.undo_order (

@@ -21,6 +21,8 @@ BEGIN
         WHERE t.run_id = u.run_id AND t.step_no = u.o;
         UPDATE _sas.map_key t SET step_no = u.n FROM _sas.round_of(round, $1, $2, $3) u
         WHERE t.run_id = u.run_id AND t.step_no = u.o;
+        UPDATE _sas.map_list t SET step_no = u.n FROM _sas.round_of(round, $1, $2, $3) u
+        WHERE t.run_id = u.run_id AND t.step_no = u.o;
         UPDATE _sas.map_progress t SET step_no = u.n FROM _sas.round_of(round, $1, $2, $3) u
         WHERE t.run_id = u.run_id AND t.step_no = u.o;
         UPDATE _sas.phase t SET step_no = u.n FROM _sas.round_of(round, $1, $2, $3) u

@@ -121,7 +121,8 @@ SELECT worked FROM generate_series(1, 4) n, LATERAL _sas.scheduler_tick(1 + 0 * 
 SELECT t.settle() \g /dev/null
 SELECT s.output AS in_order FROM sas.steps s WHERE s.run_id = :run AND s.element IS NULL;
 
--- many elements begin a thousand at a time, in one tick after the other, also where all of them may run at once
+-- many elements begin a thousand at a time, in one tick after the other, also where all of them may run at once; those
+-- with keys, when all of them are written
 SELECT t.workflow('wide', '{"a": {"wait": {"signal": "go"}, "each": "{{input.items}}", "concurrency": 1000000}, "b": {"wait": {"signal": "go"}, "each": "{{input.items}}", "concurrency": {"limit": 1000000, "key": "{{index}}"}}}') \g /dev/null
 SELECT run_id AS run FROM sas.submit('wide', jsonb_build_object('items', (SELECT jsonb_agg(n) FROM generate_series(1, 2500) n))) \gset
 CREATE FUNCTION t.begun(run bigint) RETURNS TABLE (worked boolean, begun int[], go_on bigint) LANGUAGE plpgsql AS $$
