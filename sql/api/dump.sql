@@ -57,7 +57,7 @@ BEGIN
                        'attempt,task,operator_action,alert,alert_run,reply,watcher,watch,watch_ended,'
                        'watch_flow,'
                        'watch_done,watch_batch,watch_work,watch_wait,node,watch_held,watch_note,'
-                       'watch_check,stub,stub_signal,stubbed_call,stub_flight,finished_run,'
+                       'watch_check,stub,stub_signal,stubbed_call,stub_flight,finished_run,purged_run,'
                        'alert_hook,idle_version,role_limit,deferred_work,schedule,schedule_plan}'::text[] LOOP
         PERFORM pg_catalog.pg_extension_config_dump(('_sas.' || t)::regclass, '');
     END LOOP;

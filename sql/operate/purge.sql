@@ -20,10 +20,76 @@ BEGIN
     SELECT f.root, f.run_id FROM f;
 END $$;
 
+-- _sas.purged_rows(): how many steps, and elements of maps, one purge of a worker deletes with their runs.
+CREATE FUNCTION _sas.purged_rows() RETURNS int LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$ SELECT 10000 $$;
+
+-- _sas.purge_later(run_ids): leaves the rows of steps of those of these runs that have too many for one tick
+-- to _sas.purge_rest: first of the runs with most. Returns the other runs.
+-- Writes: purged_run.
+CREATE FUNCTION _sas.purge_later(run_ids bigint[]) RETURNS bigint[]
+LANGUAGE plpgsql AS $$
+DECLARE
+    now_ids bigint[];
+BEGIN
+    WITH weighed AS MATERIALIZED (
+        SELECT r.run_id, sum(v.step_count + coalesce(m.n, 0)) OVER (
+                   ORDER BY v.step_count + coalesce(m.n, 0), r.run_id) AS rows
+        FROM _sas.run r
+        JOIN _sas.workflow_version v ON v.version_id = r.version_id
+        CROSS JOIN LATERAL (SELECT sum(f.total) AS n FROM _sas.map_progress f WHERE f.run_id = r.run_id
+                            OFFSET 0) m
+        WHERE r.run_id = ANY (run_ids)),
+    later AS (
+        INSERT INTO _sas.purged_run (run_id)
+        SELECT w.run_id FROM weighed w WHERE w.rows > _sas.purged_rows())
+    SELECT array_agg(w.run_id) INTO now_ids FROM weighed w WHERE w.rows <= _sas.purged_rows();
+    RETURN coalesce(now_ids, '{}');
+END $$;
+
+-- _sas.purge_steps(run_ids): deletes the rows of which these runs may have very many.
+CREATE FUNCTION _sas.purge_steps(run_ids bigint[], OUT steps bigint, OUT attempts bigint)
+LANGUAGE plpgsql AS $$
+BEGIN
+    DELETE FROM _sas.chunk d WHERE d.run_id = ANY (run_ids);
+    DELETE FROM _sas.attempt d WHERE d.run_id = ANY (run_ids);
+    GET DIAGNOSTICS attempts = ROW_COUNT;
+    DELETE FROM _sas.step d WHERE d.run_id = ANY (run_ids);
+    GET DIAGNOSTICS steps = ROW_COUNT;
+    DELETE FROM _sas.item d WHERE d.run_id = ANY (run_ids);
+    DELETE FROM _sas.map_key d WHERE d.run_id = ANY (run_ids);
+END $$;
+
+-- _sas.purge_rest(quantity): deletes so many rows that purged runs have left. Returns how many.
+-- Writes: purged_run; the tables of _sas.purge_steps.
+CREATE FUNCTION _sas.purge_rest(quantity int) RETURNS int
+LANGUAGE plpgsql AS $$
+DECLARE
+    of_run bigint;
+    t text;
+    n int;
+    done int := 0;
+BEGIN
+    WHILE done < quantity LOOP
+        of_run := (SELECT p.run_id FROM _sas.purged_run p LIMIT 1);
+        EXIT WHEN of_run IS NULL;
+        FOREACH t IN ARRAY '{chunk,attempt,step,item,map_key}'::text[] LOOP
+            EXECUTE format('DELETE FROM _sas.%I d WHERE d.ctid = ANY (ARRAY(SELECT x.ctid FROM _sas.%1$I x '
+                           'WHERE x.run_id = $1 LIMIT $2))', t) USING of_run, quantity - done;
+            GET DIAGNOSTICS n = ROW_COUNT;
+            done := done + n;
+        END LOOP;
+        IF done < quantity THEN
+            DELETE FROM _sas.purged_run p WHERE p.run_id = of_run;
+            done := done + 1;
+        END IF;
+    END LOOP;
+    RETURN done;
+END $$;
+
 -- _sas.purge_runs(run_ids, by_hand): deletes these stopped runs with their families. A run stays if something
 -- in its family is open, or locked by a session, or if a run that has not begun waits for it. Their versions
 -- are checked later. by_hand: what other roles than the owner have done to a run stays in the history, so
--- that nobody hides an act by a purge.
+-- that nobody hides an act by a purge; and all rows are deleted at once, not by the workers some at a time.
 -- Writes: all tables of runs; idle_version.
 CREATE FUNCTION _sas.purge_runs(run_ids bigint[], by_hand boolean, OUT runs bigint, OUT steps bigint,
                                 OUT attempts bigint, OUT stays bigint[])
@@ -58,13 +124,8 @@ BEGIN
     USING (SELECT _sas.label_hash(e.key, e.value) AS label, r.owner, r.run_id
            FROM _sas.run r CROSS JOIN jsonb_each(r.labels) e WHERE r.run_id = ANY (ids) OFFSET 0) l
     WHERE d.label = l.label AND d.owner = l.owner AND d.run_id = l.run_id;
-    DELETE FROM _sas.chunk d WHERE d.run_id = ANY (ids);
-    DELETE FROM _sas.attempt d WHERE d.run_id = ANY (ids);
-    GET DIAGNOSTICS attempts = ROW_COUNT;
-    DELETE FROM _sas.step d WHERE d.run_id = ANY (ids);
-    GET DIAGNOSTICS steps = ROW_COUNT;
-    DELETE FROM _sas.item d WHERE d.run_id = ANY (ids);
-    DELETE FROM _sas.map_key d WHERE d.run_id = ANY (ids);
+    SELECT p.steps, p.attempts INTO steps, attempts
+    FROM _sas.purge_steps(CASE WHEN by_hand THEN ids ELSE _sas.purge_later(ids) END) p;
     DELETE FROM _sas.map_list d WHERE d.run_id = ANY (ids);
     DELETE FROM _sas.map_progress d WHERE d.run_id = ANY (ids);
     DELETE FROM _sas.signal d WHERE d.run_id = ANY (ids);
@@ -204,7 +265,9 @@ DECLARE
     n int;
     versions int[];
 BEGIN
-    worked := 0;
+    -- what is left of the last runs comes before further ones
+    worked := coalesce(_sas.part('delete what old runs have left',
+                                 format('_sas.purge_rest(%s)', _sas.purged_rows() / 2)), 0);
     FOREACH of_result IN ARRAY '{success,warning,error,compensated,cancelled}'::text[] LOOP
         keep := _sas.retain(of_result);
         CONTINUE WHEN keep IS NULL OR worked >= quantity;
@@ -225,7 +288,9 @@ BEGIN
     WHERE l.alert_id = ANY (ARRAY(SELECT x.alert_id FROM _sas.alert x
                                   WHERE x.closed_at <= now - _sas.retain('error')
                                   ORDER BY x.closed_at LIMIT quantity FOR UPDATE SKIP LOCKED));
-    SELECT p.worked + purge_tick.worked, least(p.next_due, _sas.next_purge(), _sas.forget_secrets())
+    SELECT p.worked + purge_tick.worked,
+        least(p.next_due, _sas.next_purge(), _sas.forget_secrets(),
+              CASE WHEN EXISTS (SELECT FROM _sas.purged_run) THEN now END)
     INTO worked, next_due
     FROM _sas.purge_watches(quantity) p;
 END $$;

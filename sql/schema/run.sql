@@ -79,6 +79,11 @@ CREATE TABLE _sas.finished_run (
 CREATE INDEX finished_run_next ON _sas.finished_run (result, ended_at);
 COMMENT ON TABLE _sas.finished_run IS 'Runs that have ended and are kept until their retention time is over.';
 
+CREATE TABLE _sas.purged_run (run_id bigint PRIMARY KEY);
+COMMENT ON TABLE _sas.purged_run IS
+    'Runs that are purged, but had so many steps that the rows of these are deleted some thousands at a '
+    'time.';
+
 -- One row per label of a run, so that a search by label finds the newest runs first. The label is stored as
 -- a hash of name and value, because labels may be long.
 CREATE TABLE _sas.run_label (

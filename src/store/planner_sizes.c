@@ -26,7 +26,7 @@
 static const char *const planner_sizes_growing[] = {
 	"abandoned_run", "alert_run", "answer", "attempt", "concurrency_key", "concurrency_slot", "deferred_run",
 	"finished_run", "freed_key", "item", "lease", "map_key", "map_list", "map_progress", "message", "override", "parked_step",
-	"phase", "queue_slot", "ready", "reply", "run", "run_dependency", "run_key", "run_label", "schedule", "signal", "step",
+	"phase", "purged_run", "queue_slot", "ready", "reply", "run", "run_dependency", "run_key", "run_label", "schedule", "signal", "step",
 	"task", "token_key", "undo_order", "watch", "watch_batch", "watch_check", "watch_done", "watch_ended", "watch_flow",
 	"watch_held", "watch_note", "watch_wait", "watch_work",
 };
