@@ -6,6 +6,8 @@
 
 POST /NAME/ID: the first request meets fault NAME (the functions below), all others get "well".
 GET /asked/NAME/ID: how many came.
+
+Control port: GET /done/NAME/ID: 1 when all of the fault has been written, 0 before.
 """
 import asyncio
 import gzip
@@ -244,7 +246,9 @@ async def answer(writer, path):
             await asyncio.sleep(0.01)
             reset(writer)
         return False
-    return await (FAULTS.get(name) or LATER[name])(writer) == "keep"
+    kept = await (FAULTS.get(name) or LATER[name])(writer) == "keep"
+    asked["/done" + path] = 1
+    return kept
 
 
 async def serve(reader, writer):
@@ -257,9 +261,13 @@ async def serve(reader, writer):
         writer.close()
 
 
+async def written(_method, path, _said):
+    return asked.get(path, 0)
+
+
 async def main():
     said = options(("--address", {"default": "127.0.0.1"}))
-    await listen(said, serve, address=said.address)
+    await listen(said, serve, written, address=said.address)
     await asyncio.Event().wait()
 
 
