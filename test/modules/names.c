@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: PostgreSQL */
 /*
  * names.c
- *	  For LD_PRELOAD: the names of test/t/137_remote_faults.pl.
+ *	  For LD_PRELOAD: the names of test/t/137_remote_faults.pl and
+ *	  561_several_addresses.pl.
  *
  * hang.invalid takes a minute, none.invalid is not known, moves.invalid has
- * the address that stands in the file SAS_NAMES.
+ * the addresses that stand in the file SAS_NAMES, in their order.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -16,12 +17,32 @@
 
 typedef int (*Lookup) (const char *, const char *, const struct addrinfo *, struct addrinfo **);
 
+/* The addresses of the file, one after the other. */
+static int
+names_in_file(Lookup lookup, const char *service, const struct addrinfo *hints, struct addrinfo **result)
+{
+	FILE	   *file = fopen(getenv("SAS_NAMES"), "r");
+	char		address[64];
+	int			failed = EAI_AGAIN;
+
+	*result = NULL;
+	while (file != NULL && fscanf(file, "%63s", address) == 1)
+	{
+		failed = lookup(address, service, hints, result);
+		if (failed != 0)
+			break;
+		while (*result != NULL)
+			result = &(*result)->ai_next;
+	}
+	if (file != NULL)
+		fclose(file);
+	return failed;
+}
+
 int
 getaddrinfo(const char *name, const char *service, const struct addrinfo *hints, struct addrinfo **result)
 {
 	Lookup		lookup = (Lookup) dlsym(RTLD_NEXT, "getaddrinfo");
-	char		address[64] = "";
-	FILE	   *file;
 
 	if (name != NULL && strcmp(name, "hang.invalid") == 0)
 	{
@@ -31,12 +52,6 @@ getaddrinfo(const char *name, const char *service, const struct addrinfo *hints,
 	if (name != NULL && strcmp(name, "none.invalid") == 0)
 		return EAI_NONAME;
 	if (name != NULL && strcmp(name, "moves.invalid") == 0)
-	{
-		file = fopen(getenv("SAS_NAMES"), "r");
-		if (file == NULL || fscanf(file, "%63s", address) != 1)
-			return EAI_AGAIN;
-		fclose(file);
-		name = address;
-	}
+		return names_in_file(lookup, service, hints, result);
 	return lookup(name, service, hints, result);
 }
