@@ -3,16 +3,21 @@
  * kept.c: an answer without a request is not taken for that of the next one.
  *
  * A service may send a second answer on a connection that is kept, after the first was read.
- * libcurl before 8.1 would take it for the answer to the next request.  So before a request is
- * sent on a kept connection, no bytes may wait there to be read; otherwise libcurl closes it, and
- * the request is sent on a new one.  HTTP/2 says itself which answer belongs to which request; whether
- * a connection speaks it is known from its first answer.
+ * libcurl before 8.1 would take it for the answer to the next request; newer ones do so with TLS,
+ * where they let OpenSSL read ahead.  So before a request is sent on a kept connection, no bytes may
+ * wait there to be read; otherwise libcurl closes it, and the request is sent on a new one.  HTTP/2
+ * says itself which answer belongs to which request; whether a connection speaks it is known from its
+ * first answer.
  *
  * Bytes that arrive after the request was sent cannot be told from its answer.
  *
  * libcurl reports the local port of the connection, not its socket.  So sockets are recorded by
  * their port when the first request is sent.
  */
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE
+#endif
+#include <dlfcn.h>
 #include <netinet/in.h>
 #include <stdlib.h>
 #include <sys/socket.h>
@@ -45,6 +50,17 @@ sas_transport_kept_note(SasRequest *r, int fd)
 	r->sockets[0] = fd;
 }
 
+/* Has OpenSSL read what libcurl has not?  It is libcurl's, and the server's: sas is not linked with it. */
+static bool
+kept_has_read_ahead(SasRequest *r)
+{
+	int			(*has_pending) (const void *) = (int (*) (const void *)) dlsym(RTLD_DEFAULT, "SSL_has_pending");
+	struct curl_tlssessioninfo *tls = NULL;
+
+	return has_pending != NULL && curl_easy_getinfo(r->easy, CURLINFO_TLS_SSL_PTR, &tls) == CURLE_OK && tls != NULL &&
+		tls->backend == CURLSSLBACKEND_OPENSSL && tls->internals != NULL && has_pending(tls->internals) == 1;
+}
+
 /* May the request be sent on the connection with these ports? */
 bool
 sas_transport_kept_is_clean(SasRequest *r, int local_port, int remote_port)
@@ -64,7 +80,7 @@ sas_transport_kept_is_clean(SasRequest *r, int local_port, int remote_port)
 	fd = kept_by_port[local_port];
 	if (fd <= 0 || kept_port(fd, getsockname) != local_port || kept_port(fd, getpeername) != remote_port)
 		return true;
-	return recv(fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) < 0;
+	return recv(fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) < 0 && !kept_has_read_ahead(r);
 }
 
 /* Its answer is one of HTTP/1. */
