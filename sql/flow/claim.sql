@@ -10,7 +10,7 @@
 -- miss rows that become ready in between.
 --   begun   the runs that begin with this claim; late: one of them has passed its start_before
 --   plain   each is one step by itself: in no map, include, poll or fallback, with templates that read no
---           other step
+--           other step, and not finalize
 --   shared  as in _sas.share_lanes
 -- Never waits for a lock.
 -- Writes: ready.
@@ -65,7 +65,7 @@ BEGIN
     -- OFFSET 0: without it the planner may use only the first column of the key, and walk all steps of
     -- the workflow, or of the run
     CROSS JOIN LATERAL (SELECT x.complete_in, x.shape IS NULL AND x.scope_no IS NULL
-                        AND x.reads = '{}' AS plain FROM _sas.workflow_step x
+                        AND x.reads = '{}' AND x.name <> 'finalize' AS plain FROM _sas.workflow_step x
                         WHERE x.version_id = r.version_id AND x.step_no = t.step_no
                             AND x.undo = t.undo OFFSET 0) w
     LEFT JOIN LATERAL (SELECT x.state, x.attempt,

@@ -39,7 +39,7 @@ BEGIN
             RETURN;
         END IF;
         BEGIN
-            RETURN QUERY SELECT * FROM _sas.functions_wanted(batch.lease_id, batch.claimed);
+            RETURN QUERY SELECT * FROM _sas.functions_wanted(batch.lease_id, batch.claimed, batch.plain);
             RETURN;
         EXCEPTION WHEN OTHERS THEN
             IF NOT _sas.is_of_item(SQLSTATE) THEN
@@ -48,7 +48,7 @@ BEGIN
         END;
         FOREACH c IN ARRAY batch.claimed LOOP
             BEGIN
-                RETURN QUERY SELECT * FROM _sas.functions_wanted(batch.lease_id, ARRAY[c]);
+                RETURN QUERY SELECT * FROM _sas.functions_wanted(batch.lease_id, ARRAY[c], batch.plain);
             EXCEPTION WHEN OTHERS THEN
                 IF NOT _sas.is_of_item(SQLSTATE) THEN
                     RAISE;
@@ -68,19 +68,25 @@ BEGIN
     END;
 END $$;
 
--- _sas.functions_wanted(under_lease, claimed): the same with what middleware and stages make of it. Not
--- inlined: it returns nothing at all when it raises.
-CREATE FUNCTION _sas.functions_wanted(under_lease bigint, claimed _sas.claimed[])
+-- _sas.functions_wanted(under_lease, claimed, plain): the same with what middleware and stages make of it.
+-- Not inlined: it returns nothing at all when it raises. plain: they see nothing but the run and its input
+-- (_sas.take_from_lanes); if there are no phases, no middleware and no overrides, fewer tables are read.
+CREATE FUNCTION _sas.functions_wanted(under_lease bigint, claimed _sas.claimed[], plain boolean)
 RETURNS TABLE (lease_id bigint, owner oid, run_id bigint, step_no int, element int, step text, undo boolean,
                attempt int, alone boolean,
                request_id uuid, window_ms float8, function text, input jsonb, problem jsonb, retry jsonb,
                    judges boolean, workflow_id int)
 LANGUAGE plpgsql AS $$
 DECLARE
-    staged boolean := EXISTS (SELECT FROM _sas.phase g
-                              WHERE g.run_id = ANY (ARRAY(SELECT c.run_id FROM unnest(claimed) c)));
+    ids bigint[] := ARRAY(SELECT c.run_id FROM unnest(claimed) c);
+    staged boolean := EXISTS (SELECT FROM _sas.phase g WHERE g.run_id = ANY (ids));
     wrapped boolean := EXISTS (SELECT FROM _sas.middleware m WHERE m.phase IN ('function', 'finalize'));
+    edited boolean := EXISTS (SELECT FROM _sas.override d WHERE d.run_id = ANY (ids));
 BEGIN
+    IF plain AND NOT staged AND NOT wrapped AND NOT edited THEN
+        RETURN QUERY SELECT * FROM _sas.plain_functions(under_lease, claimed);
+        RETURN;
+    END IF;
     IF NOT staged AND NOT wrapped THEN
         RETURN QUERY SELECT * FROM _sas.functions_of(under_lease, claimed);
         RETURN;
@@ -102,6 +108,41 @@ END $$;
 CREATE FUNCTION _sas.many_follow() RETURNS int
 LANGUAGE sql IMMUTABLE PARALLEL SAFE RETURN 200;
 
+-- _sas.many_wait(version_id, step_no): do more steps than that wait for this one?
+CREATE FUNCTION _sas.many_wait(version_id int, step_no int) RETURNS boolean
+LANGUAGE plpgsql STABLE AS $$
+BEGIN
+    RETURN (SELECT count(*) FROM (SELECT FROM _sas.workflow_edge e WHERE e.version_id = $1 AND e.from_no = $2
+                                  LIMIT _sas.many_follow() + 1) x) > _sas.many_follow();
+END $$;
+
+-- _sas.plain_functions(under_lease, claimed): what these steps call, which see nothing but the run and its
+-- input, in the order of the claim.
+CREATE FUNCTION _sas.plain_functions(under_lease bigint, claimed _sas.claimed[])
+RETURNS TABLE (lease_id bigint, owner oid, run_id bigint, step_no int, element int, step text, undo boolean,
+               attempt int, alone boolean,
+               request_id uuid, window_ms float8, function text, input jsonb, problem jsonb, retry jsonb,
+                   judges boolean, workflow_id int)
+LANGUAGE sql STABLE AS $$
+    SELECT $1, r.owner::oid, c.run_id, c.step_no, c.element, w.name, c.undo, c.attempt,
+           c.alone OR v.step_count > _sas.many_follow() AND NOT c.undo
+               AND _sas.many_wait(c.version_id, c.step_no),
+           c.request_id, date_part('epoch', c.complete_in) * 1000, w.function,
+           CASE WHEN w.input IS NULL THEN r.input ELSE (b.body).result END, (b.body).problem, w.retry,
+           w.expect IS NOT NULL OR w.output IS NOT NULL, v.workflow_id
+    FROM ROWS FROM (unnest($2)) WITH ORDINALITY AS c
+    JOIN _sas.run r ON r.run_id = c.run_id
+    JOIN _sas.workflow_version v ON v.version_id = c.version_id
+    JOIN _sas.workflow_step w ON w.version_id = c.version_id AND w.step_no = c.step_no AND w.undo = c.undo
+    CROSS JOIN LATERAL (SELECT _sas.render(w.input, CASE
+                                           WHEN w.input IS NOT NULL
+                                           THEN _sas.root(r.input, w.input_reads,
+                                                          _sas.step_key(r.trace, w.name, 0, c.undo), r.run_id,
+                                                          r.key, r.labels, r.created_at, r.deadline, '{}',
+                                                          r.schedule, r.scheduled_at) END) AS body OFFSET 0) b
+    ORDER BY c.ordinality
+$$;
+
 -- _sas.functions_of(under_lease, claimed): what these steps call, with what, in the order of the claim.
 CREATE FUNCTION _sas.functions_of(under_lease bigint, claimed _sas.claimed[])
 RETURNS TABLE (lease_id bigint, owner oid, run_id bigint, step_no int, element int, step text, undo boolean,
@@ -111,9 +152,7 @@ RETURNS TABLE (lease_id bigint, owner oid, run_id bigint, step_no int, element i
 LANGUAGE sql STABLE AS $$
     SELECT $1, r.owner::oid, c.run_id, c.step_no, c.element, w.name, c.undo, c.attempt,
            c.alone OR v.step_count > _sas.many_follow() AND NOT c.undo
-               AND (SELECT count(*) FROM (SELECT FROM _sas.workflow_edge e WHERE e.version_id = c.version_id
-                                          AND e.from_no = c.step_no LIMIT _sas.many_follow() + 1) x)
-                   > _sas.many_follow()
+               AND _sas.many_wait(c.version_id, c.step_no)
                -- they begin when the last element of a map has ended
                AND (c.element = 0 OR (SELECT m.remaining FROM _sas.map_progress m WHERE m.run_id = c.run_id
                                       AND m.step_no = c.step_no) <= 20),
@@ -164,6 +203,7 @@ DECLARE
 BEGIN
     PERFORM _sas.take_shared('{}', '{}', '{}', '{}', now);
     PERFORM _sas.take_steps('{}', -1, now);
-    PERFORM FROM _sas.functions_wanted(-1, '{}');
+    PERFORM FROM _sas.functions_wanted(-1, '{}', true);
+    PERFORM FROM _sas.functions_wanted(-1, '{}', false);
     PERFORM _sas.claims_held('{}', '{}', '{}', '{}');
 END $$;
