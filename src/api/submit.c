@@ -188,7 +188,10 @@ api_submit_runs(const text *name, int workflow_id, const SasSubmission *submissi
 	for (int i = 0; i < workflow->n_roots; i++)
 	{
 		sas_wake_low_water_note(SAS_LOW_WATER_LANE, workflow->root_lanes[i], submission->owner, submitted.ranks[i]);
-		sas_wake_lane_at_commit(workflow->root_lanes[i], false);
+		if (n == 1 && workflow->n_roots == 1 && workflow->root_lanes[i] == 0)
+			sas_wake_step_at_commit();
+		else
+			sas_wake_lane_at_commit(workflow->root_lanes[i], false);
 	}
 	return true;
 }

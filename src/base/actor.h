@@ -115,6 +115,9 @@ typedef struct SasActorMethods
 	/* A worker that is asked to end ticks on until nothing is in flight, for a moment: it gives work back. */
 	bool		gives_back;
 
+	/* It has slept, and is to tick: how long it lets work gather before; may be NULL. */
+	int64		(*gather_us) (void);
+
 	/* Bytes of requests and answers that it holds, likewise; may be NULL. */
 	int64		(*memory) (void);
 } SasActorMethods;

@@ -77,4 +77,5 @@ const SasActorMethods sas_function_methods = {
 	.tick = function_tick,
 	.in_flight = function_in_flight,
 	.gives_back = true,
+	.gather_us = sas_function_step_gather_us,
 };

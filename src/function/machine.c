@@ -49,6 +49,7 @@
 #include "work/turns.h"
 #include "store/store.h"
 #include "utils/memutils.h"
+#include "wake/wakeup.h"
 
 /* what was undone, or is locked, is done again after this, which doubles */
 #define MACHINE_PAUSE_US 20000
@@ -326,6 +327,10 @@ machine_run_group(SasFunctionKind *kind)
 
 	if (!machine_leave_rest())
 		return false;
+	if (kind->hosts || machine_goes_alone(machine_group[0]))
+		sas_wake_may_be_slow();
+	else
+		sas_wake_pass_on();
 	machine_has_run = true;
 	machine_begun_us = sas_base_clock_monotonic_us();
 	/* an error in this is not theirs: they are chosen again */

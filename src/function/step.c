@@ -28,6 +28,11 @@
 /* whether a claim so young still holds is not asked before its function is called, only with its reply */
 #define STEP_FRESH_US 10000
 
+/* if as many steps a second have come lately as that, others will come: they gather for so long */
+#define STEP_OFTEN 300
+#define STEP_LATELY_US 20000
+#define STEP_GATHER_US 2000
+
 typedef struct Step
 {
 	SasFunctionWork work;
@@ -40,12 +45,16 @@ typedef struct Step
 } Step;
 
 static uint32 step_wake_count; /* count of wake-ups for functions at the last look */
+static int64 step_looked_us;	/* when that was */
+static int64 step_counted_us;	/* since when steps are counted */
+static uint32 step_counted;		/* from this count on */
+static bool step_often;			/* many have come before that */
 static bool step_overran;		/* templates of the last claim cost too much: nothing was claimed */
 static bool step_cut;			/* the last claim passed many steps that others have locked: the next one goes on there */
 static bool step_claiming;		/* the transaction that is open has begun to claim; or the last one that did, failed */
 static int64 step_called_us;	/* what the functions of this group have taken */
 static bool step_writing;		/* replies; after an abort: that failed */
-static bool step_found_none;	/* and it left nothing behind */
+static bool step_left_none;	/* the last look, which saw that count, has left nothing behind */
 
 /* ---------------------------------------------------------------- claims */
 
@@ -56,11 +65,25 @@ step_looks(void)
 	return true;
 }
 
+/* How many a second come, whoever claims them. */
+static void
+step_count_steps(void)
+{
+	int64		since_us = step_looked_us - step_counted_us;
+
+	if (since_us < STEP_LATELY_US)
+		return;
+	step_often = (int64) (step_wake_count - step_counted) * 1000000 >= STEP_OFTEN * since_us;
+	step_counted = step_wake_count;
+	step_counted_us = step_looked_us;
+}
+
 static List *
 step_claim(void)
 {
 	SasFunctionBatch *batch = sas_function_batch_open();
 	int64		claimed_us = sas_base_clock_monotonic_us();
+	int			quantity = sas_function_batch_size();
 	List	   *claimed;
 	List	   *works = NIL;
 	ListCell   *lc;
@@ -68,19 +91,24 @@ step_claim(void)
 	bool		apart = step_claiming;
 
 	/* read before the look, which then sees the work that was counted */
-	if (step_found_none && wake_count == step_wake_count)
+	if (step_left_none && wake_count == step_wake_count)
 		sas_work_late_look(SAS_LATE_STEP, 0, sas_wake_lane_count, wake_count, DT_NOEND);
 	step_claiming = true;
-	sas_template_turn_begin(apart || sas_function_batch_size() == 1);
+	sas_template_turn_begin(apart || quantity == 1);
 	sas_store_ready_begin(sas_wake_latch_count());
-	claimed = sas_store_claim_functions(batch->context, sas_function_batch_size(), sas_function_batch_is_short(), apart);
+	claimed = sas_store_claim_functions(batch->context, quantity, sas_function_batch_is_short(), apart);
 	sas_template_turn_end();
 	step_overran = sas_template_turn_overran();
 	step_cut = sas_store_ready_was_cut(0);
 	sas_function_batch_evaluated(list_length(claimed), sas_template_turn_us());
 	step_wake_count = wake_count;
+	step_looked_us = claimed_us;
+	step_count_steps();
 	/* what it leaves since its owner has as many workers as may, or lets others go first, is left behind */
-	step_found_none = claimed == NIL && !step_overran && !step_cut && !sas_base_peers_waits_for_owner() && !sas_work_turns_open();
+	step_left_none = (claimed == NIL || sas_store_ready_was_emptied(quantity)) && !step_overran && !step_cut &&
+		!sas_base_peers_waits_for_owner() && !sas_work_turns_open();
+	if (step_left_none)
+		sas_wake_no_steps_at_commit();
 	if (!step_overran && (claimed != NIL || !sas_work_turns_open()))
 		sas_function_batch_claimed(list_length(claimed), sas_base_clock_monotonic_us() - claimed_us);
 	if (claimed == NIL)
@@ -108,25 +136,44 @@ step_claim(void)
 	return works;
 }
 
+int64
+sas_function_step_gather_us(void)
+{
+	if (!step_often || !sas_wake_may_gather() || sas_base_clock_monotonic_us() - step_looked_us > STEP_LATELY_US)
+		return 0;
+	return STEP_GATHER_US;
+}
+
+/* Nothing, if nothing has come since a claim that got less than it asked for. */
+static bool
+step_more(void)
+{
+	return !step_left_none || sas_wake_steps_open(step_wake_count);
+}
+
 static bool
 step_claimed(int n)
 {
 	step_claiming = false;
-	return n > 0 || step_overran || step_cut;
+	if (step_left_none)
+		sas_wake_left_none(step_wake_count);
+	else
+		sas_wake_pass_on();
+	return (n > 0 && step_more()) || step_overran || step_cut;
 }
 
-/* A run that is to be submitted comes before the next batch: none waits for a function that plans it. */
+/*
+ * A run that is to be submitted comes before the next batch: none waits for a
+ * function that plans it.  What was handed over to this worker gathers before
+ * it is claimed.
+ */
 static bool
 step_claims_along(void)
 {
-	return !sas_function_plan_waits();
-}
-
-/* It may have claimed along, in vain, and nothing has come since. */
-static bool
-step_more(void)
-{
-	return !step_found_none || step_wake_count != sas_wake_lane_count(0);
+	if (sas_function_plan_waits())
+		return false;
+	return !step_left_none || sas_wake_steps_at_commit() ||
+		(sas_wake_steps_open(step_wake_count) && sas_function_step_gather_us() == 0);
 }
 
 /* ---------------------------------------------------------------- calls */

@@ -128,6 +128,9 @@ struct SasFunctionKind
 	int			room;
 };
 
+/* How long a worker that was woken lets steps gather. */
+extern int64 sas_function_step_gather_us(void);
+
 extern SasFunctionKind sas_function_steps;
 extern SasFunctionKind sas_function_plans;
 extern SasFunctionKind sas_function_items;

@@ -60,6 +60,9 @@ static SubTransactionId ready_claim_within = InvalidSubTransactionId;	/* that of
 static int	ready_claim_cut[READY_CLAIM_STOPS];
 static int	ready_claim_n_cut = 0;
 
+/* Of how many owners the scans for this claim have come to the end; -1: not of all that it scanned. */
+static int	ready_claim_n_emptied = 0;
+
 /* ------------------------------------------------------------------ stops */
 
 static ReadyClaimStop *
@@ -114,6 +117,7 @@ sas_store_ready_begin(uint32 woken)
 {
 	ready_claim_woken = woken;
 	ready_claim_n_cut = 0;
+	ready_claim_n_emptied = 0;
 }
 
 /* What a walk has taken, and an abort gives back, lies before the place where it has stopped. */
@@ -160,6 +164,12 @@ sas_store_ready_was_cut(int lane)
 		if (ready_claim_cut[i] == lane)
 			return true;
 	return false;
+}
+
+bool
+sas_store_ready_was_emptied(int quantity)
+{
+	return ready_claim_n_emptied >= 0 && ready_claim_n_emptied < quantity;
 }
 
 /* ------------------------------------------------------------------ locks */
@@ -384,6 +394,10 @@ ready_claim_share(ReadyClaim *c, const SasReadyShare *share, int pass, ReadyTake
 	int			until = taken->n + share->share;
 	ReadyClaimEnd end = ready_claim_part(c, share, &from, pass, until, taken);
 
+	if (end != READY_CLAIM_NO_MORE)
+		ready_claim_n_emptied = -1;
+	else if (ready_claim_n_emptied >= 0)
+		ready_claim_n_emptied++;
 	if (end == READY_CLAIM_NO_MORE)
 		ready_claim_forget_stop(share->lane, share->owner);
 	if (end == READY_CLAIM_CUT)
@@ -409,9 +423,11 @@ sas_store_lock_ready(const SasReadyShare *shares, int n, const SasReadyRules *ru
 	taken.places = palloc(sizeof(ItemPointerData) * taken.most);
 	ready_claim_note_transaction();
 	ready_claim_open(&c, rules);
-	for (int i = 0; i < n && !taken.over; i++)
-		if (shares[i].share > 0)
+	for (int i = 0; i < n; i++)
+		if (!taken.over && shares[i].share > 0)
 			ready_claim_share(&c, &shares[i], Max(READY_CLAIM_PASS_LEAST, SAS_READY_PASS / n), &taken);
+		else
+			ready_claim_n_emptied = -1;
 	ready_claim_close(&c);
 	*places = taken.places;
 	return taken.n;

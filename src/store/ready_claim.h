@@ -53,4 +53,11 @@ extern bool sas_store_ready_was_cut(int lane);
 /* In any lane? */
 extern bool sas_store_ready_any_cut(void);
 
+/*
+ * Did the last claim, which asked for that many rows, come to the end of the
+ * rows of every owner in line?  Then it has left none but those that others
+ * have locked, and whatever comes is announced.
+ */
+extern bool sas_store_ready_was_emptied(int quantity);
+
 #endif							/* SAS_STORE_READY_CLAIM_H */

@@ -26,25 +26,12 @@
 #include "wake/low_water.h"
 #include "wake/wakeup_shmem.h"
 
-/* A database with at least one listener. */
-typedef struct SasWakeupDatabase
-{
-	Oid			dboid;			/* InvalidOid: free */
-	int			listeners;
-	pg_atomic_uint64 supervisor_sleeps_until;	/* a TimestampTz */
-	pg_atomic_uint32 everything;	/* counts for all lanes, and for items */
-	pg_atomic_uint32 items;
-	pg_atomic_uint32 lanes[SAS_WAKE_LANES];
-	pg_atomic_uint32 nudged_items;
-	pg_atomic_uint32 nudged_lanes[SAS_WAKE_LANES];
-} SasWakeupDatabase;
-
 SasWakeupShmem *sas_wake_shmem = NULL;
 static SasWakeupDatabase *wakeup_databases = NULL;
 
 /* This worker's entries. */
-static SasWakeupListener *wakeup_my_listener = NULL;
-static SasWakeupDatabase *wakeup_my_database = NULL;
+SasWakeupListener *sas_wake_my_listener = NULL;
+SasWakeupDatabase *sas_wake_my_database = NULL;
 
 static int
 wakeup_capacity(void)
@@ -91,11 +78,17 @@ sas_wake_shmem_init(void)
 			}
 			pg_atomic_init_u32(&wakeup_databases[i].everything, 0);
 			pg_atomic_init_u32(&wakeup_databases[i].items, 0);
+			pg_atomic_init_u32(&wakeup_databases[i].settled, 0);
+			pg_atomic_init_u64(&wakeup_databases[i].waited_us, 0);
 			pg_atomic_init_u32(&wakeup_databases[i].nudged_items, 0);
 			pg_atomic_init_u64(&wakeup_databases[i].supervisor_sleeps_until, 0);
 			pg_atomic_init_u32(&sas_wake_shmem->listeners[i].wakeups, 0);
 			pg_atomic_init_u32(&sas_wake_shmem->listeners[i].nudges, 0);
 			pg_atomic_init_u64(&sas_wake_shmem->listeners[i].woken_us, 0);
+			pg_atomic_init_u32(&sas_wake_shmem->listeners[i].handed, 0);
+			pg_atomic_init_u32(&sas_wake_shmem->listeners[i].rest, SAS_WAKE_AWAKE);
+			pg_atomic_init_u32(&sas_wake_shmem->listeners[i].guards, 1);
+			pg_atomic_init_u64(&sas_wake_shmem->listeners[i].begun_us, 0);
 		}
 	}
 	LWLockRegisterTranche(sas_wake_shmem->tranche, "sas_bell");
@@ -103,12 +96,11 @@ sas_wake_shmem_init(void)
 
 /* ---------------------------------------------------------------- wake now */
 
-/* With the lock held. */
-static SasWakeupDatabase *
-wakeup_find_database(Oid dboid)
+SasWakeupDatabase *
+sas_wake_find_database(Oid dboid)
 {
-	if (wakeup_my_database != NULL && wakeup_my_database->dboid == dboid)
-		return wakeup_my_database;
+	if (sas_wake_my_database != NULL && sas_wake_my_database->dboid == dboid)
+		return sas_wake_my_database;
 	for (int i = 0; i < sas_wake_shmem->capacity; i++)
 		if (wakeup_databases[i].dboid == dboid)
 			return &wakeup_databases[i];
@@ -154,7 +146,7 @@ sas_wake_listeners(Oid dboid, int actors, SasWakeupCounts counts, bool but_me)
 	if (sas_wake_shmem == NULL || !OidIsValid(dboid))
 		return;
 	LWLockAcquire(&sas_wake_shmem->lock, LW_SHARED);
-	database = wakeup_find_database(dboid);
+	database = sas_wake_find_database(dboid);
 	if (database != NULL)
 	{
 		if (counts.everything)
@@ -163,7 +155,7 @@ sas_wake_listeners(Oid dboid, int actors, SasWakeupCounts counts, bool but_me)
 			pg_atomic_fetch_add_u32(counts.nudge ? &database->nudged_items : &database->items, 1);
 		if (counts.lanes != NULL)
 			wakeup_count_lanes(counts.nudge ? database->nudged_lanes : database->lanes, counts.lanes);
-		wakeup_set_latches(dboid, actors, but_me ? wakeup_my_listener : NULL, counts.nudge);
+		wakeup_set_latches(dboid, actors, but_me ? sas_wake_my_listener : NULL, counts.nudge);
 	}
 	LWLockRelease(&sas_wake_shmem->lock);
 }
@@ -194,8 +186,8 @@ sas_wake_others(SasActor actor)
 void
 sas_wake_supervisor_sleeps_until(TimestampTz at)
 {
-	if (wakeup_my_database != NULL)
-		pg_atomic_write_u64(&wakeup_my_database->supervisor_sleeps_until, (uint64) at);
+	if (sas_wake_my_database != NULL)
+		pg_atomic_write_u64(&sas_wake_my_database->supervisor_sleeps_until, (uint64) at);
 	pg_memory_barrier();
 }
 
@@ -209,7 +201,7 @@ sas_wake_supervisor_by(TimestampTz at)
 		return;
 	pg_memory_barrier();
 	LWLockAcquire(&sas_wake_shmem->lock, LW_SHARED);
-	database = wakeup_find_database(MyDatabaseId);
+	database = sas_wake_find_database(MyDatabaseId);
 	if (database != NULL && at < (TimestampTz) pg_atomic_read_u64(&database->supervisor_sleeps_until))
 		wakeup_set_latches(MyDatabaseId, 1 << SAS_SUPERVISOR, NULL, false);
 	LWLockRelease(&sas_wake_shmem->lock);
@@ -242,28 +234,29 @@ sas_wake_report_departure(void)
 static void
 wakeup_detach(int code, Datum arg)
 {
-	if (wakeup_my_listener == NULL)
+	if (sas_wake_my_listener == NULL)
 		return;
+	pg_atomic_exchange_u32(&sas_wake_my_listener->rest, SAS_WAKE_AWAKE);
 	/* work that only this worker knew of, and limits that it gives back, are for the others */
-	sas_wake_listeners(MyDatabaseId, 1 << wakeup_my_listener->actor, (SasWakeupCounts) {.everything = true}, true);
+	sas_wake_listeners(MyDatabaseId, 1 << sas_wake_my_listener->actor, (SasWakeupCounts) {.everything = true}, true);
 	LWLockAcquire(&sas_wake_shmem->lock, LW_EXCLUSIVE);
-	wakeup_my_listener->dboid = InvalidOid;
-	if (--wakeup_my_database->listeners == 0)
-		wakeup_my_database->dboid = InvalidOid;
+	sas_wake_my_listener->dboid = InvalidOid;
+	if (--sas_wake_my_database->listeners == 0)
+		sas_wake_my_database->dboid = InvalidOid;
 	LWLockRelease(&sas_wake_shmem->lock);
-	wakeup_my_listener = NULL;
-	wakeup_my_database = NULL;
+	sas_wake_my_listener = NULL;
+	sas_wake_my_database = NULL;
 }
 
 /* With the lock held exclusively; NULL: no entry is free. */
 static SasWakeupDatabase *
 wakeup_enter_database(Oid dboid)
 {
-	SasWakeupDatabase *database = wakeup_find_database(dboid);
+	SasWakeupDatabase *database = sas_wake_find_database(dboid);
 
 	if (database == NULL)
 	{
-		database = wakeup_find_database(InvalidOid);
+		database = sas_wake_find_database(InvalidOid);
 		if (database == NULL)
 			return NULL;
 		database->dboid = dboid;
@@ -278,7 +271,7 @@ wakeup_enter_database(Oid dboid)
 void
 sas_wake_attach(SasActor actor)
 {
-	if (sas_wake_shmem == NULL || wakeup_my_listener != NULL)
+	if (sas_wake_shmem == NULL || sas_wake_my_listener != NULL)
 		return;
 	before_shmem_exit(wakeup_detach, (Datum) 0);
 	LWLockAcquire(&sas_wake_shmem->lock, LW_EXCLUSIVE);
@@ -288,18 +281,20 @@ sas_wake_attach(SasActor actor)
 
 		if (OidIsValid(l->dboid))
 			continue;
-		wakeup_my_database = wakeup_enter_database(MyDatabaseId);
-		if (wakeup_my_database == NULL)
+		sas_wake_my_database = wakeup_enter_database(MyDatabaseId);
+		if (sas_wake_my_database == NULL)
 			break;
 		l->actor = actor;
 		l->latch = MyLatch;
 		pg_atomic_write_u64(&l->woken_us, 0);
+		pg_atomic_write_u32(&l->rest, SAS_WAKE_AWAKE);
+		pg_atomic_write_u32(&l->guards, 1);
 		l->dboid = MyDatabaseId;
-		wakeup_my_listener = l;
+		sas_wake_my_listener = l;
 		break;
 	}
 	LWLockRelease(&sas_wake_shmem->lock);
-	if (wakeup_my_listener == NULL)
+	if (sas_wake_my_listener == NULL)
 		ereport(ERROR,
 				(errcode(ERRCODE_INSUFFICIENT_RESOURCES),
 				 errmsg("too many listeners for sas wakeups")));
@@ -310,21 +305,29 @@ sas_wake_attach(SasActor actor)
 uint32
 sas_wake_count(void)
 {
-	return wakeup_my_listener != NULL ? pg_atomic_read_u32(&wakeup_my_listener->wakeups) : 0;
+	return sas_wake_my_listener != NULL ? pg_atomic_read_u32(&sas_wake_my_listener->wakeups) : 0;
+}
+
+uint32
+sas_wake_told_count(void)
+{
+	return sas_wake_my_listener != NULL ? sas_wake_count() + pg_atomic_read_u32(&sas_wake_my_listener->nudges) : 0;
 }
 
 uint32
 sas_wake_latch_count(void)
 {
-	return wakeup_my_listener != NULL ? sas_wake_count() + pg_atomic_read_u32(&wakeup_my_listener->nudges) : 0;
+	return sas_wake_my_listener != NULL ? sas_wake_told_count() + pg_atomic_read_u32(&sas_wake_my_listener->handed) : 0;
 }
 
 void
 sas_wake_answer(void)
 {
-	if (wakeup_my_listener == NULL)
+	if (sas_wake_my_listener == NULL)
 		return;
-	pg_atomic_write_u64(&wakeup_my_listener->woken_us, 0);
+	/* before the tick looks: what it was woken for is visible by now */
+	sas_wake_get_up();
+	pg_atomic_write_u64(&sas_wake_my_listener->woken_us, 0);
 	/* what wakes from here on is noted again */
 	pg_memory_barrier();
 }
@@ -347,50 +350,50 @@ sas_wake_unanswered_us(Oid dboid, int pid)
 static pg_atomic_uint32 *
 wakeup_lane(int lane)
 {
-	return &wakeup_my_database->lanes[(uint32) lane % SAS_WAKE_LANES];
+	return &sas_wake_my_database->lanes[(uint32) lane % SAS_WAKE_LANES];
 }
 
 /* Two counts that only grow: their sum changes when either of them does. */
 uint32
 sas_wake_lane_count(int lane)
 {
-	if (wakeup_my_database == NULL)
+	if (sas_wake_my_database == NULL)
 		return 0;
-	return pg_atomic_read_u32(wakeup_lane(lane)) + pg_atomic_read_u32(&wakeup_my_database->everything);
+	return pg_atomic_read_u32(wakeup_lane(lane)) + pg_atomic_read_u32(&sas_wake_my_database->everything);
 }
 
 uint32
 sas_wake_items_count(void)
 {
-	if (wakeup_my_database == NULL)
+	if (sas_wake_my_database == NULL)
 		return 0;
-	return pg_atomic_read_u32(&wakeup_my_database->items) + pg_atomic_read_u32(&wakeup_my_database->everything);
+	return pg_atomic_read_u32(&sas_wake_my_database->items) + pg_atomic_read_u32(&sas_wake_my_database->everything);
 }
 
 uint32
 sas_wake_lane_nudges(int lane)
 {
-	return wakeup_my_database != NULL ? pg_atomic_read_u32(&wakeup_my_database->nudged_lanes[(uint32) lane % SAS_WAKE_LANES]) : 0;
+	return sas_wake_my_database != NULL ? pg_atomic_read_u32(&sas_wake_my_database->nudged_lanes[(uint32) lane % SAS_WAKE_LANES]) : 0;
 }
 
 uint32
 sas_wake_items_nudges(void)
 {
-	return wakeup_my_database != NULL ? pg_atomic_read_u32(&wakeup_my_database->nudged_items) : 0;
+	return sas_wake_my_database != NULL ? pg_atomic_read_u32(&sas_wake_my_database->nudged_items) : 0;
 }
 
 void
 sas_wake_count_lane(int lane)
 {
-	if (wakeup_my_database != NULL)
+	if (sas_wake_my_database != NULL)
 		pg_atomic_fetch_add_u32(wakeup_lane(lane), 1);
 }
 
 void
 sas_wake_count_items(void)
 {
-	if (wakeup_my_database != NULL)
-		pg_atomic_fetch_add_u32(&wakeup_my_database->items, 1);
+	if (sas_wake_my_database != NULL)
+		pg_atomic_fetch_add_u32(&sas_wake_my_database->items, 1);
 }
 
 uint32

@@ -27,6 +27,19 @@ extern void sas_wake_actor_at_commit(SasActor actor, bool nudge);
 /* At commit; counts for the lane; lane 0 wakes SAS_FUNCTION, others SAS_AGENT. */
 extern void sas_wake_lane_at_commit(int lane, bool nudge);
 
+/*
+ * The same for one function step.  If that is all that this transaction has for
+ * function workers, it goes to one of them, and the others are not woken
+ * (hand_over.c).
+ */
+extern void sas_wake_step_at_commit(void);
+
+/* Will this transaction announce function steps? */
+extern bool sas_wake_steps_at_commit(void);
+
+/* It has claimed all that there were, its own ones, too: it announces none. */
+extern void sas_wake_no_steps_at_commit(void);
+
 /* At commit: infinite tasks have items for function workers. */
 extern void sas_wake_items_at_commit(bool nudge);
 
@@ -108,6 +121,30 @@ extern uint32 sas_wake_count(void);
  * so hides a wake-up.
  */
 extern uint32 sas_wake_latch_count(void);
+
+/* The same without the steps that it alone was woken for. */
+extern uint32 sas_wake_told_count(void);
+
+/*
+ * Function workers, and the steps that one of them is woken for (hand_over.c).
+ *
+ *	turn_over		a tick has ended
+ *	may_be_slow		what it does now may take long: no more for it, and the others have what it has not looked for
+ *	pass_on			the same, but it will be quick
+ *	left_none		a claim that had read that count of lane 0 has committed, and left nothing behind
+ *	steps_open		has anything come since that count of which nobody has said so?
+ *	may_gather		it was woken for one alone, and no session waits: it may wait for others
+ *	sleep			it is about to sleep. False: it was handed a step. nap_ms: then it calls sleep_on; -1: it need not
+ *	sleep_on		false: it is to look
+ */
+extern void sas_wake_turn_over(void);
+extern void sas_wake_may_be_slow(void);
+extern void sas_wake_pass_on(void);
+extern void sas_wake_left_none(uint32 seen);
+extern bool sas_wake_steps_open(uint32 seen);
+extern bool sas_wake_may_gather(void);
+extern bool sas_wake_sleep(int *nap_ms);
+extern bool sas_wake_sleep_on(int *nap_ms);
 
 /*
  * A worker that begins a tick answers all wake-ups up to now.  Any process:

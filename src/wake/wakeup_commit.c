@@ -27,6 +27,7 @@ typedef struct WakeupCommitCalls
 
 /* Of this transaction. */
 static WakeupCommitCalls wakeup_commit_calls[2];	/* wake-ups, nudges */
+static int	wakeup_commit_steps = 0;	/* of functions, not among those; above 1: many, perhaps */
 static int	wakeup_commit_versions = 0; /* one bit each */
 static bool wakeup_commit_all = false;	/* also on abort */
 static TimestampTz wakeup_commit_due = DT_NOEND;
@@ -40,14 +41,41 @@ sas_wake_actor_at_commit(SasActor actor, bool nudge)
 	wakeup_commit_calls[nudge].actors |= 1 << actor;
 }
 
-void
-sas_wake_lane_at_commit(int lane, bool nudge)
+static void
+wakeup_commit_add_lane(int lane, bool nudge)
 {
 	uint32		bit = (uint32) lane % SAS_WAKE_LANES;
 
 	sas_wake_actor_at_commit(lane == 0 ? SAS_FUNCTION : SAS_AGENT, nudge);
 	wakeup_commit_calls[nudge].any_lane = true;
 	wakeup_commit_calls[nudge].lanes[bit / 32] |= (uint32) 1 << (bit % 32);
+}
+
+void
+sas_wake_lane_at_commit(int lane, bool nudge)
+{
+	if (lane == 0 && !nudge)
+		wakeup_commit_steps = 2;
+	else
+		wakeup_commit_add_lane(lane, nudge);
+}
+
+void
+sas_wake_step_at_commit(void)
+{
+	wakeup_commit_steps++;
+}
+
+bool
+sas_wake_steps_at_commit(void)
+{
+	return wakeup_commit_steps > 0 || wakeup_commit_all;
+}
+
+void
+sas_wake_no_steps_at_commit(void)
+{
+	wakeup_commit_steps = 0;
 }
 
 void
@@ -97,6 +125,7 @@ wakeup_commit_forget(void)
 	for (int nudge = 0; nudge < 2; nudge++)
 		if (wakeup_commit_calls[nudge].actors != 0)
 			memset(&wakeup_commit_calls[nudge], 0, sizeof(WakeupCommitCalls));
+	wakeup_commit_steps = 0;
 	wakeup_commit_versions = 0;
 	wakeup_commit_due = DT_NOEND;
 	wakeup_commit_all = false;
@@ -113,6 +142,11 @@ wakeup_commit_wake(void)
 	for (int version = 0; version < SAS_WAKE_VERSIONS; version++)
 		if (wakeup_commit_versions & 1 << version)
 			pg_atomic_fetch_add_u32(&sas_wake_shmem->versions[version], 1);
+	/* nothing else for function workers: one of them may do */
+	if (wakeup_commit_steps == 1 && (wakeup_commit_calls[false].actors & (1 << SAS_FUNCTION)) == 0)
+		sas_wake_hand_over(MyDatabaseId);
+	else if (wakeup_commit_steps > 0)
+		wakeup_commit_add_lane(0, false);
 	for (int nudge = 0; nudge < 2; nudge++)
 	{
 		const WakeupCommitCalls *calls = &wakeup_commit_calls[nudge];
@@ -134,7 +168,7 @@ wakeup_commit_xact_callback(XactEvent event, void *arg)
 	switch (event)
 	{
 		case XACT_EVENT_PRE_COMMIT:
-			sas_wake_tell_followers(wakeup_commit_calls[false].actors != 0 || wakeup_commit_calls[true].actors != 0 ||
+			sas_wake_tell_followers(wakeup_commit_calls[false].actors != 0 || wakeup_commit_calls[true].actors != 0 || wakeup_commit_steps > 0 ||
 									wakeup_commit_due != DT_NOEND || wakeup_commit_n_runs > 0);
 			break;
 		case XACT_EVENT_COMMIT:

@@ -3,6 +3,7 @@
  * wakeup_shmem.h: the shared memory of wake-ups; private to src/wake.
  *
  *	  wakeup.c			listeners and counts; wakes now
+ *	  hand_over.c		function steps that one worker is woken for
  *	  wakeup_commit.c	what a transaction wakes when it has committed
  *	  wakeup_wait.c		sessions that wait for a run
  *	  holders.c			transactions that hold what ticks wait for
@@ -25,6 +26,15 @@
 #define SAS_WAKE_LANE_WORDS (SAS_WAKE_LANES / 32)
 #define SAS_WAKE_ALL_ACTORS ((1 << SAS_ACTORS) - 1)
 
+/* What a function worker does, for who has a step for one of them. */
+typedef enum SasWakeupRest
+{
+	SAS_WAKE_AWAKE,				/* for who knows how long */
+	SAS_WAKE_QUICK,				/* its turn will be over in a moment */
+	SAS_WAKE_SLEEPS,
+	SAS_WAKE_HANDED				/* one was handed over to it, for which it has not begun to look */
+} SasWakeupRest;
+
 typedef struct SasWakeupListener
 {
 	Oid			dboid;			/* InvalidOid: free */
@@ -32,8 +42,27 @@ typedef struct SasWakeupListener
 	pg_atomic_uint32 wakeups;	/* counts; the latch alone is not enough: see sas_wake_latch_count() */
 	pg_atomic_uint32 nudges;	/* likewise: see sas_wake_latch_count() */
 	pg_atomic_uint64 woken_us;	/* monotonic: the first wake-up since its tick began; 0: there was none */
+	pg_atomic_uint32 handed;	/* likewise: steps for it alone */
+	pg_atomic_uint32 rest;		/* a SasWakeupRest */
+	pg_atomic_uint32 guards;	/* 0: it sleeps, and does not look after the others (hand_over.c) */
+	pg_atomic_uint64 begun_us;	/* monotonic: its turn */
 	Latch	   *latch;
 } SasWakeupListener;
+
+/* A database with at least one listener. */
+typedef struct SasWakeupDatabase
+{
+	Oid			dboid;			/* InvalidOid: free */
+	int			listeners;
+	pg_atomic_uint64 supervisor_sleeps_until;	/* a TimestampTz */
+	pg_atomic_uint32 everything;	/* counts for all lanes, and for items */
+	pg_atomic_uint32 items;
+	pg_atomic_uint32 settled;	/* up to this count of lane 0 all was found: a claim that had read it left nothing behind */
+	pg_atomic_uint64 waited_us; /* monotonic: a session began to wait for a run */
+	pg_atomic_uint32 lanes[SAS_WAKE_LANES];
+	pg_atomic_uint32 nudged_items;
+	pg_atomic_uint32 nudged_lanes[SAS_WAKE_LANES];
+} SasWakeupDatabase;
 
 typedef struct SasWakeupWaiter
 {
@@ -93,6 +122,22 @@ typedef struct SasWakeupCounts
 
 /* Counts, then wakes these actors (a set of bits) in that database; but_me: not this worker. */
 extern void sas_wake_listeners(Oid dboid, int actors, SasWakeupCounts counts, bool but_me);
+
+/* With the lock held; NULL: no worker is there. */
+extern SasWakeupDatabase *sas_wake_find_database(Oid dboid);
+
+/* Counts a function step, and wakes one worker for it, if the others guard it; else all. */
+extern void sas_wake_hand_over(Oid dboid);
+
+/* A session waits for a run: function workers do not let steps gather. With the lock held. */
+extern void sas_wake_hurry(Oid dboid);
+
+/* This worker begins to look. */
+extern void sas_wake_get_up(void);
+
+/* This worker's entries; NULL: it is none. */
+extern SasWakeupListener *sas_wake_my_listener;
+extern SasWakeupDatabase *sas_wake_my_database;
 
 extern void sas_wake_holders_install(void);
 

@@ -62,6 +62,7 @@ sas_wake_wait_begin(int64 run_id)
 		w->run_id = run_id;
 		w->latch = MyLatch;
 		w->dboid = MyDatabaseId;
+		sas_wake_hurry(MyDatabaseId);
 		sas_wake_shmem->waiters_end = Max(sas_wake_shmem->waiters_end, i + 1);
 		wakeup_wait_mine = w;
 	}

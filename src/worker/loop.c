@@ -281,6 +281,41 @@ loop_is_alarm(const WaitEvent *event, uint32 wake_count)
 	return !loop_is_woken(wake_count);
 }
 
+/* What ends a sleep, or interrupts it. */
+enum
+{
+	SLEEP_TICK,
+	SLEEP_STATS,
+	SLEEP_NAP,
+	SLEEP_ENDS
+};
+
+static void
+loop_end_in(int64 *end_us, int64 ms)
+{
+	*end_us = ms < 0 ? -1 : sas_base_clock_monotonic_us() + ms * 1000;
+}
+
+static bool
+loop_has_ended(int64 end_us, int64 now_us)
+{
+	return end_us >= 0 && end_us <= now_us;
+}
+
+/* Until the first of these; -1: there is none. */
+static long
+loop_left_ms(const int64 *ends_us)
+{
+	int64		first_us = -1;
+
+	for (int i = 0; i < SLEEP_ENDS; i++)
+		if (ends_us[i] >= 0 && (first_us < 0 || ends_us[i] < first_us))
+			first_us = ends_us[i];
+	if (first_us < 0)
+		return -1;
+	return (long) Max((first_us - sas_base_clock_monotonic_us() + 999) / 1000, 0);
+}
+
 /*
  * Sleeps. Statistics that are too recent to be sent are sent from here a
  * little later, without a tick: a tick may make new ones.
@@ -288,39 +323,64 @@ loop_is_alarm(const WaitEvent *event, uint32 wake_count)
 static void
 loop_sleep(int64 wake_in_ms, uint32 wake_count)
 {
-	long		stats_ms = pgstat_report_stat(false);
-	int64		until_us = -1;
+	int64		ends_us[SLEEP_ENDS] = {-1, -1, -1};
 	int			alarms = 0;
+	int			nap_ms = -1;
+	long		stats_ms;
 	WaitEvent	event;
 
+	stats_ms = pgstat_report_stat(false);
+	loop_end_in(&ends_us[SLEEP_STATS], stats_ms > 0 ? stats_ms : -1);
 	if (sas_base_stopping)
 		wake_in_ms = wake_in_ms < 0 ? loop_grace_us() / 1000 : Min(wake_in_ms, loop_grace_us() / 1000);
-	if (wake_in_ms >= 0)
-		until_us = sas_base_clock_monotonic_us() + Min(wake_in_ms, SLEEP_MAX_MS) * 1000;
+	loop_end_in(&ends_us[SLEEP_TICK], Min(wake_in_ms, SLEEP_MAX_MS));
 	loop_set_events();
+	if (!sas_base_stopping && !sas_base_leaving && !sas_wake_sleep(&nap_ms))
+		return;
+	loop_end_in(&ends_us[SLEEP_NAP], nap_ms);
 	pgstat_report_activity(STATE_IDLE, NULL);
 	for (;;)
 	{
-		int64		left_ms = -1;
-		bool		stats;
+		int64		now_us;
 
-		if (until_us >= 0)
-			left_ms = Max((until_us - sas_base_clock_monotonic_us() + 999) / 1000, 0);
-		stats = stats_ms > 0 && (left_ms < 0 || left_ms > stats_ms);
-		if (WaitEventSetWait(loop_events, stats ? stats_ms : (long) left_ms, &event, 1, PG_WAIT_EXTENSION) > 0)
+		if (WaitEventSetWait(loop_events, loop_left_ms(ends_us), &event, 1, PG_WAIT_EXTENSION) > 0)
 		{
 			if (!loop_is_alarm(&event, wake_count) || ++alarms > ALARMS_MAX)
 				break;
 		}
-		else if (!stats)
+		now_us = sas_base_clock_monotonic_us();
+		if (loop_has_ended(ends_us[SLEEP_TICK], now_us))
 			break;
-		else
+		if (loop_has_ended(ends_us[SLEEP_NAP], now_us))
+		{
+			if (!sas_wake_sleep_on(&nap_ms))
+				break;
+			loop_end_in(&ends_us[SLEEP_NAP], nap_ms);
+		}
+		if (loop_has_ended(ends_us[SLEEP_STATS], now_us))
 		{
 			pgstat_report_stat(true);
-			stats_ms = 0;
+			ends_us[SLEEP_STATS] = -1;
 		}
 	}
 	pgstat_report_activity(STATE_RUNNING, NULL);
+}
+
+/*
+ * Lets work gather before a tick that nothing else was announced for since that
+ * count.  What comes meanwhile wakes nobody else; whatever sets the latch ends it.
+ */
+static void
+loop_gather(uint32 told)
+{
+	int64		gather_us;
+	WaitEvent	event;
+
+	if (loop_methods->gather_us == NULL || sas_base_stopping || sas_wake_told_count() != told ||
+		(gather_us = loop_methods->gather_us()) <= 0)
+		return;
+	loop_set_events();
+	(void) WaitEventSetWait(loop_events, (long) (gather_us / 1000), &event, 1, PG_WAIT_EXTENSION);
 }
 
 /* After an error; wake-ups do not shorten it. */
@@ -389,6 +449,7 @@ sas_worker_main(Datum arg)
 {
 	SasOrders	orders = sas_worker_session_open(DatumGetInt32(arg));
 	int			errors = 0;
+	uint32		told = 0;
 
 	HOLD_CANCEL_INTERRUPTS();
 	loop_start(&orders);
@@ -398,11 +459,14 @@ sas_worker_main(Datum arg)
 		SasTickEnd	end;
 		uint32		wake_count;
 
+		loop_gather(told);
 		ResetLatch(MyLatch);
 		sas_wake_answer();
 		wake_count = sas_wake_latch_count();
+		told = sas_wake_told_count();
 		loop_interrupts();
 		end = loop_tick(&tick);
+		sas_wake_turn_over();
 		if (end == SAS_TICK_DONE)
 			errors = 0;
 		/* what is under way would be lost: it ends first, at its complete-by at the latest */
@@ -420,7 +484,10 @@ sas_worker_main(Datum arg)
 		if (sas_base_leaving && end == SAS_TICK_DONE && !tick.again && loop_in_flight() == 0)
 			loop_leave(SAS_EXIT_ORDERLY);
 		if (end != SAS_TICK_DONE)
+		{
+			sas_wake_may_be_slow();
 			loop_pause(Max(errors, 1));
+		}
 		else if (!tick.again && !loop_is_woken(wake_count))
 			loop_sleep(tick.wake_in_ms, wake_count);
 	}

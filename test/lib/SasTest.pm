@@ -38,7 +38,7 @@ use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
 
 our @EXPORT = qw(
-  new_node create_extension wait_for wait_until worker_pids kill_worker kill_server hold_supervisor free_port
+  new_node create_extension wait_for wait_until worker_pids kill_worker kill_server hold_supervisor hold_workers free_port
   http_get http_post all_ended quiet_for allow_late);
 
 # the tree with examples/; tools/check says where its copy is
@@ -188,6 +188,13 @@ sub hold_supervisor
 	my ($node, $database) = @_;
 	my @pids = worker_pids($node, 'supervisor', $database);
 	die 'there is no supervisor' unless @pids;
+	return hold_workers($node, @pids);
+}
+
+# hold_workers(node, pids): the same for these processes
+sub hold_workers
+{
+	my ($node, @pids) = @_;
 	my $them = 'pid IN (' . join(', ', @pids) . ')';
 	my $asleep = "SELECT count(*) FROM pg_stat_activity WHERE $them AND state = 'idle'";
 	my $locks = "SELECT count(*) FROM pg_locks WHERE $them";
@@ -198,7 +205,7 @@ sub hold_supervisor
 		return 1 if $node->safe_psql('postgres', $locks) eq '0';
 		kill('CONT', @pids);
 		return 0;
-	}) or die 'the supervisor does not sleep';
+	}) or die 'a worker does not sleep';
 	return sub { kill('CONT', @pids); return };
 }
 

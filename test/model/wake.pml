@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: PostgreSQL */
 /*
  * wake.pml: nobody sleeps while there is work. The counts and latches of src/wake, the loop of src/worker/loop.c, and
- * the four ways of waiting:
+ * the five ways of waiting:
  *
  *	PART 0	steps of a lane: sessions commit them, two workers claim them
  *	PART 1	the supervisor, which tells until when it means to sleep
  *	PART 2	a run that a session holds: its message is set aside, the end of the session wakes
  *	PART 3	a session in sas.wait()
+ *	PART 4	function steps, each handed over to one worker, which may freeze, or call something that never ends
  *
  * In PART 0 with LEAVES one worker may have its transaction rolled back, or leave, and with CRASHES the server may crash
  * once: then shared memory is new, and workers look at everything when they start. Nothing here is due by time, and no
@@ -21,6 +22,9 @@
  *	NO_NOEND		PART 1: the supervisor does not say that it is scanning
  *	NO_ASK_AGAIN	PART 2: whether the holder has ended is not asked again when it has been noted
  *	LOOK_FIRST		PART 3: a session looks at its run before it has entered itself
+ *	TRUST			PART 4: a step is handed over, whether or not the others guard it
+ *	SLEEP_WELL		PART 4: a worker takes no nap when something is not settled
+ *	SETTLE_LATE		PART 4: a worker says that it has left nothing of a count that it has read after its look
  */
 #ifndef PART
 #define PART 0
@@ -212,6 +216,206 @@ proctype judge()
 init
 {
 	atomic { run worker(0); run worker(1); run session(0); run session(1); run crash(); run judge() }
+}
+#endif
+
+#if PART == 4
+#define AWAKE 0
+#define QUICK 1
+#define SLEEPS 2
+#define HANDED 3
+#ifndef QUANTITY
+#define QUANTITY 1
+#endif
+#ifndef STEPS
+#define STEPS 2
+#endif
+
+byte steps[STEPS], rest[WORKERS], seen[WORKERS], napped[WORKERS], settled, lost;
+bit guards[WORKERS], mine[WORKERS];
+byte readers;						/* of the lock */
+
+/* It is never scheduled again: frozen, or its call never ends. One worker is left. */
+inline may_freeze()
+{
+	if
+	:: true
+	:: atomic { !owes && lost < WORKERS - 1 -> lost++; goto gone }
+	fi
+}
+
+/* sas_wake_hand_over */
+proctype session(byte n)
+{
+	byte unguarded, other, to, was;
+	steps[n] = VISIBLE;
+	atomic { readers++; count++ };
+	/* to one whom all others guard; as long as the lock is held, no other one ceases to */
+	atomic {
+		for (to : 0 .. WORKERS - 1)
+		{
+			if
+			:: guards[to] == 0 -> unguarded++; other = to
+			:: else
+			fi
+		};
+		if
+		:: to = 0
+		:: to = 1
+		fi;
+		was = rest[to] };
+	if
+#ifndef TRUST
+	:: unguarded > 1 || (unguarded == 1 && other != to) || was == AWAKE -> goto all
+#else
+	:: was == AWAKE -> goto all
+#endif
+	:: else
+	fi;
+	if
+	:: was == HANDED
+	:: atomic { was != HANDED && rest[to] == was -> rest[to] = HANDED; wakeups[to]++ };
+		if
+		:: was == SLEEPS -> latch[to] = 1
+		:: else
+		fi
+	:: was != HANDED && rest[to] != was -> goto all
+	fi;
+	readers--;
+	goto out;
+all:
+	readers--;
+	atomic { wake(WORKERS) };
+out:
+	skip
+}
+
+inline pass_on(w)
+{
+	if
+	:: mine[w] -> mine[w] = 0; atomic { count++; wake(w) }
+	:: else
+	fi
+}
+
+/* hand_over_sleep_well: with the lock, if nothing is open; else it takes a nap */
+inline nap(w)
+{
+	if
+#ifndef SLEEP_WELL
+	:: atomic { readers == 0 && (count == seen[w] || count <= settled) -> guards[w] = 0 }
+#else
+	:: guards[w] = 0
+#endif
+	:: napped[w] = count
+	fi
+}
+
+proctype worker(byte w)
+{
+	byte was, now_, n;
+	bit again, left, owes;			/* owes: what it has rolled back; others may have passed it by */
+	do
+	:: true ->
+		latch[w] = 0;
+		atomic {
+			if
+			:: rest[w] == HANDED -> mine[w] = 1
+			:: else
+			fi;
+			if
+			:: rest[w] = AWAKE
+			:: rest[w] = QUICK
+			fi };
+		atomic { guards[w] = 1; seen[w] = count; was = wakeups[w]; again = 0 };
+		may_freeze();
+		now_ = count;
+		/* the claim */
+		d_step {
+			n = 0;
+			for (i_ : 0 .. STEPS - 1)
+			{
+				if
+				:: n < QUANTITY && steps[i_] == VISIBLE -> steps[i_] = TAKEN + w; n++
+				:: else
+				fi
+			} };
+#ifdef SETTLE_LATE
+		now_ = count;
+#endif
+		if
+		:: true
+		/* rolled back, and it looks again after a pause */
+		:: LEAVES && !left && w == 0 ->
+			left = 1;
+			owes = 1;
+			atomic { for (i_ : 0 .. STEPS - 1) { if :: steps[i_] == TAKEN + w -> steps[i_] = VISIBLE :: else fi } };
+			pass_on(w);
+			again = 1;
+			goto over
+		/* it leaves */
+		:: atomic { LEAVES && !left && w == 0 && lost < WORKERS - 1 -> lost++ };
+			atomic { for (i_ : 0 .. STEPS - 1) { if :: steps[i_] == TAKEN + w -> steps[i_] = VISIBLE :: else fi } };
+			rest[w] = AWAKE;
+			atomic { count++; wake(w) };
+			atomic { readers == 0 -> listens[w] = 0; guards[w] = 1 };
+			goto gone
+		fi;
+		/* committed */
+		owes = 0;
+		may_freeze();
+		if
+		:: atomic { n < QUANTITY -> mine[w] = 0; if :: now_ > settled -> settled = now_ :: else fi }
+		:: n == QUANTITY -> pass_on(w)
+		fi;
+		if
+		:: n > 0 ->
+			if
+			/* what may be slow */
+			:: atomic { if :: rest[w] == HANDED -> mine[w] = 1 :: else fi; rest[w] = AWAKE };
+				pass_on(w)
+			:: true
+			fi;
+			may_freeze();
+			atomic { for (i_ : 0 .. STEPS - 1) { if :: steps[i_] == TAKEN + w -> steps[i_] = GONE :: else fi } };
+			again = n == QUANTITY || (now_ != count && count > settled)
+		:: else
+		fi;
+over:
+		pass_on(w);
+		if
+		:: again
+		:: !again && wakeups[w] != was
+		:: else ->
+			if
+			:: rest[w] == HANDED
+			:: atomic { rest[w] != HANDED -> rest[w] = SLEEPS };
+				nap(w);
+end:			do
+				:: latch[w] -> break
+				/* the nap is over */
+				:: guards[w] && napped[w] != seen[w] && napped[w] > settled -> break
+				:: guards[w] && (napped[w] == seen[w] || napped[w] <= settled) && (napped[w] != count || count == seen[w] || count <= settled) -> nap(w)
+				od
+			fi
+		fi
+	od;
+gone:
+	skip
+}
+
+proctype judge()
+{
+	byte n;
+	atomic { timeout -> for (n : 0 .. STEPS - 1) { assert(steps[n] != VISIBLE) } }
+}
+
+init
+{
+	byte n;
+	atomic {
+		for (n : 0 .. WORKERS - 1) { listens[n] = 1; guards[n] = 1 };
+		run worker(0); run worker(1); for (n : 0 .. STEPS - 1) { run session(n) }; run judge() }
 }
 #endif
 

@@ -103,10 +103,12 @@ holds('wake', "PART=0 $events", 'no step waits for a worker that sleeps');
 holds('wake', 'PART=1', 'nothing that is due waits for a supervisor that sleeps');
 holds('wake', 'PART=2', 'no message waits when its run is free');
 holds('wake', 'PART=3', 'nobody waits for a run that has ended');
+holds('wake', "PART=4 QUANTITY=$_ STEPS=1 LEAVES=" . ($long ? 1 : 0), 'no step that was handed over to one worker, which may freeze, waits while another one sleeps')
+  foreach 1, 2;
 breaks('wake', $_) foreach (
-	'PART=0 NO_COUNT CRASHES=0',
+	'PART=0 NO_COUNT CRASHES=0', 'PART=4 STEPS=1 TRUST LEAVES=0',
 	$long ? ('PART=0 COUNT_AFTER CRASHES=0', 'PART=0 WAKE_FIRST CRASHES=0', 'PART=0 LEAVE_SILENTLY CRASHES=0', 'PART=0 KEEP_SEEN CRASHES=0',
-		'PART=1 NO_NOEND', 'PART=2 NO_ASK_AGAIN', 'PART=3 LOOK_FIRST') : ());
+		'PART=1 NO_NOEND', 'PART=2 NO_ASK_AGAIN', 'PART=3 LOOK_FIRST', 'PART=4 STEPS=1 QUANTITY=2 SLEEP_WELL LEAVES=0', 'PART=4 STEPS=1 QUANTITY=2 SETTLE_LATE LEAVES=0') : ());
 
 # -- every order of events ------------------------------------------------------------------------
 
