@@ -153,17 +153,18 @@ DECLARE
     unserved bigint[];
 BEGIN
     LOOP
-        took_us := -_sas.processor_us();
         SELECT array_agg(g.run_id) AS run_ids, array_agg(g.step_no) AS step_nos,
             array_agg(g.element) AS elements, array_agg(g.payload) AS payloads INTO taken
         FROM _sas.take_signals(deliver_signals.run_ids, size) g;
         EXIT WHEN taken.run_ids IS NULL;
+        -- without the time of what is above, which depends on how many wait
+        took_us := -_sas.processor_us();
         PERFORM _sas.forget_timers(taken.run_ids, taken.step_nos, taken.elements);
         PERFORM _sas.succeed_steps(taken.run_ids, taken.step_nos, taken.elements, taken.payloads);
+        took_us := took_us + _sas.processor_us();
         -- a wait for several names may have kept other signals back; and steps that have begun to wait
         -- above may take signals
         EXIT WHEN NOT EXISTS (SELECT FROM _sas.signal g WHERE g.run_id = ANY (deliver_signals.run_ids));
-        took_us := took_us + _sas.processor_us();
         -- a call may take one signal only, however many it could: size must not grow without end
         size := least(10000, greatest(1, size * least(16, 100000.0 / greatest(took_us, 1))));
         IF _sas.processor_us() - began_us > 200000 THEN
