@@ -22,6 +22,9 @@
  */
 #define HOLDERS_STALE_US (10 * INT64CONST(1000000))
 
+/* its worker looks at one that was taken untold before that, also if it has nothing to do */
+#define HOLDERS_UNTOLD_US (120 * INT64CONST(1000000))
+
 static bool holders_took = false;	/* this process, in this transaction */
 
 static SasActor
@@ -43,7 +46,7 @@ static bool
 holders_is_stale(const SasWakeHolder *holder, TimestampTz now)
 {
 	if (holder->untold_us != 0)
-		return sas_base_clock_monotonic_us() - holder->untold_us > 2 * HOLDERS_STALE_US;
+		return sas_base_clock_monotonic_us() - holder->untold_us > HOLDERS_UNTOLD_US;
 	return holder->held.due_at < now - HOLDERS_STALE_US;
 }
 
@@ -106,6 +109,13 @@ holders_is_untold(const SasWakeHolder *holder)
 	return holder->untold_us != 0 && holder->taken_level == 0;
 }
 
+/* An untold one, whose holder could have said long ago that it has ended. */
+static bool
+holders_is_missed(const SasWakeHolder *holder, int64 now_us)
+{
+	return now_us - holder->untold_us > HOLDERS_STALE_US;
+}
+
 int
 sas_wake_holders_take(char actor, SasWakeHeld *held, int max, int *missed)
 {
@@ -125,7 +135,7 @@ sas_wake_holders_take(char actor, SasWakeHeld *held, int max, int *missed)
 			continue;
 		if (holders_is_untold(h))
 		{
-			if (now_us - h->untold_us > HOLDERS_STALE_US)
+			if (holders_is_missed(h, now_us))
 			{
 				(*missed)++;
 				holders_remove(h);
@@ -172,13 +182,18 @@ holders_settle(int level, bool written)
 bool
 sas_wake_holders_awaits(char actor)
 {
+	int64		now_us = sas_base_clock_monotonic_us();
 	bool		awaits = false;
 
 	if (sas_wake_shmem == NULL || pg_atomic_read_u32(&sas_wake_shmem->any_holders) == 0)
 		return false;
 	LWLockAcquire(&sas_wake_shmem->lock, LW_SHARED);
 	for (int i = 0; i < sas_wake_shmem->n_holders && !awaits; i++)
-		awaits = holders_is_mine(&sas_wake_shmem->holders[i], actor) && !holders_is_untold(&sas_wake_shmem->holders[i]);
+	{
+		const SasWakeHolder *h = &sas_wake_shmem->holders[i];
+
+		awaits = holders_is_mine(h, actor) && (!holders_is_untold(h) || holders_is_missed(h, now_us));
+	}
 	LWLockRelease(&sas_wake_shmem->lock);
 	return awaits;
 }

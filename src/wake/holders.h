@@ -55,7 +55,7 @@ extern SasWakeAwait sas_wake_holders_await(const SasWakeHeld *held, TransactionI
  */
 extern int	sas_wake_holders_take(char actor, SasWakeHeld *held, int max, int *missed);
 
-/* Has this worker noted anything for that actor? */
+/* Has this worker noted anything for that actor that may be taken out, or is missed? */
 extern bool sas_wake_holders_awaits(char actor);
 
 /* A prepared transaction of this database has ended; wakes nobody. */

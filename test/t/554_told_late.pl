@@ -84,5 +84,21 @@ foreach my $case ([ 'in time', 0, '0' ], [ 'too late', 12, '1' ])
 }
 $service->release;
 ok(wait_for($node, "SELECT result FROM sas.runs WHERE run_id = $run", 'success'), 'the run ends');
+
+# -- a scheduler that has nothing else to do --------------------------------------------------------------
+
+$service->script(held => [ { gate => 1 } ]);
+$run = submit($node, 'call', {});
+$service->wait_for_requests('held', 3);
+$holder->query(sprintf("BEGIN; $lock; SELECT told_late('$dir/idle')", $run));
+$service->release;
+ok(wait_for($node, "SELECT count(*) FROM _sas.message WHERE run_id = $run AND due_at > now()", '1'), 'a run is set aside again');
+$holder->start_query('COMMIT');
+ok(wait_for($node, "SELECT result FROM sas.runs WHERE run_id = $run", 'success'), 'it ends before the session says that it has ended');
+my $before = SasTest::late_work();
+# each one wakes the scheduler, and is a transaction of another session
+ok(wait_until(sub { sql(q{SELECT sas.set_limit(NULL, 'depth', 100)}); return SasTest::late_work() > $before }), 'which it does not do in time, so it is said that nobody woke the scheduler');
+append_to_file("$dir/idle", '');
+$holder->outcome;
 SasTest::allow_late('a session says too late that it has ended, on purpose');
 done_testing();
