@@ -2,18 +2,16 @@
 --
 -- Shares: how much each role has open, in shared memory (src/limits/shares.h), and how much it may have.
 
--- _sas.take_share(owner, more, most, generation, checks, run_id): the owner opens this much more in this
+-- _sas.take_share(owner, more, most, generation, checks): the owner opens this much more in this
 -- transaction: runs, children, bytes, watches. most: its limits from _sas.limits_of(), and the generation
--- for which they were read; null: the limits in memory. run_id: of this run, which is not new; else null.
--- over: null if it was taken; "unknown" if the limits must be passed; else the limit that is exceeded, and
--- used is what the owner has.
+-- for which they were read; null: the limits in memory. over: null if it was taken; "unknown" if the limits
+-- must be passed; else the limit that is exceeded, and used is what the owner has.
 CREATE FUNCTION _sas.take_share(owner oid, more bigint[], most bigint[], generation bigint, checks boolean,
-                                run_id bigint, OUT over text, OUT used bigint)
+                                OUT over text, OUT used bigint)
 LANGUAGE C VOLATILE AS 'MODULE_PATHNAME', 'sas_api_share_take';
 
--- _sas.give_share(owner, is_child, input, run_id): this run, with that input, has stopped, if this
--- transaction commits.
-CREATE FUNCTION _sas.give_share(owner oid, is_child boolean, input jsonb, run_id bigint) RETURNS bigint
+-- _sas.give_share(owner, is_child, input): a run with that input has stopped, if this transaction commits.
+CREATE FUNCTION _sas.give_share(owner oid, is_child boolean, input jsonb) RETURNS bigint
 LANGUAGE C VOLATILE STRICT AS 'MODULE_PATHNAME', 'sas_api_give_share';
 
 -- _sas.give_watches(owner, n): n infinite tasks of the owner are deleted, if this transaction commits.
@@ -44,30 +42,20 @@ CREATE TRIGGER forget AFTER INSERT OR UPDATE OR DELETE
     OR TRUNCATE ON _sas.role_limit FOR EACH STATEMENT EXECUTE FUNCTION _sas.forget_shares();
 ALTER TABLE _sas.role_limit ENABLE ALWAYS TRIGGER forget;
 
--- A recount goes on in parts (_sas.recount_part), from the newest runs to the oldest.
---   recounted_from     the oldest run that was counted; null: no recount is going on, or its last part has
---                      failed
---   settled_shares     how many transactions have changed what is open
---   first_behind       the first run of a part that has the runs behind this one, but for some of the first
---   begin_part(is_first, first, settled)
---                      a part begins, with the runs from there on; null: all that are left. The query that
---                      counts them calls it first. False: a transaction has committed since settled_shares
---                      was asked, so the query counts nothing, and the part is begun again. settled null: it
---                      is begun anyway
---   add_share          what the part has counted
---   end_part(is_last)  it has ended. False: there is no room to note a recount, so none is going on
-CREATE FUNCTION _sas.recounted_from() RETURNS bigint
-LANGUAGE C VOLATILE AS 'MODULE_PATHNAME', 'sas_api_recounted_from';
-CREATE FUNCTION _sas.settled_shares() RETURNS bigint
-LANGUAGE C VOLATILE AS 'MODULE_PATHNAME', 'sas_api_settled_shares';
-CREATE FUNCTION _sas.first_behind(run_id bigint) RETURNS bigint
-LANGUAGE C IMMUTABLE STRICT AS 'MODULE_PATHNAME', 'sas_api_first_behind';
-CREATE FUNCTION _sas.begin_part(is_first boolean, first bigint, settled bigint) RETURNS boolean
-LANGUAGE C VOLATILE AS 'MODULE_PATHNAME', 'sas_api_begin_part';
-CREATE FUNCTION _sas.add_share(owner oid, counted bigint[]) RETURNS bigint
-LANGUAGE C VOLATILE STRICT AS 'MODULE_PATHNAME', 'sas_api_add_share';
-CREATE FUNCTION _sas.end_part(is_last boolean) RETURNS boolean
-LANGUAGE C VOLATILE STRICT AS 'MODULE_PATHNAME', 'sas_api_end_part';
+-- _sas.recount_shares(): counts what each role has open (_sas.count_shares), and returns how many have
+-- something; null: there is no room in shared memory to note a count.
+CREATE FUNCTION _sas.recount_shares() RETURNS bigint
+LANGUAGE C VOLATILE AS 'MODULE_PATHNAME', 'sas_api_recount_shares';
+
+-- _sas.doubt_shares(): this transaction changes what roles have open, and does not say how much: it is
+-- counted again soon.
+CREATE FUNCTION _sas.doubt_shares() RETURNS void
+LANGUAGE C VOLATILE AS 'MODULE_PATHNAME', 'sas_api_doubt_shares';
+
+-- _sas.note_prepared(): there are prepared transactions that have opened or ended runs: it is counted again
+-- soon after one is committed or rolled back.
+CREATE FUNCTION _sas.note_prepared() RETURNS void
+LANGUAGE C VOLATILE AS 'MODULE_PATHNAME', 'sas_api_note_prepared';
 
 -- _sas.shares_counted_ago(): seconds since the last recount; null: there was none since the server started.
 CREATE FUNCTION _sas.shares_counted_ago() RETURNS float8
@@ -210,19 +198,19 @@ BEGIN
         || CASE WHEN full_owners = '{}' THEN full_owners ELSE ARRAY(SELECT _sas.full_owners_as(0)) END;
 END $$;
 
--- _sas.open_more(owner, more, run_id): the owner opens this much more in this transaction: runs, children,
--- bytes, watches. run_id: see _sas.take_share. Raises an error if that exceeds a limit.
-CREATE FUNCTION _sas.open_more(owner oid, more bigint[], run_id bigint DEFAULT NULL) RETURNS void
+-- _sas.open_more(owner, more): the owner opens this much more in this transaction: runs, children, bytes,
+-- watches. Raises an error if that exceeds a limit.
+CREATE FUNCTION _sas.open_more(owner oid, more bigint[]) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
     generation bigint;
     answer record;
 BEGIN
-    answer := _sas.take_share(owner, more, NULL, NULL, true, run_id);
+    answer := _sas.take_share(owner, more, NULL, NULL, true);
     FOR n IN 1 .. 3 LOOP
         EXIT WHEN answer.over IS DISTINCT FROM 'unknown';
         generation := _sas.share_generation();
-        answer := _sas.take_share(owner, more, _sas.limits_of(owner), generation, true, run_id);
+        answer := _sas.take_share(owner, more, _sas.limits_of(owner), generation, true);
     END LOOP;
     IF answer.over IN ('open_runs', 'children', 'bytes', 'watches') THEN
         RAISE EXCEPTION 'role "%" has too % open', pg_get_userbyid(owner),
@@ -238,12 +226,11 @@ BEGIN
     END IF;
 END $$;
 
--- _sas.open_share(owner, runs, is_child, bytes, run_id): the same for runs, with these bytes of input.
-CREATE FUNCTION _sas.open_share(owner oid, runs int, is_child boolean, bytes bigint,
-                                run_id bigint DEFAULT NULL) RETURNS void
+-- _sas.open_share(owner, runs, is_child, bytes): the same for runs, with these bytes of input.
+CREATE FUNCTION _sas.open_share(owner oid, runs int, is_child boolean, bytes bigint) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
-    PERFORM _sas.open_more(owner, ARRAY[runs, CASE WHEN is_child THEN runs ELSE 0 END, bytes, 0], run_id);
+    PERFORM _sas.open_more(owner, ARRAY[runs, CASE WHEN is_child THEN runs ELSE 0 END, bytes, 0]);
 END $$;
 
 -- _sas.refuse_rows(owner, name, used, message, place, hint): raises an error if the owner has more rows

@@ -324,8 +324,8 @@ BEGIN
     SELECT r.input INTO old_input FROM _sas.run r WHERE r.run_id = for_run;
     IF old_input <> new_input THEN
         UPDATE _sas.run r SET input = new_input WHERE r.run_id = for_run;
-        PERFORM _sas.open_share(caller, 1, false, _sas.share_size(new_input), for_run);
-        PERFORM _sas.give_share(caller, false, old_input, for_run);
+        PERFORM _sas.open_share(caller, 1, false, _sas.share_size(new_input));
+        PERFORM _sas.give_share(caller, false, old_input);
         PERFORM _sas.record(caller, ARRAY[for_run], 'submit', NULL, jsonb_build_object('input', new_input));
     END IF;
     -- with the new input its other rules may have other keys

@@ -179,12 +179,15 @@ BEGIN
     HAVING count(*) > 0;
 END $$;
 
--- _sas.count_open(): counts a part of what roles have open (_sas.recount_part). Returns whether there is
--- more; null: it could not be counted.
-CREATE FUNCTION _sas.count_open() RETURNS boolean
+-- _sas.count_open(): counts what roles have open. Prepared transactions hold locks, and no process does.
+CREATE FUNCTION _sas.count_open() RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
-    RETURN _sas.part('count what roles have open', '_sas.recount_part()::int') > 0;
+    PERFORM _sas.note_prepared()
+    WHERE EXISTS (SELECT FROM pg_locks l WHERE l.pid IS NULL AND l.relation = '_sas.run'::regclass
+                  AND l.mode = 'RowExclusiveLock'
+                  AND l.database = (SELECT d.oid FROM pg_database d WHERE d.datname = current_database()));
+    PERFORM _sas.part('count what roles have open', '_sas.recount_shares()::int');
 END $$;
 
 -- _sas.check_conditions(): raises new alerts and closes those whose cause has ended. Writes nothing as long

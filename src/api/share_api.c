@@ -16,6 +16,7 @@
 #include "catalog/pg_type.h"
 #include "commands/trigger.h"
 #include "limits/shares.h"
+#include "store/latest.h"
 
 PG_FUNCTION_INFO_V1(sas_api_share_take);
 PG_FUNCTION_INFO_V1(sas_api_give_share);
@@ -25,12 +26,9 @@ PG_FUNCTION_INFO_V1(sas_api_spend_submits);
 PG_FUNCTION_INFO_V1(sas_api_is_in_run);
 PG_FUNCTION_INFO_V1(sas_api_share_generation);
 PG_FUNCTION_INFO_V1(sas_api_forget_shares);
-PG_FUNCTION_INFO_V1(sas_api_recounted_from);
-PG_FUNCTION_INFO_V1(sas_api_settled_shares);
-PG_FUNCTION_INFO_V1(sas_api_first_behind);
-PG_FUNCTION_INFO_V1(sas_api_begin_part);
-PG_FUNCTION_INFO_V1(sas_api_add_share);
-PG_FUNCTION_INFO_V1(sas_api_end_part);
+PG_FUNCTION_INFO_V1(sas_api_recount_shares);
+PG_FUNCTION_INFO_V1(sas_api_doubt_shares);
+PG_FUNCTION_INFO_V1(sas_api_note_prepared);
 PG_FUNCTION_INFO_V1(sas_api_shares_counted_ago);
 PG_FUNCTION_INFO_V1(sas_api_shares);
 
@@ -49,7 +47,7 @@ share_api_read(ArrayType *array, int expected, int64 *values)
 		values[k] = nulls[k] ? 0 : DatumGetInt64(elements[k]);
 }
 
-/* _sas.take_share(owner, more, most, generation, checks, run_id): (over, used) */
+/* _sas.take_share(owner, more, most, generation, checks): (over, used) */
 Datum
 sas_api_share_take(PG_FUNCTION_ARGS)
 {
@@ -73,20 +71,20 @@ sas_api_share_take(PG_FUNCTION_ARGS)
 		limits.submits_per_s = most[SAS_SHARE_KINDS];
 		limits.generation = PG_GETARG_INT64(3);
 	}
-	answer = sas_limits_share_take(PG_GETARG_OID(0), PG_ARGISNULL(5) ? 0 : PG_GETARG_INT64(5), more, PG_ARGISNULL(2) ? NULL : &limits, PG_GETARG_BOOL(4), &over, &used);
+	answer = sas_limits_share_take(PG_GETARG_OID(0), more, PG_ARGISNULL(2) ? NULL : &limits, PG_GETARG_BOOL(4), &over, &used);
 	nulls[0] = answer == SAS_SHARE_TAKEN;
 	values[0] = nulls[0] ? (Datum) 0 : CStringGetTextDatum(answer == SAS_SHARE_OVER ? names[over] : "unknown");
 	values[1] = Int64GetDatum(used);
 	return sas_api_row(fcinfo, values, nulls);
 }
 
-/* _sas.give_share(owner, is_child, input, run_id): 1 */
+/* _sas.give_share(owner, is_child, input): 1 */
 Datum
 sas_api_give_share(PG_FUNCTION_ARGS)
 {
 	int64		less[SAS_SHARE_KINDS] = {1, PG_GETARG_BOOL(1) ? 1 : 0, toast_raw_datum_size(PG_GETARG_DATUM(2))};
 
-	sas_limits_share_give(PG_GETARG_OID(0), PG_GETARG_INT64(3), less);
+	sas_limits_share_give(PG_GETARG_OID(0), less);
 	PG_RETURN_INT64(1);
 }
 
@@ -96,7 +94,7 @@ sas_api_give_watches(PG_FUNCTION_ARGS)
 {
 	int64		less[SAS_SHARE_KINDS] = {[SAS_SHARE_WATCHES] = PG_GETARG_INT64(1)};
 
-	sas_limits_share_give(PG_GETARG_OID(0), 0, less);
+	sas_limits_share_give(PG_GETARG_OID(0), less);
 	PG_RETURN_INT64(PG_GETARG_INT64(1));
 }
 
@@ -135,67 +133,62 @@ sas_api_forget_shares(PG_FUNCTION_ARGS)
 	PG_RETURN_POINTER(NULL);
 }
 
-/* _sas.recounted_from(): a run; null: no recount is going on */
-Datum
-sas_api_recounted_from(PG_FUNCTION_ARGS)
+/* What _sas.count_shares() has found, in rows of these numbers: the owner, and those of SasShareKind. */
+static int
+share_api_counted(Datum found, SasShareView **views)
 {
-	int64		from = sas_limits_share_recounted_from();
+	Datum	   *numbers;
+	bool	   *nulls;
+	int			n;
 
-	if (from == 0)
+	sas_base_elements(DatumGetArrayTypeP(found), &numbers, &nulls, &n);
+	n /= 1 + SAS_SHARE_KINDS;
+	*views = palloc(sizeof(SasShareView) * n);
+	for (int i = 0; i < n; i++)
+	{
+		(*views)[i].owner = (Oid) DatumGetInt64(*numbers++);
+		for (int k = 0; k < SAS_SHARE_KINDS; k++)
+			(*views)[i].used[k] = DatumGetInt64(*numbers++);
+	}
+	return n;
+}
+
+/* _sas.recount_shares(): how many roles have something open; null: there is no room to note the count */
+Datum
+sas_api_recount_shares(PG_FUNCTION_ARGS)
+{
+	Snapshot	snapshot;
+	int64		count = sas_limits_share_begin_count(&snapshot);
+	SasShareView *views;
+	int			n;
+
+	if (count == 0)
 		PG_RETURN_NULL();
-	PG_RETURN_INT64(from);
-}
-
-/* _sas.settled_shares(): a number; null: there is no room for a recount */
-Datum
-sas_api_settled_shares(PG_FUNCTION_ARGS)
-{
-	int64		settled = sas_limits_share_settled();
-
-	if (settled < 0)
-		PG_RETURN_NULL();
-	PG_RETURN_INT64(settled);
-}
-
-/* _sas.first_behind(run_id): the first run of a part that begins behind this one */
-Datum
-sas_api_first_behind(PG_FUNCTION_ARGS)
-{
-	PG_RETURN_INT64((PG_GETARG_INT64(0) / SAS_SHARE_BLOCK + 1) * SAS_SHARE_BLOCK);
-}
-
-/* _sas.begin_part(is_first, first, settled): has it begun? */
-Datum
-sas_api_begin_part(PG_FUNCTION_ARGS)
-{
-	int64		from = PG_ARGISNULL(1) ? 0 : PG_GETARG_INT64(1);
-	int64		settled = PG_ARGISNULL(2) ? -1 : PG_GETARG_INT64(2);
-
-	PG_RETURN_BOOL(sas_limits_share_begin_part(PG_GETARG_BOOL(0), from, settled));
-}
-
-/* _sas.add_share(owner, counted): 1 */
-Datum
-sas_api_add_share(PG_FUNCTION_ARGS)
-{
-	int64		counted[SAS_SHARE_KINDS];
-
-	share_api_read(PG_GETARG_ARRAYTYPE_P(1), SAS_SHARE_KINDS, counted);
-	sas_limits_share_add(PG_GETARG_OID(0), counted);
-	PG_RETURN_INT64(1);
+	n = share_api_counted(sas_store_count_shares(snapshot), &views);
+	sas_limits_share_end_count(count, views, n);
+	PG_RETURN_INT64(n);
 }
 
 Datum
-sas_api_end_part(PG_FUNCTION_ARGS)
+sas_api_doubt_shares(PG_FUNCTION_ARGS)
 {
-	PG_RETURN_BOOL(sas_limits_share_end_part(PG_GETARG_BOOL(0)));
+	sas_limits_share_doubt();
+	PG_RETURN_VOID();
+}
+
+Datum
+sas_api_note_prepared(PG_FUNCTION_ARGS)
+{
+	sas_limits_share_note(SAS_SHARE_PREPARED);
+	PG_RETURN_VOID();
 }
 
 /* Seconds; null: not since the start */
 Datum
 sas_api_shares_counted_ago(PG_FUNCTION_ARGS)
 {
-	int64		ago = sas_limits_share_counted_us_ago();
+	bool		doubtful;
+	int64		ago = sas_limits_share_counted_us_ago(&doubtful);
 
 	if (ago < 0)
 		PG_RETURN_NULL();

@@ -144,7 +144,7 @@ api_submit_take_share(const SasSubmission *submission, const Datum *inputs, int 
 
 	for (int i = 0; i < n; i++)
 		more[SAS_SHARE_BYTES] += sign * (int64) toast_raw_datum_size(inputs[i]);
-	return sas_limits_share_take(submission->owner, 0, more, NULL, sign > 0, &over, &used) == SAS_SHARE_TAKEN;
+	return sas_limits_share_take(submission->owner, more, NULL, sign > 0, &over, &used) == SAS_SHARE_TAKEN;
 }
 
 /* Submits runs that are plain; false, and nothing has happened, when they are not. workflow_id: the workflow of that name must be this one, if not 0. */

@@ -3,13 +3,9 @@
  * shares.c: what each role has open, in shared memory.
  *
  * An entry has what is committed and what open transactions have taken.  A
- * recount replaces the first only.  It goes on in parts, from the newest runs
- * to the oldest, each with a snapshot of its own.  So it adds what was
- * committed to the runs of a part since that part was begun: the oldest of
- * these runs is the frontier, and what a transaction does to runs is kept
- * apart for each block of their ids.  New runs belong to the first part.  What
- * the snapshot of a part has seen is not added, though its transaction says
- * only later that it has committed.
+ * count of the rows replaces the first only.  It has one snapshot, which is
+ * noted, so it is exact: it adds what transactions tell since then, but not
+ * what the snapshot has seen, though its session tells it only later.
  */
 #include "postgres.h"
 
@@ -17,13 +13,13 @@
 #include "base/grow.h"
 #include "miscadmin.h"
 #include "utils/memutils.h"
+#include "utils/snapmgr.h"
 
 #include "base/clock.h"
 #include "base/settings.h"
 #include "base/shared_table.h"
 #include "limits/seen.h"
 #include "limits/shares.h"
-#include "utils/snapmgr.h"
 
 /* Submits that were not made are saved for so long. */
 #define SAS_SHARE_BURST_S 10
@@ -31,28 +27,23 @@
 typedef struct SasShareKey
 {
 	Oid			dboid;
-	Oid			owner;			/* InvalidOid: that database was counted */
+	Oid			owner;			/* InvalidOid: the counts of that database */
 } SasShareKey;
 
-typedef struct SharesRecount
+typedef struct SharesCount
 {
-	bool		going_on;
-	bool		in_part;		/* that part has not ended */
-	int64		frontier;		/* the runs from there on are counted */
-	int64		last_before;	/* the runs before are those of the last part that was begun */
-	int64		first_from;		/* the runs from there on are those of the first part */
-	int64		settled;		/* how many transactions have changed what is open */
-	int64		counted_us;		/* when the last one ended; 0: none has */
-} SharesRecount;
+	int64		doubts;			/* how many counts have begun, and how often one has become wrong */
+	int64		begun;			/* the doubts at the begin of the last count, */
+	int64		ended;			/* and of the last one that has ended */
+	int64		counted_us;		/* when that was; 0: never */
+	bool		prepares;		/* transactions with work of sas are prepared */
+} SharesCount;
 
 /* Beside the entries. */
 typedef struct SharesExtra
 {
 	int64		generation;		/* of limits */
-	Oid			first_of;		/* the database whose first part was begun last, */
-	Oid			last_of;		/* and that of any part */
-	SasLimitsSeen first;		/* what these parts have seen */
-	SasLimitsSeen last;
+	SasLimitsSeen seen;			/* by the last count of each database */
 } SharesExtra;
 
 typedef struct SasShare
@@ -60,27 +51,19 @@ typedef struct SasShare
 	SasShareKey key;
 	int64		counts[SAS_SHARE_KINDS];	/* committed */
 	int64		taken[SAS_SHARE_KINDS]; /* by open transactions */
-	int64		since[SAS_SHARE_KINDS]; /* committed since the recount came to it */
-	int64		counted[SAS_SHARE_KINDS];	/* by the parts of the recount so far */
-	SharesRecount walk;			/* of a database */
+	int64		since[SAS_SHARE_KINDS]; /* committed, and not seen by the count that goes on */
+	int64		counted[SAS_SHARE_KINDS];	/* by the count that ends now */
+	SharesCount count;			/* of a database */
 	SasShareLimits limits;		/* generation 0: not read yet */
 	double		tokens;
 	int64		filled_us;		/* 0: never */
 } SasShare;
 
-/* A part of a recount ends between two blocks of that many run ids. */
-#define SHARES_BLOCK SAS_SHARE_BLOCK
-/* the block of new runs, and of infinite tasks */
-#define SHARES_NEW (-1)
-/* so many of the last entries may be of the same owner and block */
-#define SHARES_LAST 8
-
-/* What this transaction has taken, and gives back when it commits: in its order, of one block. */
+/* What this transaction has taken, and gives back when it commits. */
 typedef struct SharesPending
 {
 	Oid			owner;
 	SubTransactionId within;
-	int64		block;
 	int64		taken[SAS_SHARE_KINDS];
 	int64		given[SAS_SHARE_KINDS];
 } SharesPending;
@@ -94,18 +77,13 @@ static SasSharedTable shares_table = {
 	.idle = shares_is_idle
 };
 
-static SharesExtra *
-shares_extra(void)
-{
-	return shares_table.extra;
-}
-
 bool		sas_limits_share_in_run = false;
 
 static SharesPending *shares_pending = NULL;	/* in TopMemoryContext */
 static int	shares_n_pending = 0;
 static int	shares_pending_room = 0;
 static bool shares_forgets = false; /* this transaction changes limits */
+static bool shares_doubts = false;	/* it changes what roles have, and does not say how */
 
 static bool
 shares_is_idle(const void *entry, int64 now)
@@ -118,6 +96,12 @@ shares_is_idle(const void *entry, int64 now)
 		if (s->counts[k] != 0 || s->taken[k] != 0 || s->since[k] != 0 || s->counted[k] != 0)
 			return false;
 	return now - s->filled_us > SAS_SHARE_BURST_S * INT64CONST(1000000);
+}
+
+static SharesExtra *
+shares_extra(void)
+{
+	return shares_table.extra;
 }
 
 /* Lock held. NULL: no room. */
@@ -137,29 +121,40 @@ shares_find(Oid owner)
 	return sas_base_table_find(&shares_table, &key);
 }
 
-/* One of the last entries. NULL: none is of that subtransaction, owner and block. */
-static SharesPending *
-shares_last_of(SubTransactionId within, Oid owner, int64 block)
+/* Of this database. Lock held. NULL: no count of it has begun. */
+static SharesCount *
+shares_count(void)
 {
-	for (int i = shares_n_pending - 1; i >= Max(0, shares_n_pending - SHARES_LAST) && shares_pending[i].within == within; i--)
-		if (shares_pending[i].owner == owner && shares_pending[i].block == block)
-			return &shares_pending[i];
-	return NULL;
+	SasShare   *s = shares_find(InvalidOid);
+
+	return s == NULL ? NULL : &s->count;
 }
 
-/* Of this (sub)transaction; may fail, so before any lock. run_id 0: new runs. */
-static SharesPending *
-shares_own(Oid owner, int64 run_id)
+/* Lock held. */
+static void
+shares_note(SasShareNote what)
 {
-	SubTransactionId within = GetCurrentSubTransactionId();
-	int64		block = run_id == 0 ? SHARES_NEW : run_id / SHARES_BLOCK;
-	SharesPending *p = shares_last_of(within, owner, block);
+	SasShare   *s = shares_enter(InvalidOid);
 
-	if (p != NULL)
-		return p;
+	if (s == NULL)
+		return;
+	s->count.prepares |= what == SAS_SHARE_PREPARED;
+	if (what == SAS_SHARE_DOUBT || (what == SAS_SHARE_PREPARED_ENDED && s->count.prepares))
+		s->count.doubts++;
+}
+
+/* Of that (sub)transaction; may fail, so before any lock. */
+static SharesPending *
+shares_of(SubTransactionId within, Oid owner)
+{
+	SharesPending *p;
+
+	for (int i = shares_n_pending - 1; i >= 0 && shares_pending[i].within == within; i--)
+		if (shares_pending[i].owner == owner)
+			return &shares_pending[i];
 	shares_pending = sas_base_grow(TopMemoryContext, shares_pending, shares_n_pending, &shares_pending_room, sizeof(SharesPending));
 	p = &shares_pending[shares_n_pending++];
-	*p = (SharesPending) {.owner = owner,.within = within,.block = block};
+	*p = (SharesPending) {.owner = owner,.within = within};
 	return p;
 }
 
@@ -179,7 +174,7 @@ shares_is_over(const SasShare *s, const int64 *more, SasShareKind *over, int64 *
 }
 
 SasShareAnswer
-sas_limits_share_take(Oid owner, int64 run_id, const int64 *more, const SasShareLimits *limits, bool check, SasShareKind *over, int64 *used)
+sas_limits_share_take(Oid owner, const int64 *more, const SasShareLimits *limits, bool check, SasShareKind *over, int64 *used)
 {
 	SharesPending *own;
 	SasShare   *s;
@@ -187,10 +182,12 @@ sas_limits_share_take(Oid owner, int64 run_id, const int64 *more, const SasShare
 
 	if (shares_table.state == NULL)
 		return SAS_SHARE_TAKEN;
-	own = shares_own(owner, run_id);
+	own = shares_of(GetCurrentSubTransactionId(), owner);
 	sas_base_table_lock(&shares_table, LW_EXCLUSIVE);
 	s = shares_enter(owner);
-	if (s != NULL)
+	if (s == NULL)
+		shares_note(SAS_SHARE_DOUBT);	/* there may be room later */
+	else
 	{
 		if (limits != NULL)
 			s->limits = *limits;
@@ -238,97 +235,64 @@ sas_limits_share_submit(Oid owner, int64 n, int64 submits_per_s)
 }
 
 void
-sas_limits_share_give(Oid owner, int64 run_id, const int64 *less)
+sas_limits_share_give(Oid owner, const int64 *less)
 {
 	SharesPending *own;
 
 	if (shares_table.state == NULL)
 		return;
-	own = shares_own(owner, run_id);
+	own = shares_of(GetCurrentSubTransactionId(), owner);
 	for (int k = 0; k < SAS_SHARE_KINDS; k++)
 		own->given[k] += less[k];
 }
 
-/* Lock held. NULL: this database has no entry. */
-static SharesRecount *
-shares_recount(void)
-{
-	SasShare   *s = shares_find(InvalidOid);
-
-	return s == NULL ? NULL : &s->walk;
-}
-
-/* Has the recount that goes on, or the last one, seen what this transaction did there? Lock held. */
-static bool
-shares_is_seen(const SharesPending *p, const SharesRecount *r)
-{
-	const SharesExtra *extra = shares_extra();
-
-	if (r == NULL)
-		return false;
-	if (p->block == SHARES_NEW || p->block * SHARES_BLOCK >= r->first_from)
-		return extra->first_of == MyDatabaseId && sas_limits_seen_own(&extra->first);
-	/* of parts between the first and the last one it is not known: the transaction ended long before its callback */
-	return extra->last_of == MyDatabaseId && p->block * SHARES_BLOCK >= r->frontier && p->block * SHARES_BLOCK < r->last_before && sas_limits_seen_own(&extra->last);
-}
-
-/*
- * The end of what this transaction has taken. Lock held.  What it did to runs that the recount has not come
- * to is counted there, and not added.  The ids of new runs are not known here: they count as those of the
- * first part.  Runs of a transaction that has been open for long may have lower ids; if it commits between
- * the first part and theirs, they count twice until the next recount.
- */
+/* The end of what this transaction has taken. Lock held. */
 static void
-shares_settle(const SharesPending *p, bool committed, SharesRecount *r)
+shares_settle(const SharesPending *p, bool adds, bool counting)
 {
 	SasShare   *s = shares_find(p->owner);
-	bool		goes_on = r != NULL && r->going_on;
-	bool		adds = p->block == SHARES_NEW || (goes_on && p->block * SHARES_BLOCK >= r->frontier);
-	bool		seen = committed && shares_is_seen(p, r);
 
-	if (s == NULL)
-		return;
-	for (int k = 0; k < SAS_SHARE_KINDS; k++)
+	for (int k = 0; s != NULL && k < SAS_SHARE_KINDS; k++)
 	{
-		int64		change = committed ? p->taken[k] - p->given[k] : 0;
+		int64		change = adds ? p->taken[k] - p->given[k] : 0;
 
 		s->taken[k] = Max(0, s->taken[k] - p->taken[k]);
-		if (goes_on || !seen)
-			s->counts[k] = Max(0, s->counts[k] + change);
-		if (goes_on && adds && !seen)
+		s->counts[k] = Max(0, s->counts[k] + change);
+		if (counting)
 			s->since[k] += change;
 	}
 }
 
-/* All of it. Lock held. */
+/* All of it. Lock held.  What the last count has seen already is not added. */
 static void
-shares_settle_all(bool committed)
+shares_settle_all(XactEvent event)
 {
-	SharesRecount *r = shares_recount();
+	const SharesCount *c = shares_count();
+	bool		seen = event == XACT_EVENT_COMMIT && sas_limits_seen_own(&shares_extra()->seen);
 
 	for (int i = 0; i < shares_n_pending; i++)
-		shares_settle(&shares_pending[i], committed, r);
-	if (r != NULL && committed && shares_n_pending > 0)
-		r->settled++;
+		shares_settle(&shares_pending[i], event != XACT_EVENT_ABORT && !seen, c != NULL && c->begun != c->ended);
+	if (event == XACT_EVENT_PREPARE)
+		shares_note(SAS_SHARE_PREPARED);
+	if (shares_doubts)
+		shares_note(SAS_SHARE_DOUBT);
+	if (shares_forgets)
+		shares_extra()->generation++;
 }
 
 static void
 shares_xact_callback(XactEvent event, void *arg)
 {
-	bool		committed = event == XACT_EVENT_COMMIT || event == XACT_EVENT_PREPARE;
-
-	if (!committed && event != XACT_EVENT_ABORT)
+	if (event != XACT_EVENT_COMMIT && event != XACT_EVENT_PREPARE && event != XACT_EVENT_ABORT)
 		return;
 	sas_limits_share_in_run = false;
-	if ((shares_n_pending > 0 || shares_forgets) && sas_base_table_lock(&shares_table, LW_EXCLUSIVE))
+	if ((shares_n_pending > 0 || shares_forgets || shares_doubts) && sas_base_table_lock(&shares_table, LW_EXCLUSIVE))
 	{
-		shares_settle_all(committed);
-		if (shares_forgets)
-			shares_extra()->generation++;
+		shares_settle_all(event);
 		sas_base_table_unlock(&shares_table);
 	}
 	shares_n_pending = 0;
-	shares_forgets = false;
+	shares_forgets = shares_doubts = false;
 	/* one large transaction leaves no large list behind */
 	if (shares_pending_room > 1024)
 	{
@@ -344,7 +308,7 @@ shares_abort_sub(SubTransactionId own)
 {
 	sas_base_table_lock(&shares_table, LW_EXCLUSIVE);
 	while (shares_n_pending > 0 && shares_pending[shares_n_pending - 1].within >= own)
-		shares_settle(&shares_pending[--shares_n_pending], false, NULL);
+		shares_settle(&shares_pending[--shares_n_pending], false, false);
 	sas_base_table_unlock(&shares_table);
 }
 
@@ -361,14 +325,8 @@ shares_commit_sub(SubTransactionId own, SubTransactionId parent)
 	for (int i = first; i < end; i++)
 	{
 		SharesPending child = shares_pending[i];
-		SharesPending *p = shares_last_of(parent, child.owner, child.block);
+		SharesPending *p = shares_of(parent, child.owner);	/* there is room */
 
-		child.within = parent;
-		if (p == NULL)
-		{
-			shares_pending[shares_n_pending++] = child;
-			continue;
-		}
 		for (int k = 0; k < SAS_SHARE_KINDS; k++)
 		{
 			p->taken[k] += child.taken[k];
@@ -416,113 +374,50 @@ sas_limits_share_forget(void)
 	shares_forgets = true;
 }
 
-/* ---------------------------------------------------------------- counted again */
-
-/* Lock held. */
-static void
-shares_begin_recount(SharesRecount *r)
+void
+sas_limits_share_doubt(void)
 {
-	HASH_SEQ_STATUS scan;
-	SasShare   *s;
-
-	hash_seq_init(&scan, shares_table.entries);
-	while ((s = hash_seq_search(&scan)) != NULL)
-		if (s->key.dboid == MyDatabaseId)
-		{
-			memset(s->since, 0, sizeof(s->since));
-			memset(s->counted, 0, sizeof(s->counted));
-		}
-	r->going_on = true;
-}
-
-int64
-sas_limits_share_recounted_from(void)
-{
-	int64		from = 0;
-	SharesRecount *r;
-
-	if (!sas_base_table_lock(&shares_table, LW_SHARED))
-		return 0;
-	r = shares_recount();
-	if (r != NULL && r->going_on && !r->in_part)
-		from = r->frontier;
-	sas_base_table_unlock(&shares_table);
-	return from;
-}
-
-int64
-sas_limits_share_settled(void)
-{
-	int64		settled = -1;
-	SasShare   *s;
-
-	if (!sas_base_table_lock(&shares_table, LW_EXCLUSIVE))
-		return -1;
-	s = shares_enter(InvalidOid);
-	if (s != NULL)
-		settled = s->walk.settled;
-	sas_base_table_unlock(&shares_table);
-	return settled;
-}
-
-/* Lock held. */
-static void
-shares_begin_part(SharesRecount *r, bool first, int64 from, const SasLimitsSeen *seen)
-{
-	SharesExtra *extra = shares_extra();
-
-	if (first)
-	{
-		shares_begin_recount(r);
-		r->first_from = from;
-		extra->first = *seen;
-		extra->first_of = MyDatabaseId;
-	}
-	r->last_before = first ? PG_INT64_MAX : r->frontier;
-	r->frontier = from;
-	r->in_part = true;
-	extra->last = *seen;
-	extra->last_of = MyDatabaseId;
-}
-
-bool
-sas_limits_share_begin_part(bool first, int64 from, int64 settled)
-{
-	SasLimitsSeen seen;
-	SasShare   *s;
-	bool		begun = true;
-
-	Assert(from % SHARES_BLOCK == 0);
-	sas_limits_seen_note(&seen, GetActiveSnapshot());
-	if (!sas_base_table_lock(&shares_table, LW_EXCLUSIVE))
-		return true;
-	s = shares_enter(InvalidOid);
-	if (s != NULL)
-	{
-		begun = settled < 0 || settled == s->walk.settled;
-		if (begun)
-			shares_begin_part(&s->walk, first, from, &seen);
-	}
-	sas_base_table_unlock(&shares_table);
-	return begun;
+	shares_doubts = true;
 }
 
 void
-sas_limits_share_add(Oid owner, const int64 *counted)
+sas_limits_share_note(SasShareNote what)
 {
-	SasShare   *s;
-
 	if (!sas_base_table_lock(&shares_table, LW_EXCLUSIVE))
 		return;
-	s = shares_enter(owner);
-	for (int k = 0; s != NULL && k < SAS_SHARE_KINDS; k++)
-		s->counted[k] += counted[k];
+	shares_note(what);
 	sas_base_table_unlock(&shares_table);
+}
+
+/* ---------------------------------------------------------------- counted again */
+
+int64
+sas_limits_share_begin_count(Snapshot *snapshot)
+{
+	HASH_SEQ_STATUS scan;
+	SasShare   *s;
+	int64		count = 0;
+
+	if (!sas_base_table_lock(&shares_table, LW_EXCLUSIVE))
+		return 0;
+	s = shares_enter(InvalidOid);
+	/* nobody tells anything between the snapshot and its note */
+	*snapshot = GetLatestSnapshot();
+	if (s != NULL && sas_limits_seen_note(&shares_extra()->seen, *snapshot))
+	{
+		count = s->count.begun = ++s->count.doubts;
+		hash_seq_init(&scan, shares_table.entries);
+		while ((s = hash_seq_search(&scan)) != NULL)
+			if (s->key.dboid == MyDatabaseId)
+				memset(s->since, 0, sizeof(s->since));
+	}
+	sas_base_table_unlock(&shares_table);
+	return count;
 }
 
 /* Lock held. What this transaction has done itself was counted, and counts when it ends. */
 static void
-shares_set_counts(SasShare *s)
+shares_set(SasShare *s)
 {
 	for (int k = 0; k < SAS_SHARE_KINDS; k++)
 	{
@@ -532,55 +427,49 @@ shares_set_counts(SasShare *s)
 			if (shares_pending[i].owner == s->key.owner)
 				count += shares_pending[i].given[k] - shares_pending[i].taken[k];
 		s->counts[k] = Max(0, count);
+		s->since[k] = s->counted[k] = 0;
 	}
-	memset(s->since, 0, sizeof(s->since));
-	memset(s->counted, 0, sizeof(s->counted));
 }
 
-/* Lock held. */
-static void
-shares_end_recount(SharesRecount *r)
+void
+sas_limits_share_end_count(int64 count, const SasShareView *views, int n)
 {
 	HASH_SEQ_STATUS scan;
 	SasShare   *s;
+	SharesCount *c;
 
-	hash_seq_init(&scan, shares_table.entries);
-	while ((s = hash_seq_search(&scan)) != NULL)
-		if (s->key.dboid == MyDatabaseId)
-			shares_set_counts(s);
-	r->going_on = false;
-	r->counted_us = sas_base_clock_monotonic_us();
-}
-
-bool
-sas_limits_share_end_part(bool last)
-{
-	SharesRecount *r;
-
-	if (!sas_base_table_lock(&shares_table, LW_EXCLUSIVE))
-		return false;
-	r = shares_recount();
-	if (r != NULL)
+	sas_base_table_lock(&shares_table, LW_EXCLUSIVE);
+	c = shares_count();
+	if (c != NULL && c->begun == count)
 	{
-		r->in_part = false;
-		if (last)
-			shares_end_recount(r);
+		c->ended = count;
+		c->counted_us = sas_base_clock_monotonic_us();
+		for (int i = 0; i < n; i++)
+			if ((s = shares_enter(views[i].owner)) != NULL)
+				memcpy(s->counted, views[i].used, sizeof(s->counted));
+			else
+				shares_note(SAS_SHARE_DOUBT);
+		hash_seq_init(&scan, shares_table.entries);
+		while ((s = hash_seq_search(&scan)) != NULL)
+			if (s->key.dboid == MyDatabaseId)
+				shares_set(s);
 	}
 	sas_base_table_unlock(&shares_table);
-	return r != NULL;
 }
 
 int64
-sas_limits_share_counted_us_ago(void)
+sas_limits_share_counted_us_ago(bool *doubtful)
 {
 	int64		ago = -1;
-	SharesRecount *r;
+	const SharesCount *c;
 
+	*doubtful = false;
 	if (!sas_base_table_lock(&shares_table, LW_SHARED))
 		return 0;
-	r = shares_recount();
-	if (r != NULL && r->counted_us != 0)
-		ago = Max(0, sas_base_clock_monotonic_us() - r->counted_us);
+	c = shares_count();
+	if (c != NULL && c->counted_us != 0)
+		ago = Max(0, sas_base_clock_monotonic_us() - c->counted_us);
+	*doubtful = ago < 0 || c->ended != c->doubts;
 	sas_base_table_unlock(&shares_table);
 	return ago;
 }

@@ -6,6 +6,7 @@
 #define SAS_STORE_LATEST_H
 
 #include "datatype/timestamp.h"
+#include "utils/snapshot.h"
 #include "utils/uuid.h"
 
 /* Does this transaction keep one snapshot (REPEATABLE READ, SERIALIZABLE)? */
@@ -37,5 +38,8 @@ extern bool sas_store_workflow_changed(int workflow_id);
 
 /* Has a secret changed since then? */
 extern bool sas_store_secrets_changed(void);
+
+/* _sas.count_shares() by that snapshot: bigint[]. */
+extern Datum sas_store_count_shares(Snapshot snapshot);
 
 #endif							/* SAS_STORE_LATEST_H */

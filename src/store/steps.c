@@ -337,16 +337,12 @@ sas_store_check_conditions(void)
 	return sas_store_cell_bool(0, 1);
 }
 
-bool
-sas_store_count_open(bool *more)
+void
+sas_store_count_open(void)
 {
 	static SasPlan plan = {"SELECT _sas.count_open()", 0};
 
 	sas_store_plan_run(&plan, NULL, NULL);
-	if (sas_store_cell_null(0, 1))
-		return false;
-	*more = sas_store_cell_bool(0, 1);
-	return true;
 }
 
 int

@@ -250,8 +250,8 @@ extern int	sas_store_answer_tick(int quantity, TimestampTz *next_due);
 /* is anything open that may need another check soon? */
 extern bool sas_store_check_conditions(void);
 
-/* A part of what roles have open is counted; is there more?  False: it could not be. */
-extern bool sas_store_count_open(bool *more);
+/* Counts what roles have open. */
+extern void sas_store_count_open(void);
 extern int	sas_store_purge(int quantity, TimestampTz *next_due);
 
 /* Functions of infinite tasks that do not return: their tasks go to other workers. */

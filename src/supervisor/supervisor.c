@@ -49,9 +49,9 @@
 #define SAS_CHECKS_PER_INTERVAL 6
 #define SAS_CHECK_MS 1000
 
-/* what roles have open is counted that often, or less often: it may use one part of the time in so many */
-#define SAS_RECOUNT_MS INT64CONST(600000)
-#define SAS_RECOUNT_SHARE 200
+/* what roles have open is counted again after so long, as a net; it may use one part of the time in so many */
+#define SAS_RECOUNT_US INT64CONST(21600000000)
+#define SAS_RECOUNT_PART 200
 
 /* what waits for a long call, and no other worker had time for, is looked at again */
 #define SAS_RELIEVE_MS 500
@@ -199,36 +199,25 @@ supervisor_check_and_purge(void)
 }
 
 /*
- * Counts what roles have open, one part in each tick, in a transaction of its own; from time to time, so it wakes
- * nobody for that.  Returns whether there is more.
+ * Counts what roles have open, when it is not known, or may be wrong.  One that
+ * failed is made again with the next check.
  */
-static bool
+static void
 supervisor_count_open(void)
 {
 	static int64 due_us = 0;
-	static int64 spent_us = 0;
 	int64		now = sas_base_clock_monotonic_us();
 	int64		began_us = sas_template_processor_us();
-	int64		ago_us = sas_limits_share_counted_us_ago();
-	int64		pause_us = SAS_RECOUNT_MS * 1000;
-	bool		more = false;
+	bool		doubtful;
 
-	/* by another leader before */
-	if (now < due_us || (spent_us == 0 && ago_us >= 0 && ago_us < SAS_RECOUNT_MS * 1000))
-		return false;
-	/* in an error, not at once again */
-	due_us = now + SAS_CHECK_MS * 1000;
+	if (now < due_us || (sas_limits_share_counted_us_ago(&doubtful) < SAS_RECOUNT_US && !doubtful))
+		return;
+	due_us = now + supervisor_longest_sleep_ms() * 1000;
 	if (!sas_store_begin())
-		return false;
-	/* one that failed begins again with the next check: after a start nothing is known until then */
-	if (!sas_store_count_open(&more))
-		pause_us = supervisor_longest_sleep_ms() * 1000;
+		return;
+	sas_store_count_open();
 	sas_store_commit();
-	spent_us += sas_template_processor_us() - began_us;
-	due_us = more ? 0 : now + Max(pause_us, spent_us * SAS_RECOUNT_SHARE);
-	if (!more)
-		spent_us = 0;
-	return more;
+	due_us = Max(due_us, now + (sas_template_processor_us() - began_us) * SAS_RECOUNT_PART);
 }
 
 /*
@@ -390,7 +379,7 @@ supervisor_tick(void)
 		return next;
 
 	next.again |= watches >= SAS_SUPERVISOR_BATCH || timers_ms == 0;
-	next.again |= supervisor_count_open();
+	supervisor_count_open();
 	next_due = Min(runs_due, watches_due);
 	known_from = sas_work_late_known_from(next_due);
 	next.wake_in_ms = supervisor_sooner_ms(supervisor_check_and_purge(), supervisor_relieve());

@@ -31,7 +31,7 @@ foreach my $n (1 .. 8)
 $sql->(q{SELECT count(*) FROM sas.submit_batch('echo', array_fill('{}'::jsonb, '{21000}'))});
 
 is($sql->('SELECT count(*) FROM _sas.shares()'), 8, 'there is no room for more owners, nor to note a count');
-is($sql->('SELECT coalesce(_sas.recount_part()::text, $$none$$)'), 'none', 'so none is made');
+is($sql->('SELECT coalesce(_sas.recount_shares()::text, $$none$$)'), 'none', 'so none is made');
 
 # -- by a supervisor -----------------------------------------------------------------------------------------------
 

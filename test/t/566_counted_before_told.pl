@@ -25,7 +25,7 @@ $sql->(qq{
 	SELECT sas.create_workflow('echo', '{"steps": {"a": {"function": "t.echo"}}}');
 	SELECT sas.create_watcher('turns', '{"function": "t.echo", "every": "1 h"}');
 	SELECT sas.grant_usage('one', 'user'), sas.grant_workflow('echo', 'one');
-	-- does what a scheduler would do
+	-- cancels these runs, and does what a scheduler would do
 	CREATE FUNCTION t.cancel(ids bigint[]) RETURNS void LANGUAGE plpgsql AS \$\$
 	BEGIN
 		PERFORM sas.cancel_runs(ids);
@@ -65,42 +65,77 @@ is($sql->($used), 2, 'so is the end of one');
 $sql->('SET ROLE one; ' . $submit->(1));
 is($sql->($used), 3, 'and what is submitted afterwards');
 
-# -- one that begins in it, and goes on after it -----------------------------------------------------------------------
+# -- while it goes on --------------------------------------------------------------------------------------------------
 
-$sql->('SET ROLE one; ' . $submit->(42_000));
-$last = $sql->('SELECT max(run_id) FROM _sas.run');
-in_the_moment("SET LOCAL ROLE one; " . $submit->(5) . "; RESET ROLE; SELECT t.cancel('{$last}')", 42_003 + 4);
-is($sql->('SELECT _sas.recount_part()'), 't', 'a first part');
+# a count that waits for a lock once it has its snapshot
+$sql->(q{
+	CREATE FUNCTION t.size(input jsonb) RETURNS bigint LANGUAGE c IMMUTABLE STRICT AS 'sas', 'sas_api_share_size';
+	CREATE OR REPLACE FUNCTION _sas.share_size(input jsonb) RETURNS bigint LANGUAGE plpgsql VOLATILE AS $$
+	BEGIN
+		IF current_setting('t.waits', true) = 'yes' THEN
+			PERFORM pg_advisory_xact_lock_shared(1);
+		END IF;
+		RETURN t.size(input);
+	END $$});
+my $gate = SasSession->new($node);
+my $count = SasSession->new($node);
+my $begin_count = sub {
+	$gate->query('SELECT pg_advisory_lock(1)');
+	$count->query("SET statement_timeout = 0; SET t.waits = 'yes'");
+	$count->start_query('SELECT _sas.recount_shares()');
+	ok(wait_for($node, q{SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'advisory'}, '1'), 'a count has begun');
+};
+my $end_count = sub { $gate->query('SELECT pg_advisory_unlock(1)'); $count->outcome };
+in_the_moment('SET LOCAL ROLE one; ' . $submit->(4), 7);
+$begin_count->();
 end();
-$sql->('SET ROLE one; ' . $submit->(10));
-is($sql->('SELECT _sas.recount_part()'), 't', 'a second one');
-# in its part, and before
-my $second = $sql->('SELECT _sas.recounted_from()');
-in_the_moment("SELECT t.cancel(ARRAY[$second + 5, 7])", 42_003 + 12);
-is($sql->('SELECT _sas.recount_part()'), 'f', 'the last one');
-end();
-is($sql->($used), $sql->($open), 'what was seen by the part that it belongs to is not added');
+$sql->('SET ROLE one; ' . $submit->(2));
+$end_count->();
+is($sql->($used), $sql->($open), 'what a count has seen is not added, and the rest is');
+is($sql->($used), 9, 'also while it goes on');
 
 # -- while another database is counted ---------------------------------------------------------------------------------
 
 $sql->('CREATE DATABASE other');
 $node->safe_psql('other', 'CREATE EXTENSION sas');
-is($sql->('SELECT _sas.recount_part()'), 't', 'a first part again');
-in_the_moment('SET LOCAL ROLE one; ' . $submit->(4), 42_003 + 16);
-is($node->safe_psql('other', 'SELECT _sas.recount_part()'), 'f', 'another database is counted');
-is($sql->('SELECT _sas.recount_part()'), 't', 'a second part');
+$begin_count->();
+in_the_moment('SET LOCAL ROLE one; ' . $submit->(4), 13);
+is($node->safe_psql('other', 'SELECT _sas.recount_shares()'), '0', 'another database is counted');
 end();
-1 while $sql->('SELECT _sas.recount_part()') eq 't';
-is($sql->($used), $sql->($open), 'what another database has seen is added');
+$end_count->();
+is($sql->($used), 13, 'what another database has seen is added');
+in_the_moment('SET LOCAL ROLE one; ' . $submit->(4), 17);
+$sql->('SELECT _sas.recount_shares()');
+$node->safe_psql('other', 'SELECT _sas.recount_shares()');
+end();
+is($sql->($used), 17, 'nor is it forgotten what this one has seen');
+
+# -- two counts at the same time ---------------------------------------------------------------------------------------
+
+$begin_count->();
+$sql->('SET ROLE one; ' . $submit->(1));
+$sql->('SELECT _sas.recount_shares()');
+$sql->('SET ROLE one; ' . $submit->(1));
+$end_count->();
+is($sql->($used), 19, 'of two counts, that which began last counts');
+
+# -- in a transaction that has opened something itself -----------------------------------------------------------------
+
+$session->query('BEGIN; SET LOCAL ROLE one; ' . $submit->(3));
+$sql->('SET ROLE one; ' . $submit->(2));
+$session->query('RESET ROLE; SELECT _sas.recount_shares()');
+is($sql->($used), 24, 'what the transaction of a count has done counts');
+$session->query('COMMIT');
+is($sql->($used), 24, 'once');
 
 # -- while others commit all the time ----------------------------------------------------------------------------------
 
 my @others = map { SasSession->new($node) } 1 .. 2;
 $_->start_query(q{SET ROLE one; DO $$ BEGIN FOR n IN 1 .. 150 LOOP PERFORM FROM sas.submit('echo'); COMMIT; END LOOP; END $$}) foreach @others;
-$sql->('SELECT _sas.recount_shares() FROM generate_series(1, 10)');
+$sql->('SELECT _sas.recount_shares() FROM generate_series(1, 50)');
 $_->outcome foreach @others;
 $_->quit foreach @others;
 is($sql->($used), $sql->($open), 'nor is anything left out');
-$session->quit;
+$_->quit foreach $session, $gate, $count;
 $node->stop;
 done_testing();
