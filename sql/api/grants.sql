@@ -332,7 +332,7 @@ LANGUAGE plpgsql AS $$
 DECLARE
     ids bigint[] := ARRAY(SELECT w.watch_id FROM _sas.watcher d JOIN _sas.watch w USING (watcher_id)
                           WHERE d.lane = for_agent AND w.state = 'processing'
-                            AND pg_has_role(w.owner, changed, 'MEMBER'));
+                            AND _sas.may_stand_for(w.owner, changed));
 BEGIN
     UPDATE _sas.watcher d SET change = d.change + 1
     WHERE d.watcher_id IN (SELECT w.watcher_id FROM _sas.watch w WHERE w.watch_id = ANY (ids));

@@ -9,6 +9,15 @@
 CREATE FUNCTION _sas.refuse(sqlstate text, message text, detail text, hint text) RETURNS void
 LANGUAGE C VOLATILE PARALLEL SAFE AS 'MODULE_PATHNAME', 'sas_api_refuse';
 
+-- _sas.may_stand_for(member, role): has this role the rights of the other one, by membership, or can it take
+-- them with SET ROLE? A member that has neither (WITH INHERIT FALSE, SET FALSE) has none in sas either.
+CREATE FUNCTION _sas.may_stand_for(member oid, role oid) RETURNS boolean
+LANGUAGE C STABLE STRICT PARALLEL SAFE AS 'MODULE_PATHNAME', 'sas_api_may_stand_for';
+
+-- _sas.stands_for(role): the same for the current user.
+CREATE FUNCTION _sas.stands_for(role oid) RETURNS boolean
+LANGUAGE C STABLE STRICT PARALLEL SAFE AS 'MODULE_PATHNAME', 'sas_api_stands_for';
+
 -- _sas.notify(channel, payload): as pg_notify, but does nothing while the queue of notifications is almost
 -- full. Any role can fill that queue by listening in a transaction that it leaves open, and then a commit
 -- with a notification would fail. Programs that listen for sas also poll from time to time.

@@ -17,7 +17,7 @@ END $$;
 CREATE FUNCTION _sas.may_work(role oid, for_agent int) RETURNS boolean
 LANGUAGE sql STABLE AS $$
     SELECT _sas.has_level(role, 'worker') OR _sas.has_level(role, 'admin')
-        OR EXISTS (SELECT FROM _sas.worker_grants(for_agent) g WHERE pg_has_role($1, g.role, 'MEMBER'))
+        OR EXISTS (SELECT FROM _sas.worker_grants(for_agent) g WHERE _sas.may_stand_for($1, g.role))
 $$;
 
 -- _sas.is_superuser(role): false if there is no such role.
@@ -35,7 +35,7 @@ $$;
 -- admins may; only superusers may change what belongs to a superuser.
 CREATE FUNCTION _sas.may_change(role oid, owner oid) RETURNS boolean
 LANGUAGE sql STABLE AS $$
-    SELECT (pg_has_role($1, $2, 'MEMBER') OR _sas.has_level($1, 'admin'))
+    SELECT (_sas.may_stand_for($1, $2) OR _sas.has_level($1, 'admin'))
         AND _sas.trusts($2, $1)
 $$;
 
@@ -94,7 +94,7 @@ $$;
 -- _sas.may_operate(role, owner): may the role act on what belongs to this owner, such as runs?
 CREATE FUNCTION _sas.may_operate(role oid, owner oid) RETURNS boolean
 LANGUAGE sql STABLE AS $$
-    SELECT pg_has_role(role, owner, 'MEMBER') OR _sas.is_operator(role)
+    SELECT _sas.may_stand_for(role, owner) OR _sas.is_operator(role)
 $$;
 
 -- _sas.may_see(role, owner): may the role see what belongs to this owner?

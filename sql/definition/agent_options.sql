@@ -65,7 +65,7 @@ DECLARE
 BEGIN
     FOREACH k IN ARRAY '{ca_file,cert}'::text[] LOOP
         CONTINUE WHEN options ->> k IS NULL OR options ->> k = old ->> k
-            OR pg_has_role(caller, 'pg_read_server_files', 'MEMBER')
+            OR _sas.may_stand_for(caller, 'pg_read_server_files'::regrole)
             OR folder <> '/' AND starts_with(options ->> k, folder) AND options ->> k !~ E'(^|/)\\.\\.(/|$)';
         RAISE EXCEPTION 'permission denied to name file "%" of the server', left(options ->> k, 200)
             USING ERRCODE = 'insufficient_privilege', DETAIL = _sas.at('/options/' || k),

@@ -147,7 +147,7 @@ BEGIN
         SELECT count(*) AS n, bool_or(_sas.covers(g.methods, g.paths, u)) AS covers,
             bool_or(_sas.covers(g.methods, NULL, plain)) AS method,
             bool_or(_sas.covers(g.methods, g.paths, plain)) AS whole INTO granted
-        FROM _sas.agent_grants(u.agent_id) g WHERE pg_has_role(caller, g.role, 'MEMBER');
+        FROM _sas.agent_grants(u.agent_id) g WHERE _sas.may_stand_for(caller, g.role);
         CONTINUE WHEN granted.covers;
         IF granted.n = 0 THEN
             RETURN NEXT ROW(u.place, format('permission denied for agent "%s"', u.agent),
@@ -167,7 +167,7 @@ BEGIN
     RETURN (SELECT CASE WHEN _sas.has_level(for_role, 'admin')
                        OR bool_or(g.methods IS NULL AND g.paths IS NULL) THEN 'a'
                    WHEN count(*) > 0 THEN 's' ELSE 'n' END
-            FROM _sas.agent_grants(for_agent) g WHERE pg_has_role(for_role, g.role, 'MEMBER'));
+            FROM _sas.agent_grants(for_agent) g WHERE _sas.may_stand_for(for_role, g.role));
 END $$;
 
 -- _sas.refused_call(role, c, for_agent, step, request): the error of the step if this call, or with a null

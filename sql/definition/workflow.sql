@@ -286,7 +286,7 @@ LANGUAGE plpgsql STABLE AS $$
 BEGIN
     RETURN (
         SELECT max(v.version)
-        FROM (SELECT f.owner = caller OR pg_has_role(caller, f.owner, 'MEMBER')
+        FROM (SELECT f.owner = caller OR _sas.may_stand_for(caller, f.owner)
                   OR _sas.is_superuser(f.owner)
                   OR _sas.has_level(f.owner, 'admin') AS any_version OFFSET 0) may
         JOIN _sas.workflow_version v ON v.workflow_id = f.workflow_id AND v.of_version IS NULL
@@ -295,7 +295,7 @@ BEGIN
           AND (may.any_version
                OR EXISTS (SELECT FROM _sas.workflow_grants(f.workflow_id) g
                           WHERE (g.version = v.version OR g.future AND g.version < v.version)
-                            AND pg_has_role(caller, g.role, 'MEMBER'))));
+                            AND _sas.may_stand_for(caller, g.role))));
 END $$;
 
 -- _sas.masks_runs(owner, workflow): do runs of this owner have a mask? False: the workflow does not exist.

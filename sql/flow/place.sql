@@ -208,7 +208,7 @@ LANGUAGE plpgsql STABLE AS $$
 BEGIN
     RETURN ARRAY(SELECT u FROM unnest(run_ids) u LEFT JOIN _sas.run r ON r.run_id = u
                  -- a run without a row is one of this submit
-                 WHERE r.abandon_as IS NULL AND (r.run_id IS NULL OR pg_has_role(caller, r.owner, 'MEMBER'))
+                 WHERE r.abandon_as IS NULL AND (r.run_id IS NULL OR _sas.may_stand_for(caller, r.owner))
                    AND (SELECT true FROM _sas.message m
                         WHERE m.run_id = u AND m.kind = 'replace' LIMIT 1) IS NULL);
 END $$;

@@ -186,7 +186,7 @@ END $$;
 CREATE FUNCTION _sas.check_giver(caller oid, r _sas.run, payload jsonb) RETURNS void
 LANGUAGE plpgsql STABLE AS $$
 BEGIN
-    IF payload <> '{}' AND NOT pg_has_role(caller, r.owner, 'MEMBER') AND NOT _sas.trusts(r.owner, caller)
+    IF payload <> '{}' AND NOT _sas.may_stand_for(caller, r.owner) AND NOT _sas.trusts(r.owner, caller)
         THEN
         RAISE EXCEPTION 'only a member of role "%" can give data to run %', pg_get_userbyid(r.owner),
                 r.run_id

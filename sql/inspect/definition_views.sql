@@ -7,9 +7,9 @@ SELECT w.name AS workflow, w.version, pg_get_userbyid(w.owner) AS owner, v.step_
     w.created_at, v.created_at AS version_created_at, w.paused_at, w.keys_follow, w.key_separator
 FROM _sas.workflow w JOIN _sas.workflow_version v ON v.workflow_id = w.workflow_id AND v.version = w.version
 WHERE w.dropped_at IS NULL
-  AND (pg_has_role(current_user, w.owner, 'MEMBER') OR (SELECT _sas.sees_all())
+  AND (_sas.stands_for(w.owner) OR (SELECT _sas.sees_all())
        OR EXISTS (SELECT FROM _sas.workflow_grant g WHERE g.workflow_id = w.workflow_id
-                  AND pg_has_role(current_user, g.role, 'MEMBER')));
+                  AND _sas.stands_for(g.role)));
 COMMENT ON VIEW sas.workflows IS
     'Workflows with their current version: the role''s own workflows and those granted to it; operators see '
     'all.';
@@ -28,9 +28,9 @@ LEFT JOIN (SELECT coalesce(v.of_version, v.version) AS version, v.workflow_id, c
            WHERE r.run_id = ANY (ARRAY(SELECT _sas.open_run_ids()))
            GROUP BY 1, 2) o ON o.workflow_id = v.workflow_id AND o.version = v.version
 WHERE w.dropped_at IS NULL AND v.of_version IS NULL
-  AND (pg_has_role(current_user, w.owner, 'MEMBER') OR (SELECT _sas.sees_all())
+  AND (_sas.stands_for(w.owner) OR (SELECT _sas.sees_all())
        OR EXISTS (SELECT FROM _sas.workflow_grant g WHERE g.workflow_id = w.workflow_id
-                  AND pg_has_role(current_user, g.role, 'MEMBER')));
+                  AND _sas.stands_for(g.role)));
 COMMENT ON VIEW sas.versions IS
     'All versions of the workflows in sas.workflows, with the number of their open runs that the role may '
     'see.';
@@ -40,7 +40,7 @@ SELECT d.name AS watcher, d.kind, a.name AS agent, pg_get_userbyid(d.owner) AS o
        (SELECT count(*) FROM _sas.watch w WHERE w.watcher_id = d.watcher_id
         AND w.state <> 'deleted') AS watches, d.created_at, d.changed_at
 FROM _sas.watcher d LEFT JOIN _sas.agent a ON a.agent_id = d.lane
-WHERE pg_has_role(current_user, d.owner, 'MEMBER') OR (SELECT _sas.sees_all());
+WHERE _sas.stands_for(d.owner) OR (SELECT _sas.sees_all());
 COMMENT ON VIEW sas.watchers IS 'Definitions of infinite tasks, and how many tasks of each there are.';
 
 -- WITH: see sas.queues.
@@ -55,7 +55,7 @@ SELECT w.name AS workflow, t.name AS to_workflow, s.input, pg_get_userbyid(s.cre
     s.created_at
 FROM _sas.subscription s JOIN _sas.workflow w ON w.workflow_id = s.workflow_id
 JOIN _sas.workflow t ON t.workflow_id = s.to_workflow_id
-WHERE pg_has_role(current_user, t.owner, 'MEMBER') OR (SELECT _sas.sees_all());
+WHERE _sas.stands_for(t.owner) OR (SELECT _sas.sees_all());
 COMMENT ON VIEW sas.subscriptions IS 'Which workflow is planned along with which.';
 
 CREATE VIEW sas.middlewares AS

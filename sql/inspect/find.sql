@@ -128,7 +128,7 @@ BEGIN
     END IF;
     s.payload := _sas.is_operator(caller);
     IF NOT s.payload OR search ? 'submitted_by' THEN
-        s.own := ARRAY(SELECT o.oid FROM pg_roles o WHERE pg_has_role(caller, o.oid, 'MEMBER'));
+        s.own := ARRAY(SELECT o.oid FROM pg_roles o WHERE _sas.may_stand_for(caller, o.oid));
         IF NOT s.payload AND NOT _sas.has_level(caller, 'monitor') THEN
             s.owners := s.own;
         END IF;

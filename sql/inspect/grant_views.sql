@@ -26,7 +26,7 @@ FROM (SELECT x.grantee AS role, 'level' AS kind, substr(p.proname, 7) AS name, l
           w.version, w.future
       FROM _sas.workflow_grant w JOIN _sas.workflow f USING (workflow_id) WHERE f.dropped_at IS NULL) g
 WHERE EXISTS (SELECT FROM pg_roles r WHERE r.oid = g.role)
-  AND ((SELECT _sas.sees_all()) OR pg_has_role(current_user, g.role, 'MEMBER'));
+  AND ((SELECT _sas.sees_all()) OR _sas.stands_for(g.role));
 COMMENT ON VIEW sas.grants IS
     'Which role may do what. kind is level, worker (level worker for one external agent), agent (its runs '
     'may use an agent: these methods and paths, null: all) or workflow (this version; future: and later '

@@ -76,7 +76,7 @@ LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
     WHERE f.name = $2 AND f.dropped_at IS NULL
       AND (_sas.may_see($1, f.owner) OR EXISTS (SELECT FROM _sas.workflow_grant x
                                                 WHERE x.workflow_id = f.workflow_id
-                                                AND pg_has_role($1, x.role, 'MEMBER')))
+                                                AND _sas.may_stand_for($1, x.role)))
 $$;
 
 -- _sas.attempts_of(run_id, step, element, state, attempt): how often a step was tried; null for once. The

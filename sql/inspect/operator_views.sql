@@ -80,7 +80,7 @@ LEFT JOIN _sas.agent a ON a.agent_id = l.agent_id
 LEFT JOIN _sas.workflow f ON f.workflow_id = l.workflow_id
 LEFT JOIN _sas.run r ON r.run_id = l.run_id
 LEFT JOIN _sas.workflow_step w ON w.version_id = r.version_id AND w.step_no = l.step_no AND NOT w.undo
-WHERE (SELECT _sas.sees_all()) OR pg_has_role(current_user, l.owner, 'MEMBER');
+WHERE (SELECT _sas.sees_all()) OR _sas.stands_for(l.owner);
 COMMENT ON VIEW sas.alerts IS
     'What an operator should see: one row per cause, with a count; alerts of runs have one row per cause, '
     'workflow and owner. New alerts send NOTIFY sas_alert.';
@@ -106,7 +106,7 @@ CROSS JOIN (SELECT s.owner AS role FROM _sas.shares() s
 LEFT JOIN _sas.shares() s ON s.owner = r.role
 LEFT JOIN _sas.role_limit own ON own.role = r.role AND own.name = n.name
 LEFT JOIN _sas.role_limit each ON each.role IS NULL AND each.name = n.name
-WHERE (SELECT _sas.sees_all()) OR pg_has_role(current_user, r.role, 'MEMBER')
+WHERE (SELECT _sas.sees_all()) OR _sas.stands_for(r.role)
 UNION ALL
 SELECT NULL, n.name, coalesce(each.value, n.value), NULL
 FROM _sas.limit_names() n LEFT JOIN _sas.role_limit each ON each.role IS NULL AND each.name = n.name;
@@ -129,7 +129,7 @@ LEFT JOIN _sas.run r ON r.run_id = h.run_id
 LEFT JOIN _sas.workflow_version v ON v.version_id = r.version_id
 CROSS JOIN LATERAL (SELECT _sas.sees_payload(coalesce(r.owner, 10)) AS sees,
                            _sas.hides(v.mask, r.owner) AS hides OFFSET 0) p
-WHERE (SELECT _sas.sees_all()) OR pg_has_role(current_user, r.owner, 'MEMBER');
+WHERE (SELECT _sas.sees_all()) OR _sas.stands_for(r.owner);
 COMMENT ON VIEW sas.history IS
     'What operators and admins have done: who, when, from where, which verb. run_id is null if it was not '
     'about a run; then detail names the object, and its values before and after.';
@@ -172,7 +172,7 @@ CROSS JOIN LATERAL (SELECT array_agg(k.path) AS mask
                            OR EXISTS (SELECT FROM _sas.workflow_grant q
                                       WHERE q.workflow_id = b.workflow_id
                                         AND (q.version = v.version OR q.future AND q.version < v.version)
-                                        AND pg_has_role(w.owner, q.role, 'MEMBER'))) OFFSET 0) m
+                                        AND _sas.may_stand_for(w.owner, q.role))) OFFSET 0) m
 WHERE p.sees OR (SELECT _sas.sees_all());
 COMMENT ON VIEW sas.watches IS
     'Infinite tasks: state, the node that hosts them and since when, how often they moved to another node, '
@@ -189,7 +189,7 @@ SELECT n.node_id, n.name, n.kind, n.version, n.capacity, x.watches,
            n.ended_for
 FROM _sas.node n
 CROSS JOIN LATERAL (SELECT count(*) AS watches FROM _sas.watch_held h WHERE h.node_id = n.node_id) x
-WHERE (SELECT _sas.sees_all()) OR n.role IS NULL OR pg_has_role(current_user, n.role, 'MEMBER');
+WHERE (SELECT _sas.sees_all()) OR n.role IS NULL OR _sas.stands_for(n.role);
 COMMENT ON VIEW sas.nodes IS
     'Processes that host infinite tasks: workers of this server and outside programs, with their capacity '
     'and load. A node that has ended is shown for a day, or until its name registers again.';
@@ -210,7 +210,7 @@ FROM (SELECT p.key, p.run_id, p.state, p.shared, p.since,
 JOIN _sas.run r ON r.run_id = l.run_id
 JOIN _sas.workflow_version v ON v.version_id = r.version_id
 JOIN _sas.workflow w ON w.workflow_id = v.workflow_id
-WHERE (SELECT _sas.sees_all()) OR pg_has_role(current_user, r.owner, 'MEMBER');
+WHERE (SELECT _sas.sees_all()) OR _sas.stands_for(r.owner);
 COMMENT ON VIEW sas.locks IS
     'Runs that hold concurrency keys, and runs that wait for them, with their position in the line.';
 

@@ -17,7 +17,7 @@ END;
 CREATE FUNCTION _sas.sees_payload(owner oid) RETURNS boolean
 LANGUAGE sql STABLE
 BEGIN ATOMIC
-    SELECT pg_has_role(current_user, owner, 'MEMBER')
+    SELECT _sas.stands_for(owner)
         OR has_function_privilege(current_user, '_sas.level_admin()'::regprocedure, 'EXECUTE')
         OR has_function_privilege(current_user, '_sas.level_operator()'::regprocedure, 'EXECUTE');
 END;
@@ -168,7 +168,7 @@ BEGIN
        OR EXISTS (SELECT FROM pg_roles o WHERE o.oid = caller AND o.rolbypassrls) THEN
         RETURN QUERY SELECT _sas.run_owners();
     ELSE
-        RETURN QUERY SELECT o.oid FROM pg_roles o WHERE pg_has_role(caller, o.oid, 'MEMBER');
+        RETURN QUERY SELECT o.oid FROM pg_roles o WHERE _sas.may_stand_for(caller, o.oid);
     END IF;
 END $$;
 
@@ -202,7 +202,7 @@ ALTER TABLE _sas.run ENABLE ROW LEVEL SECURITY;
 CREATE POLICY visible ON _sas.run FOR SELECT
     USING ((SELECT _sas.sees_all())
            OR owner = ANY (ARRAY(SELECT o.oid FROM pg_roles o
-                                 WHERE pg_has_role(current_user, o.oid, 'MEMBER'))));
+                                 WHERE _sas.stands_for(o.oid))));
 -- These roles can name the table, or make a view over it for others, and so read whole rows. Of the runs of
 -- others they reach those in which the reader's level hides nothing.
 CREATE POLICY whole ON _sas.run AS RESTRICTIVE FOR SELECT TO pg_read_all_data, pg_write_all_data
@@ -210,7 +210,7 @@ CREATE POLICY whole ON _sas.run AS RESTRICTIVE FOR SELECT TO pg_read_all_data, p
            AND version_id <> ALL (ARRAY(SELECT v.version_id FROM _sas.workflow_version v
                                         WHERE v.mask IS NOT NULL))
            OR owner = ANY (ARRAY(SELECT o.oid FROM pg_roles o
-                                 WHERE pg_has_role(current_user, o.oid, 'MEMBER'))));
+                                 WHERE _sas.stands_for(o.oid))));
 -- A view reads those rows of these tables to which its runs refer. Row level security keeps their values
 -- out of pg_stats.
 ALTER TABLE _sas.workflow ENABLE ROW LEVEL SECURITY;

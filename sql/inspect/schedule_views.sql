@@ -29,7 +29,7 @@ CROSS JOIN LATERAL (SELECT array_agg(k.path) AS mask
                            OR EXISTS (SELECT FROM _sas.workflow_grant g
                                       WHERE g.workflow_id = f.workflow_id
                                         AND (g.version = v.version OR g.future AND g.version < v.version)
-                                        AND pg_has_role(s.owner, g.role, 'MEMBER'))) OFFSET 0) m
+                                        AND _sas.may_stand_for(s.owner, g.role))) OFFSET 0) m
 WHERE p.sees OR (SELECT _sas.sees_all());
 COMMENT ON VIEW sas.schedules IS 'One row per schedule: when it runs next, and how its last runs ended.';
 COMMENT ON COLUMN sas.schedules.state IS

@@ -239,7 +239,7 @@ JOIN _sas.run r ON r.run_id = t.run_id
 CROSS JOIN LATERAL (SELECT x.name, x.position FROM _sas.workflow_step x WHERE x.version_id = r.version_id
                     AND x.step_no = t.step_no AND NOT x.undo OFFSET 0) w
 LEFT JOIN _sas.agent a ON a.agent_id = t.agent_id
-WHERE (SELECT _sas.sees_all()) OR pg_has_role(current_user, r.owner, 'MEMBER')
+WHERE (SELECT _sas.sees_all()) OR _sas.stands_for(r.owner)
 UNION ALL
 SELECT s.run_id, w.name, w.position, nullif(s.element, 0), s.attempt, false, a.name, NULL, 'succeeded',
        CASE WHEN w.kind = 'call' AND w.output IS NULL THEN (s.output ->> 'status')::int END, NULL,
@@ -255,7 +255,7 @@ WHERE s.completion IS NOT NULL AND s.attempt = 1 AND s.asks IS NULL AND s.state 
                    AND EXISTS (SELECT FROM _sas.step f WHERE f.run_id = s.run_id
                                AND f.step_no = (w.shape #>> '{fallback,no}')::int AND f.element = s.element
                                AND f.completion IS NOT NULL), false)
-  AND ((SELECT _sas.sees_all()) OR pg_has_role(current_user, r.owner, 'MEMBER'));
+  AND ((SELECT _sas.sees_all()) OR _sas.stands_for(r.owner));
 COMMENT ON VIEW sas.attempts IS
     'One row per attempt of a step or of its undo. status is succeeded, failed, timed_out, lost or '
     'cancelled.';

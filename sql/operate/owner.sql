@@ -38,7 +38,7 @@ LANGUAGE sql STABLE AS $$
           FROM _sas.agent_grant g JOIN _sas.agent a USING (agent_id)
           WHERE g.role = from_role AND a.dropped_at IS NULL
             AND NOT EXISTS (SELECT FROM _sas.agent_grant o
-                            WHERE o.agent_id = g.agent_id AND pg_has_role(to_role, o.role, 'MEMBER')
+                            WHERE o.agent_id = g.agent_id AND _sas.may_stand_for(to_role, o.role)
                               AND (o.methods IS NULL OR g.methods <@ o.methods)
                               AND (o.paths IS NULL OR g.paths <@ o.paths))
           UNION ALL
@@ -46,7 +46,7 @@ LANGUAGE sql STABLE AS $$
           FROM _sas.workflow_grant g JOIN _sas.workflow f USING (workflow_id)
           WHERE g.role = from_role AND f.dropped_at IS NULL AND f.owner <> to_role
             AND NOT EXISTS (SELECT FROM _sas.workflow_grant o
-                            WHERE o.workflow_id = g.workflow_id AND pg_has_role(to_role, o.role, 'MEMBER')
+                            WHERE o.workflow_id = g.workflow_id AND _sas.may_stand_for(to_role, o.role)
                               AND (o.version = g.version AND o.future >= g.future
                                    OR o.future AND o.version <= g.version))) x
     WHERE EXISTS (SELECT FROM pg_roles r WHERE r.oid = to_role)

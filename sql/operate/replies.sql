@@ -14,7 +14,7 @@ LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
         WHERE d.reply_id = ANY (ARRAY(
             SELECT q.reply_id FROM _sas.reply q
             WHERE q.queue = $2 AND q.owner IN (SELECT o.oid FROM pg_roles o
-                                               WHERE pg_has_role(caller, o.oid, 'MEMBER'))
+                                               WHERE _sas.may_stand_for(caller, o.oid))
             ORDER BY q.reply_id LIMIT $3 FOR UPDATE SKIP LOCKED))
         RETURNING d.*)
     SELECT t.event, t.run_id, t.workflow, t.key, t.result, t.output, t.error, t.created_at FROM taken t

@@ -91,7 +91,7 @@ $$;
 CREATE FUNCTION _sas.refuse_data(caller oid, named _sas.named[], everybody boolean) RETURNS _sas.named[]
 LANGUAGE sql STABLE AS $$
     SELECT coalesce(array_agg(_sas.refused(n, CASE
-        WHEN (pg_has_role(caller, r.owner::oid, 'MEMBER')
+        WHEN (_sas.may_stand_for(caller, r.owner::oid)
               OR NOT everybody AND _sas.trusts(r.owner::oid, caller)) IS NOT TRUE
         THEN format('only a member of role %s can give data to run %s', r.owner, n.run_id) END)
         ORDER BY n.run_id), '{}')

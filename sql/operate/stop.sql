@@ -192,7 +192,7 @@ BEGIN
                 WHEN r.parent_run_id IS NOT NULL
                     THEN format('run %s is a child of run %s; sas.rerun(%s), or sas.retry of its step, '
                                 'runs it again', for_run, r.parent_run_id, r.parent_run_id)
-                WHEN r.planned AND NOT pg_has_role(caller, r.owner::oid, 'MEMBER')
+                WHEN r.planned AND NOT _sas.may_stand_for(caller, r.owner::oid)
                 THEN format('run %s is planned by functions, with the rights of %s; only a member of that '
                             'role can run it again', for_run, r.owner) END;
     IF why IS NOT NULL THEN

@@ -216,7 +216,7 @@ BEGIN
         PERFORM _sas.refuse_missing('schedule', schedule_name, '/name',
                                     'See sas.schedules for existing schedules.');
     END IF;
-    IF NOT pg_has_role(caller, s.owner, 'MEMBER')
+    IF NOT _sas.may_stand_for(caller, s.owner)
        AND (change OR NOT _sas.is_operator(caller)) THEN
         RAISE EXCEPTION 'must be owner of schedule "%"', schedule_name
             USING ERRCODE = 'insufficient_privilege', DETAIL = 'At /name.',

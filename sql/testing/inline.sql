@@ -427,7 +427,7 @@ BEGIN
             USING ERRCODE = 'invalid_parameter_value', DETAIL = 'At /within.',
             HINT = 'It limits how far the clock may advance.';
     END IF;
-    SELECT * INTO r FROM _sas.run x WHERE x.run_id = $2 AND pg_has_role(caller, x.owner, 'MEMBER');
+    SELECT * INTO r FROM _sas.run x WHERE x.run_id = $2 AND _sas.may_stand_for(caller, x.owner);
     IF NOT FOUND THEN
         RAISE EXCEPTION 'run % does not exist, or is not yours', coalesce($2::text, 'null')
             USING ERRCODE = 'undefined_object', DETAIL = 'At /run_id.',

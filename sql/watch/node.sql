@@ -102,7 +102,7 @@ BEGIN
     PERFORM _sas.lock('node ' || $2);
     FOR o IN SELECT * FROM _sas.node n WHERE n.name = $2 AND n.ended_at IS NULL
         AND n.kind = 'outside' FOR UPDATE LOOP
-        IF NOT pg_has_role(caller, o.role, 'MEMBER') AND NOT _sas.has_level(caller, 'admin') THEN
+        IF NOT _sas.may_stand_for(caller, o.role) AND NOT _sas.has_level(caller, 'admin') THEN
             RAISE EXCEPTION 'node name "%" is used by another role', $2
                 USING ERRCODE = 'insufficient_privilege', DETAIL = 'At /name.',
                 HINT = 'Use another name.';
@@ -164,7 +164,7 @@ BEGIN
         n.ended_at := '-infinity';
         RETURN n;
     END IF;
-    IF NOT pg_has_role(caller, n.role, 'MEMBER') AND NOT _sas.has_level(caller, 'admin') THEN
+    IF NOT _sas.may_stand_for(caller, n.role) AND NOT _sas.has_level(caller, 'admin') THEN
         RAISE EXCEPTION 'node % is not yours', id
             USING ERRCODE = 'insufficient_privilege', DETAIL = 'At /node_id.',
             HINT = 'Register one with sas.register_node.';

@@ -7,7 +7,7 @@
 -- of superusers and admins.
 CREATE FUNCTION _sas.may_watch(caller oid, d _sas.watcher) RETURNS boolean
 LANGUAGE sql STABLE AS $$
-    SELECT pg_has_role(caller, d.owner, 'MEMBER') OR _sas.has_level(d.owner, 'admin')
+    SELECT _sas.may_stand_for(caller, d.owner) OR _sas.has_level(d.owner, 'admin')
         OR _sas.is_superuser(d.owner)
 $$;
 
@@ -129,7 +129,7 @@ CREATE FUNCTION _sas.check_adoption(caller oid, d _sas.watcher, w _sas.watch, in
 RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
-    IF NOT pg_has_role(caller, w.owner, 'MEMBER') AND NOT _sas.has_level(caller, 'admin') THEN
+    IF NOT _sas.may_stand_for(caller, w.owner) AND NOT _sas.has_level(caller, 'admin') THEN
         RAISE EXCEPTION 'key "%" of watcher "%" is used by another role', w.key, d.name
             USING ERRCODE = 'insufficient_privilege', DETAIL = 'At /key.', HINT = 'Use another key.';
     ELSIF NOT coalesce(adopt, false) THEN
@@ -164,11 +164,11 @@ BEGIN
     PERFORM _sas.wake_on_abort();
     PERFORM FROM _sas.watch w
     WHERE w.watcher_id = d.watcher_id AND w.key = ANY (keys)
-        AND (all_ OR pg_has_role(caller, w.owner, 'MEMBER'))
+        AND (all_ OR _sas.may_stand_for(caller, w.owner))
     ORDER BY w.watch_id FOR NO KEY UPDATE;
     RETURN QUERY
     SELECT w.watch_id, u.key, w.state,
-           CASE WHEN w.watch_id IS NULL OR NOT (all_ OR pg_has_role(caller, w.owner, 'MEMBER'))
+           CASE WHEN w.watch_id IS NULL OR NOT (all_ OR _sas.may_stand_for(caller, w.owner))
                THEN format('task "%s" does not exist, or is not yours', u.key) END
     FROM (SELECT DISTINCT k AS key FROM unnest(keys) k WHERE k IS NOT NULL) u
     LEFT JOIN _sas.watch w ON w.watcher_id = d.watcher_id AND w.key = u.key

@@ -4,6 +4,7 @@
  */
 #include "postgres.h"
 
+#include "base/compat.h"
 #include "base/trust.h"
 #include "fmgr.h"
 #include "miscadmin.h"
@@ -12,6 +13,8 @@
 PG_FUNCTION_INFO_V1(sas_api_function_distrust);
 PG_FUNCTION_INFO_V1(sas_api_table_distrust);
 PG_FUNCTION_INFO_V1(sas_api_is_superuser);
+PG_FUNCTION_INFO_V1(sas_api_may_stand_for);
+PG_FUNCTION_INFO_V1(sas_api_stands_for);
 
 Datum
 sas_api_function_distrust(PG_FUNCTION_ARGS)
@@ -38,4 +41,16 @@ Datum
 sas_api_is_superuser(PG_FUNCTION_ARGS)
 {
 	PG_RETURN_BOOL(!PG_ARGISNULL(0) && superuser_arg(PG_GETARG_OID(0)));
+}
+
+Datum
+sas_api_may_stand_for(PG_FUNCTION_ARGS)
+{
+	PG_RETURN_BOOL(sas_compat_may_stand_for(PG_GETARG_OID(0), PG_GETARG_OID(1)));
+}
+
+Datum
+sas_api_stands_for(PG_FUNCTION_ARGS)
+{
+	PG_RETURN_BOOL(sas_compat_may_stand_for(GetUserId(), PG_GETARG_OID(0)));
 }

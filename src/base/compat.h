@@ -190,4 +190,15 @@ sas_compat_foreign_path(PlannerInfo *root, RelOptInfo *rel, double rows, double 
 #define SAS_COMPAT_DATABASE_VALID(form) true
 #endif
 
+/* Each member of a role could take its rights with SET ROLE before memberships WITH INHERIT FALSE, SET FALSE. */
+static inline bool
+sas_compat_may_stand_for(Oid member, Oid role)
+{
+#if PG_VERSION_NUM >= 160000
+	return has_privs_of_role(member, role) || member_can_set_role(member, role);
+#else
+	return is_member_of_role(member, role);
+#endif
+}
+
 #endif							/* SAS_BASE_COMPAT_H */
