@@ -54,7 +54,8 @@ static bool step_cut;			/* the last claim passed many steps that others have loc
 static bool step_claiming;		/* the transaction that is open has begun to claim; or the last one that did, failed */
 static int64 step_called_us;	/* what the functions of this group have taken */
 static bool step_writing;		/* replies; after an abort: that failed */
-static bool step_left_none;	/* the last look, which saw that count, has left nothing behind */
+static bool step_left_none;	/* the last look, which saw that count, has left nothing behind, and is committed */
+static bool step_emptied;		/* the last look would be that, if it were committed */
 
 /* ---------------------------------------------------------------- claims */
 
@@ -89,11 +90,15 @@ step_claim(void)
 	ListCell   *lc;
 	uint32		wake_count = sas_wake_lane_count(0);
 	bool		apart = step_claiming;
+	int			announces;
 
 	/* read before the look, which then sees the work that was counted */
 	if (step_left_none && wake_count == step_wake_count)
 		sas_work_late_look(SAS_LATE_STEP, 0, sas_wake_lane_count, wake_count, DT_NOEND);
 	step_claiming = true;
+	step_left_none = false;
+	/* it takes what this transaction has made ready, but not what follows from the claim itself: hooks of runs that begin */
+	announces = sas_wake_withdraw_steps();
 	sas_template_turn_begin(apart || quantity == 1);
 	sas_store_ready_begin(sas_wake_latch_count());
 	claimed = sas_store_claim_functions(batch->context, quantity, sas_function_batch_is_short(), apart);
@@ -105,10 +110,10 @@ step_claim(void)
 	step_looked_us = claimed_us;
 	step_count_steps();
 	/* what it leaves since its owner has as many workers as may, or lets others go first, is left behind */
-	step_left_none = (claimed == NIL || sas_store_ready_was_emptied(quantity)) && !step_overran && !step_cut &&
+	step_emptied = (claimed == NIL || sas_store_ready_was_emptied(quantity)) && !step_overran && !step_cut &&
 		!sas_base_peers_waits_for_owner() && !sas_work_turns_open();
-	if (step_left_none)
-		sas_wake_no_steps_at_commit();
+	if (!step_emptied)
+		sas_wake_restore_steps(announces);
 	if (!step_overran && (claimed != NIL || !sas_work_turns_open()))
 		sas_function_batch_claimed(list_length(claimed), sas_base_clock_monotonic_us() - claimed_us);
 	if (claimed == NIL)
@@ -155,6 +160,7 @@ static bool
 step_claimed(int n)
 {
 	step_claiming = false;
+	step_left_none = step_emptied;
 	if (step_left_none)
 		sas_wake_left_none(step_wake_count);
 	else

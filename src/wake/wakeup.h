@@ -37,8 +37,12 @@ extern void sas_wake_step_at_commit(void);
 /* Will this transaction announce function steps? */
 extern bool sas_wake_steps_at_commit(void);
 
-/* It has claimed all that there were, its own ones, too: it announces none. */
-extern void sas_wake_no_steps_at_commit(void);
+/*
+ * It is about to claim: if it finds all, what it has announced up to now need
+ * not be announced.  Else that is restored.
+ */
+extern int	sas_wake_withdraw_steps(void);
+extern void sas_wake_restore_steps(int steps);
 
 /* At commit: infinite tasks have items for function workers. */
 extern void sas_wake_items_at_commit(bool nudge);

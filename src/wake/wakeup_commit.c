@@ -72,10 +72,19 @@ sas_wake_steps_at_commit(void)
 	return wakeup_commit_steps > 0 || wakeup_commit_all;
 }
 
-void
-sas_wake_no_steps_at_commit(void)
+int
+sas_wake_withdraw_steps(void)
 {
+	int			steps = wakeup_commit_steps;
+
 	wakeup_commit_steps = 0;
+	return steps;
+}
+
+void
+sas_wake_restore_steps(int steps)
+{
+	wakeup_commit_steps += steps;
 }
 
 void
