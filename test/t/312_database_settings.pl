@@ -27,10 +27,11 @@ my $superuser = $node->safe_psql('postgres', 'SELECT current_user');
 $node->safe_psql('postgres', $_) foreach 'CREATE ROLE stranger NOLOGIN', 'CREATE ROLE sas_app LOGIN', q{CREATE TABLESPACE elsewhere LOCATION ''},
   'GRANT CREATE ON TABLESPACE elsewhere TO sas_app';
 
-# what ends every session that waits, or makes it another's, or keeps it from writing, or from reading what has a policy:
+# what ends every session that waits, or makes it another's, or keeps it from writing, or from reading what has a policy, or views:
 # workers go on, clients cannot
 my %closed = map { $_ => 1 } qw(row_security role session_authorization default_transaction_read_only default_transaction_isolation
-  statement_timeout lock_timeout transaction_timeout idle_in_transaction_session_timeout idle_session_timeout exit_on_error);
+  statement_timeout lock_timeout transaction_timeout idle_in_transaction_session_timeout idle_session_timeout exit_on_error
+  restrict_nonsystem_relation_kind);
 # what workers set for functions of users, too, and what these may not read
 my %own = map { $_ => 1 } qw(role session_authorization search_path exit_on_error default_transaction_read_only default_transaction_isolation
   default_transaction_deferrable row_security client_min_messages synchronous_commit restrict_nonsystem_relation_kind application_name session_preload_libraries);
