@@ -59,28 +59,32 @@ BEGIN
     DELETE FROM _sas.map_key d WHERE d.run_id = ANY (run_ids);
 END $$;
 
--- _sas.purge_rest(quantity): deletes so many rows that purged runs have left. Returns how many.
+-- _sas.purge_rest(quantity): deletes so many rows that purged runs have left. Returns how many. Runs are
+-- taken together: a family may have very many with few steps each.
 -- Writes: purged_run; the tables of _sas.purge_steps.
 CREATE FUNCTION _sas.purge_rest(quantity int) RETURNS int
 LANGUAGE plpgsql AS $$
 DECLARE
-    of_run bigint;
+    ids bigint[];
     t text;
     n int;
     done int := 0;
 BEGIN
     WHILE done < quantity LOOP
-        of_run := (SELECT p.run_id FROM _sas.purged_run p LIMIT 1);
-        EXIT WHEN of_run IS NULL;
+        ids := ARRAY(SELECT p.run_id FROM _sas.purged_run p LIMIT 1000);
+        EXIT WHEN ids = '{}';
         FOREACH t IN ARRAY '{chunk,attempt,step,item,map_key}'::text[] LOOP
-            EXECUTE format('DELETE FROM _sas.%I d WHERE d.ctid = ANY (ARRAY(SELECT x.ctid FROM _sas.%1$I x '
-                           'WHERE x.run_id = $1 LIMIT $2))', t) USING of_run, quantity - done;
+            -- OFFSET 0: each run is looked up by its id
+            EXECUTE format('DELETE FROM _sas.%I d WHERE d.ctid = ANY (ARRAY('
+                           'SELECT x.place FROM unnest($1) u CROSS JOIN LATERAL (SELECT o.ctid AS place '
+                           'FROM _sas.%1$I o WHERE o.run_id = u OFFSET 0) x LIMIT $2))', t)
+                USING ids, quantity - done;
             GET DIAGNOSTICS n = ROW_COUNT;
             done := done + n;
         END LOOP;
         IF done < quantity THEN
-            DELETE FROM _sas.purged_run p WHERE p.run_id = of_run;
-            done := done + 1;
+            DELETE FROM _sas.purged_run p WHERE p.run_id = ANY (ids);
+            done := done + cardinality(ids);
         END IF;
     END LOOP;
     RETURN done;

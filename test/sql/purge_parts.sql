@@ -33,3 +33,10 @@ SELECT count(*) FROM sas.cancel_runs(ARRAY(SELECT run_id FROM sas.runs)) \g /dev
 SELECT t.work() \g /dev/null
 SELECT runs FROM sas.purge('0');
 SELECT (SELECT count(*) FROM _sas.item) AS items, (SELECT count(*) FROM _sas.purged_run) AS rests;
+-- many runs with few steps are taken together
+INSERT INTO _sas.purged_run SELECT generate_series(1, 2500);
+BEGIN;
+SELECT _sas.purge_rest(5000) AS rows;
+SELECT seq_scan + idx_scan < 20 AS few_scans FROM pg_stat_xact_user_tables WHERE relid = '_sas.purged_run'::regclass;
+COMMIT;
+SELECT count(*) FROM _sas.purged_run;
