@@ -205,7 +205,9 @@ BEGIN
             + CASE m.kind WHEN 'workflow' THEN _sas.waiting_children(m.run_id, m.step_no) ELSE 0 END;
         goes_on := room > _sas.map_width() AND elements IS NULL;
         room := least(room, _sas.map_width());
-        IF m.shape #> '{concurrency,key}' IS NOT NULL AND m.fed > 0 THEN
+        IF m.fed > 0 AND (m.shape #> '{concurrency,key}' IS NOT NULL
+                          OR EXISTS (SELECT FROM _sas.map_key k
+                                     WHERE k.run_id = m.run_id AND k.step_no = m.step_no)) THEN
             room := room - _sas.begin_waiting(m.run_id, m.step_no, room, _sas.per_key(m.shape), m.ended);
         END IF;
         goes_on := _sas.begin_ahead(m.run_id, m.step_no, room, _sas.per_key(m.shape)) OR goes_on;
@@ -218,9 +220,13 @@ BEGIN
     END LOOP;
 END $$;
 
--- _sas.per_key(shape): how many elements of one key of this map may be ready or running at the same time.
+-- _sas.per_key(shape): how many elements of one key of this map may be ready or running at the same time. A
+-- map may have keys only from an earlier version of its definition: then all of them.
 CREATE FUNCTION _sas.per_key(shape jsonb) RETURNS int
-LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$ SELECT coalesce((shape #>> '{concurrency,per_key}')::int, 1) $$;
+LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
+    SELECT CASE WHEN shape #> '{concurrency,key}' IS NULL THEN _sas.most_elements()
+           ELSE coalesce((shape #>> '{concurrency,per_key}')::int, 1) END
+$$;
 
 -- _sas.places_of_keys(run_id, step_no, elements): the keys of these elements, where their rows are, and how
 -- many of the elements have each of them. Each row is looked up by all columns of its key: a join may walk

@@ -75,6 +75,7 @@ END $$;
 -- _sas.load_elements(run_ids, step_nos): writes the next elements of those of these maps that are not
 -- complete. If there are more, a message to the scheduler continues. If the key of an element cannot be
 -- built, the map fails. A map that has ended meanwhile needs no more.
+-- Next, if a pause has taken back the end of its run: _sas.reopen_abandoned sends such a message again.
 -- Writes: item, map_key, map_list, map_progress, message.
 CREATE FUNCTION _sas.load_elements(run_ids bigint[], step_nos int[]) RETURNS void
 LANGUAGE plpgsql AS $$
@@ -92,7 +93,10 @@ BEGIN
              LEFT JOIN LATERAL _sas.step_row(u.run_id, u.step_no, 0) s ON true
              ORDER BY 1, 2 LOOP
         IF NOT m.goes_on THEN
-            DELETE FROM _sas.map_list l WHERE l.run_id = m.run_id AND l.step_no = m.step_no;
+            DELETE FROM _sas.map_list l
+            WHERE l.run_id = m.run_id AND l.step_no = m.step_no
+              -- a pause may take back the end of its run
+              AND NOT EXISTS (SELECT FROM _sas.abandoned_run a WHERE a.run_id = m.run_id);
             CONTINUE;
         END IF;
         done := _sas.load_part(m.run_id, m.step_no, m.loaded, m.again, m.template);
@@ -118,7 +122,9 @@ CREATE FUNCTION _sas.load_part(for_run bigint, for_no int, loaded int, again boo
 LANGUAGE plpgsql AS $$
 DECLARE
     most int := _sas.most_loaded(again OR template IS NOT NULL);
-    few boolean := _sas.add_steps(most);
+    -- _sas.move_steps counts those that are tried again
+    few boolean := _sas.add_steps((SELECT least(most, f.total - load_part.loaded) FROM _sas.map_progress f
+                                   WHERE f.run_id = for_run AND f.step_no = for_no AND NOT again));
     those int[];
     items jsonb[];
 BEGIN

@@ -173,6 +173,9 @@ BEGIN
     INSERT INTO _sas.message (actor, due_at, run_id, kind, step_no, element)
     SELECT 's', coalesce((u.c).waiting_until, sas.now()), (u.c).run_id, u.kind, (u.c).step_no, (u.c).element
     FROM (SELECT unnest(changes) AS c, unnest(kinds) AS kind) u WHERE u.kind IS NOT NULL;
+    INSERT INTO _sas.message (actor, due_at, run_id, kind, step_no, element)
+    SELECT 's', sas.now(), l.run_id, 'room', l.step_no, 0 FROM _sas.map_list l
+    WHERE l.run_id = ANY (run_ids);
     INSERT INTO _sas.message (actor, due_at, run_id, kind)
     SELECT 's', sas.now(), u, 'signal' FROM unnest(run_ids) u
     WHERE EXISTS (SELECT FROM _sas.signal g WHERE g.run_id = u);

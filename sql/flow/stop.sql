@@ -303,6 +303,7 @@ BEGIN
     PERFORM _sas.move_steps(changes);
     DELETE FROM _sas.undo_order l WHERE l.run_id = ANY (ids);
     DELETE FROM _sas.abandoned_run a WHERE a.run_id = ANY (ids);
+    DELETE FROM _sas.map_list l WHERE l.run_id = ANY (ids);
     PERFORM _sas.abandon_children(ids, 'halt', array_fill('fail'::text, ARRAY[cardinality(ids)]));
     PERFORM _sas.change_runs(array_agg(_sas.make_run_change(
         run_id => r.run_id, from_state => r.state, to_state => 'stopped', result => 'error',
@@ -392,7 +393,7 @@ BEGIN
         AND r.abandon_as IS NULL
       AND NOT EXISTS (SELECT FROM _sas.ready q WHERE q.run_id = r.run_id)
       AND NOT EXISTS (SELECT FROM _sas.message d
-                      WHERE d.run_id = r.run_id AND d.kind IN ('enter', 'child'))
+                      WHERE d.run_id = r.run_id AND d.kind IN ('enter', 'child', 'room'))
       AND NOT EXISTS (SELECT FROM _sas.step s
                       WHERE s.run_id = r.run_id
                         AND (s.state IN ('running', 'ready', 'compensating') OR s.state = 'failed'

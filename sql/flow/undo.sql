@@ -262,6 +262,7 @@ BEGIN
 
     DELETE FROM _sas.undo_order l USING unnest(stops) c WHERE l.run_id = c.run_id;
     DELETE FROM _sas.abandoned_run a USING unnest(stops) c WHERE a.run_id = c.run_id;
+    DELETE FROM _sas.map_list l USING unnest(stops) c WHERE l.run_id = c.run_id;
     PERFORM _sas.note_undo(changes) WHERE changes IS NOT NULL;
     PERFORM _sas.undone_as_a_whole(array_agg(c.run_id)) FROM unnest(stops) c HAVING count(*) > 0;
     PERFORM _sas.change_runs(stops);

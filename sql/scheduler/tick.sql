@@ -33,6 +33,8 @@ BEGIN
             PERFORM _sas.load_elements(d.runs, d.nos);
             PERFORM _sas.begin_parked(d.runs, d.nos);
             PERFORM _sas.release_elements(d.runs, d.nos, of_room => true);
+            PERFORM _sas.check_hosted(array_agg(r.run_id)) FROM _sas.run r
+            WHERE r.run_id = ANY (d.runs) AND r.paused_state = 'held' HAVING count(*) > 0;
         WHEN 'signal' THEN PERFORM _sas.deliver_signals(ARRAY(SELECT DISTINCT unnest(d.runs)));
         WHEN 'child' THEN PERFORM _sas.children_ended(d.runs, d.nos, d.elements);
         WHEN 'cancel', 'abort', 'fail' THEN PERFORM _sas.end_children(d.runs, d.kind);
