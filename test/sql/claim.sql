@@ -100,6 +100,39 @@ WHERE b.way AND b.step IN ('body', 'text') ORDER BY 1;
 DELETE FROM _sas.override;
 DROP TABLE t.both;
 
+-- functions: the same; and undos, which are given here as if they were claimed
+SELECT t.clean() \g /dev/null
+SELECT t.workflow('function_shapes', '{
+    "less": {"function": "t.echo", "undo": {"function": "t.echo"}},
+    "whole": {"function": "t.echo", "input": "{{input}}", "undo": {"function": "t.echo", "input": {"mine": "{{key}}"}}},
+    "parts": {"function": "t.echo", "input": {"run": "{{run}}", "key": "{{key}}", "list": "{{input.list[*]}}", "none": "{{input.none?}}", "label": "{{run.labels.a}}", "as": "\\{{ {{input.id}}"}, "complete_in": "7 s"},
+    "null": {"function": "t.echo", "input": null},
+    "judged": {"function": "t.echo", "expect": "$.output.id == \"a/b\"", "retry": {"max_attempts": 2, "initial": "1 s"}},
+    "kept": {"function": "t.echo", "input": 7, "output": "{{output}}"},
+    "bad": {"function": "t.echo", "input": "{{input.missing}}"},
+    "many": {"function": "t.echo", "input": 1, "undo": {"function": "t.echo", "input": "{{input.id}}"}}}'::jsonb
+    || (SELECT jsonb_object_agg('s' || g, '{"wait": {"for": "1 s"}, "after": ["many"]}'::jsonb) FROM generate_series(1, 201) g)) \g /dev/null
+SELECT run_id FROM sas.submit('function_shapes', '{"id": "a/b", "list": [1, {"b": 2}]}', key => 'k', labels => '{"a": "b"}');
+CREATE TABLE t.both AS
+SELECT w.way AND b.plain AS way, c.* FROM _sas.claim_ready('{0}', '{100}', 1, 1, 'w') b
+CROSS JOIN (VALUES (true), (false)) AS w (way) CROSS JOIN LATERAL _sas.functions_wanted(b.lease_id, b.claimed, w.way AND b.plain) c;
+INSERT INTO t.both
+SELECT w.way, c.* FROM (SELECT array_agg(ROW(r.run_id, x.step_no, 0, true, false, r.version_id, 0, 'succeeded', 1, '1 min', '00000000-0000-0000-0000-000000000001', sas.now(), sas.now())::_sas.claimed ORDER BY x.step_no) AS claimed
+                        FROM _sas.run r JOIN _sas.workflow_step x USING (version_id) WHERE x.undo) b
+CROSS JOIN (VALUES (true), (false)) AS w (way) CROSS JOIN LATERAL _sas.functions_wanted(1, b.claimed, w.way) c;
+SELECT step, undo, alone, replace(coalesce(b.input, problem)::text, _sas.step_key(r.trace, step, 0, undo), 'its key') AS given, retry, judges, window_ms
+FROM t.both b JOIN _sas.run r USING (run_id) WHERE way ORDER BY step, undo;
+SELECT count(*) AS ways, count(DISTINCT way) AS both FROM t.both;
+SELECT count(*) AS different FROM (SELECT (to_jsonb(b) - 'way') AS told FROM t.both b GROUP BY 1 HAVING count(*) <> 2) x;
+-- a key or an input that an operator has set is found by those that are plain, too
+INSERT INTO _sas.override (run_id, step_no, element, key, input) SELECT run_id, step_no, 0, 'other', '"mine"' FROM t.both WHERE way AND step = 'parts';
+SELECT b.step, c.input = b.input AS same_input, c.input
+FROM t.both b CROSS JOIN _sas.run r
+CROSS JOIN LATERAL _sas.functions_wanted(1, ARRAY[ROW(b.run_id, b.step_no, 0, false, false, r.version_id, 0, 'none', 0, '1 min', b.request_id, now(), now())::_sas.claimed], true) c
+WHERE b.way AND b.step IN ('parts', 'kept') ORDER BY 1;
+DELETE FROM _sas.override;
+DROP TABLE t.both;
+
 -- a function that is to run alone ends the batch before it; calls run in no worker, and go together
 SELECT t.clean() \g /dev/null
 SELECT t.workflow('sides', '{"a": {"agent": "inventory", "call": {}}, "b": {"function": "t.echo"}}') \g /dev/null
