@@ -86,9 +86,16 @@ $node->safe_psql('postgres', q{SELECT FROM sas.unwatch('plain', ARRAY(SELECT key
 # -- pings of our own
 
 SasTest::http_post("http://127.0.0.1:$service->{control}/", { deaf => { deaf => 1 } });
-watch($node, 'pinged', 'awake', 'deaf');
-ok(wait_until(sub { my $said = $result->($service, 'awake')->{said} // []; return @$said >= 5 && !grep { $_->[0] != 9 } @$said }), 'a service that says nothing is asked with pings');
-is($result->($service, 'awake')->{connections}, 1, 'and while it answers, the connection stays');
+watch($node, 'pinged', 'deaf');
+# on a busy machine an answer to a ping may come too late
+my ($n, $stays, $said) = (0, 0);
+until ($stays || ++$n > 10)
+{
+	watch($node, 'pinged', "awake$n");
+	ok(wait_until(sub { $said = $result->($service, "awake$n")->{said} // []; return @$said >= 5 && !grep { $_->[0] != 9 } @$said }), "a service that says nothing is asked with pings, $n");
+	$stays = $result->($service, "awake$n")->{connections} == 1;
+}
+ok($stays, 'and while it answers, the connection stays');
 ok(wait_until(sub { $error->('pinged', 'deaf') =~ /no data arrived within idle_timeout/ }), 'one that does not answer is given up');
 
 # -- stopped
