@@ -153,7 +153,7 @@ CREATE INDEX message_turn ON _sas.message (actor, owner, due_at, run_id, step_no
 CREATE INDEX message_urgent ON _sas.message (actor, owner, due_at) WHERE urgent;
 -- what is looked up by its run: its due_at is not known, because a message about a locked run is deferred
 CREATE INDEX message_of_run ON _sas.message (run_id)
-    WHERE kind IN ('enter', 'child', 'reverse', 'cancel', 'fail', 'replace');
+    WHERE kind IN ('enter', 'child', 'room', 'reverse', 'cancel', 'fail', 'replace');
 -- Without statistics the planner never takes an actor for one with next to no messages. Where it did, it read
 -- all messages of the actor, by message_turn, to find one by its key: for each of 100,000 deadlines that came
 -- after a minute without any.
