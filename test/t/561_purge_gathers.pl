@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: PostgreSQL
 #
 # Runs that end one after the other, and whose retention time is over one after the other, are purged together: the
-# supervisor does not purge for each of them.
+# supervisor does not purge for each of them. Takes about 28 s.
 use strict;
 use warnings;
 use FindBin;

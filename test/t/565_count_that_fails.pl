@@ -2,6 +2,7 @@
 #
 # A count of what each role has open that could not be made is begun again soon, not only when the next one is due: after
 # a start nobody has anything until then, and no limit holds. Without room in shared memory it ends, too.
+# Takes about 25 s.
 use strict;
 use warnings;
 use FindBin;
