@@ -17,12 +17,8 @@
 --   next    _sas.write_replies, or _sas.take_back
 CREATE FUNCTION _sas.claim_calls(lanes int[], quantities int[], boot bigint, worker_id bigint, locked_by text,
                                  apart boolean DEFAULT false)
-RETURNS TABLE (lease_id bigint, agent_id int, run_id bigint, step_no int, element int, step text,
-               undo boolean, attempt int, request_id uuid, window_ms float8, trace uuid,
-               idempotency_key text, request jsonb, policy jsonb, problem jsonb, workflow_id int,
-               owner oid)
+RETURNS SETOF _sas.wanted_call
 LANGUAGE plpgsql AS $$
-#variable_conflict use_column
 DECLARE
     batch record;
     c _sas.claimed;
@@ -60,7 +56,7 @@ BEGIN
             END;
         END LOOP;
     EXCEPTION WHEN SQLSTATE 'SAS01' THEN
-        RETURN NEXT;
+        RETURN NEXT NULL;
     END;
 END $$;
 
@@ -68,10 +64,7 @@ END $$;
 -- so that it returns nothing at all when it raises an error. plain: they are calls that see nothing but the
 -- run and its input; if there are no phases and no overrides, fewer tables are read.
 CREATE FUNCTION _sas.calls_wanted(under_lease bigint, claimed _sas.claimed[], plain boolean)
-RETURNS TABLE (lease_id bigint, agent_id int, run_id bigint, step_no int, element int, step text,
-               undo boolean, attempt int, request_id uuid, window_ms float8, trace uuid,
-               idempotency_key text, request jsonb, policy jsonb, problem jsonb, workflow_id int,
-               owner oid)
+RETURNS SETOF _sas.wanted_call
 LANGUAGE plpgsql AS $$
 DECLARE
     -- of these runs: dead rows of others may be many

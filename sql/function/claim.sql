@@ -23,12 +23,8 @@ END $$;
 CREATE FUNCTION _sas.claim_functions(quantity int, boot bigint, worker_id bigint, locked_by text,
                                      lane int DEFAULT 0, urgent boolean DEFAULT false,
                                      apart boolean DEFAULT false)
-RETURNS TABLE (lease_id bigint, owner oid, run_id bigint, step_no int, element int, step text, undo boolean,
-               attempt int, alone boolean,
-               request_id uuid, window_ms float8, function text, input jsonb, problem jsonb, retry jsonb,
-                   judges boolean, workflow_id int)
+RETURNS SETOF _sas.wanted_function
 LANGUAGE plpgsql AS $$
-#variable_conflict use_column
 DECLARE
     batch record;
     c _sas.claimed;
@@ -64,7 +60,7 @@ BEGIN
             END;
         END LOOP;
     EXCEPTION WHEN SQLSTATE 'SAS01' THEN
-        RETURN NEXT;
+        RETURN NEXT NULL;
     END;
 END $$;
 
@@ -72,10 +68,7 @@ END $$;
 -- Not inlined: it returns nothing at all when it raises. plain: they see nothing but the run and its input
 -- (_sas.take_from_lanes); if there are no phases, no middleware and no overrides, fewer tables are read.
 CREATE FUNCTION _sas.functions_wanted(under_lease bigint, claimed _sas.claimed[], plain boolean)
-RETURNS TABLE (lease_id bigint, owner oid, run_id bigint, step_no int, element int, step text, undo boolean,
-               attempt int, alone boolean,
-               request_id uuid, window_ms float8, function text, input jsonb, problem jsonb, retry jsonb,
-                   judges boolean, workflow_id int)
+RETURNS SETOF _sas.wanted_function
 LANGUAGE plpgsql AS $$
 DECLARE
     ids bigint[] := ARRAY(SELECT c.run_id FROM unnest(claimed) c);
@@ -119,10 +112,7 @@ END $$;
 -- _sas.plain_functions(under_lease, claimed): what these steps call, which see nothing but the run and its
 -- input, in the order of the claim.
 CREATE FUNCTION _sas.plain_functions(under_lease bigint, claimed _sas.claimed[])
-RETURNS TABLE (lease_id bigint, owner oid, run_id bigint, step_no int, element int, step text, undo boolean,
-               attempt int, alone boolean,
-               request_id uuid, window_ms float8, function text, input jsonb, problem jsonb, retry jsonb,
-                   judges boolean, workflow_id int)
+RETURNS SETOF _sas.wanted_function
 LANGUAGE sql STABLE AS $$
     SELECT $1, r.owner::oid, c.run_id, c.step_no, c.element, w.name, c.undo, c.attempt,
            c.alone OR v.step_count > _sas.many_follow() AND NOT c.undo
@@ -145,10 +135,7 @@ $$;
 
 -- _sas.functions_of(under_lease, claimed): what these steps call, with what, in the order of the claim.
 CREATE FUNCTION _sas.functions_of(under_lease bigint, claimed _sas.claimed[])
-RETURNS TABLE (lease_id bigint, owner oid, run_id bigint, step_no int, element int, step text, undo boolean,
-               attempt int, alone boolean,
-               request_id uuid, window_ms float8, function text, input jsonb, problem jsonb, retry jsonb,
-                   judges boolean, workflow_id int)
+RETURNS SETOF _sas.wanted_function
 LANGUAGE sql STABLE AS $$
     SELECT $1, r.owner::oid, c.run_id, c.step_no, c.element, w.name, c.undo, c.attempt,
            c.alone OR v.step_count > _sas.many_follow() AND NOT c.undo

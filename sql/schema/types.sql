@@ -109,6 +109,47 @@ CREATE TYPE _sas.claimed AS (
     ready_at timestamptz
 );
 
+-- What a worker gets for a claimed step: a call to make, a function to call.
+CREATE TYPE _sas.wanted_call AS (
+    lease_id bigint,
+    agent_id int,
+    run_id bigint,
+    step_no int,
+    element int,
+    step text,
+    undo boolean,
+    attempt int,
+    request_id uuid,
+    window_ms float8,
+    trace uuid,
+    idempotency_key text,
+    request jsonb,
+    policy jsonb,
+    problem jsonb,
+    workflow_id int,
+    owner oid
+);
+
+CREATE TYPE _sas.wanted_function AS (
+    lease_id bigint,
+    owner oid,
+    run_id bigint,
+    step_no int,
+    element int,
+    step text,
+    undo boolean,
+    attempt int,
+    alone boolean,
+    request_id uuid,
+    window_ms float8,
+    function text,
+    input jsonb,
+    problem jsonb,
+    retry jsonb,
+    judges boolean,
+    workflow_id int
+);
+
 -- The reply of a worker to one claimed step.
 --   verdict     done       the call or the function succeeded; expect is evaluated later
 --               transient  it failed and may be tried again
