@@ -14,6 +14,9 @@
 
 PG_MODULE_MAGIC;
 
+/* nobody may have made the file */
+#define TOLD_LATE_LOOKS 60000
+
 PG_FUNCTION_INFO_V1(told_late);
 
 static char *told_late_path = NULL;
@@ -24,7 +27,7 @@ told_late_on_end(XactEvent event, void *arg)
 {
 	if (told_late_path == NULL || (event != XACT_EVENT_COMMIT && event != XACT_EVENT_ABORT))
 		return;
-	while (access(told_late_path, F_OK) != 0)
+	for (int i = 0; access(told_late_path, F_OK) != 0 && i < TOLD_LATE_LOOKS; i++)
 		usleep(10000);
 	told_late_path = NULL;
 }

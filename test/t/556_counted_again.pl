@@ -46,8 +46,10 @@ my $first = $sql->($when);
 $sql->('BEGIN; ' . $submit->(1) . '; COMMIT');
 prepare('other', 'INSERT INTO t.other VALUES (1)');
 $sql->("COMMIT PREPARED 'other'");
-# several ticks
-$sql->('SELECT pg_sleep(4)');
+# three checks of the supervisor, each of which looks there
+my $looks = q{(SELECT seq_scan FROM pg_stat_user_tables WHERE relid = '_sas.idle_version'::regclass)};
+my $looked = $sql->("SELECT $looks");
+ok(wait_for($node, "SELECT $looks >= $looked + 3", 't'), 'the supervisor looks for what is to be done');
 is($sql->("SELECT abs(extract(epoch FROM ($when) - '$first')) < 1"), 't', 'nothing is counted again after a commit, nor after a prepared transaction without work of sas');
 
 prepare('a', $submit->(3));

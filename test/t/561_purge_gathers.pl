@@ -21,7 +21,7 @@ define($node, 'nothing', { steps => {} });
 sql(q{
 	CREATE TABLE stop (); CREATE PROCEDURE public.submit_on() LANGUAGE plpgsql AS $$
 	BEGIN
-		LOOP
+		FOR i IN 1 .. 10000 LOOP
 			PERFORM FROM sas.submit('nothing');
 			COMMIT;
 			EXIT WHEN EXISTS (SELECT FROM public.stop);
