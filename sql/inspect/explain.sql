@@ -108,7 +108,7 @@ BEGIN ATOMIC
 END;
 
 -- _sas.full_memory(agent): the clause for calls that wait until answers are stored; null: there is memory.
--- One agent can hold at most half of the memory of a worker.
+-- One owner can hold at most half of the memory of a worker at one agent.
 CREATE FUNCTION _sas.full_memory(agent text) RETURNS text
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp
 BEGIN ATOMIC

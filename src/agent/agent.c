@@ -34,6 +34,7 @@
 #include "agent/large.h"
 #include "agent/outbox.h"
 #include "agent/replies.h"
+#include "agent/room.h"
 #include "agent/stuck.h"
 #include "base/capacity.h"
 #include "base/clock.h"
@@ -87,7 +88,7 @@ static void
 agent_start(void)
 {
 	sas_work_agents_open();
-	sas_limits_owners_open();
+	sas_limits_owners_open(sas_agent_room_for);
 	agent_reserve_sockets();
 	sas_stream_open(sas_agent_flights_open(agent_slots), agent_streams);
 }

@@ -5,6 +5,7 @@
 #include "agent/claims.h"
 #include "agent/flights.h"
 #include "agent/outbox.h"
+#include "agent/room.h"
 #include "base/actor.h"
 #include "base/clock.h"
 #include "limits/owners.h"
@@ -26,7 +27,7 @@
 static int	claims_batch = CLAIMS_BATCH; /* the most steps of the next claim */
 static bool claims_claiming;	/* the transaction that is open has begun to claim; or the last one that did, failed */
 static bool claims_overran;		/* evaluations of the last claim took too long: nothing was claimed */
-static bool claims_door_shut;	/* an agent holds so much memory here that it is not asked for */
+static bool claims_door_shut;	/* calls of an owner take up so much memory here that no more of them begin */
 static bool claims_share_taken; /* an agent has so many of the slots that it gets no more */
 static bool claims_passed_on;	/* other workers have been woken because of one of these two */
 static bool claims_cut_short;	/* the last claim did not ask for every agent */
@@ -55,20 +56,36 @@ claims_fit(void)
 
 /* The last claim from this agent found only owners that may have no more calls: is that so still? Then a claim would be in vain. */
 static bool
-claims_owners_are_full(const SasAgentEntry *e)
+claims_owners_are_full(SasAgentEntry *e)
 {
 	Oid			owners[CLAIMS_OWNERS];
 	int			n = e->owners_refused ? sas_wake_line_owners(SAS_LOW_WATER_LANE, e->stored->agent_id, owners, CLAIMS_OWNERS) : 0;
 
 	for (int i = 0; i < n; i++)
-		if (!sas_limits_owner_is_full(e->stored->agent_id, owners[i]))
+	{
+		bool		crowded = !sas_agent_room_for(e->stored->agent_id, owners[i]);
+
+		if (!crowded && !sas_limits_owner_is_full(e->stored->agent_id, owners[i]))
 			return false;
+		e->crowded |= crowded;
+	}
 	return n > 0;
+}
+
+/* What takes up the memory of this worker is written in a moment. Nothing else makes it scan again. */
+static void
+claims_come_back(SasAgentEntry *e, int64 now)
+{
+	int64		again = now + SAS_CLAIMS_CROWDED_MS * 1000;
+
+	claims_door_shut |= e->crowded;
+	if (e->crowded && (e->ask_again_us == 0 || e->ask_again_us > again))
+		e->ask_again_us = again;
 }
 
 /* After a claim: what the limits of owners have refused there. */
 static void
-claims_told(int agent_id, bool again, bool refused)
+claims_told(int agent_id, bool again, bool refused, bool crowded)
 {
 	SasAgentEntry *e = sas_work_agent(agent_id);
 
@@ -76,7 +93,8 @@ claims_told(int agent_id, bool again, bool refused)
 		return;
 	e->scan |= again;
 	e->refused |= refused;
-	e->owners_refused |= refused;
+	e->owners_refused |= refused || crowded;
+	e->crowded |= crowded;
 }
 
 /* What the work of an agent was counted as before a scan, which then sees that work. */
@@ -105,6 +123,7 @@ claims_scans(SasAgentEntry *e, int64 now, ClaimsSeen *seen)
 	seen->unprompted = !e->scan && e->ask_again_us == 0 && e->nudges != nudges;
 	e->scan |= e->nudges != nudges;
 	e->nudges = nudges;
+	e->crowded &= !e->scan;
 	return e->scan && e->stored->enabled;
 }
 
@@ -114,11 +133,6 @@ claims_room_for(SasAgentEntry *e, int free_slots)
 {
 	int			share;
 
-	if (!sas_agent_flights_may_claim(e))
-	{
-		claims_door_shut = true;
-		return 0;
-	}
 	share = sas_agent_flights_share(e, free_slots);
 	/* the end of a flight makes this worker scan again */
 	claims_share_taken |= share == 0;
@@ -137,6 +151,7 @@ claims_ask_agent(SasAgentEntry *e, int most)
 		/* the end of a call wakes */
 		e->refused = true;
 		e->scan = false;
+		claims_come_back(e, sas_base_clock_monotonic_us());
 		return 0;
 	}
 	e->owners_refused = false;
@@ -187,8 +202,11 @@ sas_agent_claims_ask(int slots, int64 *retry_us)
 		batch -= granted;
 	}
 	for (int i = 0; i < sas_work_n_agents && !full; i++)
+	{
+		claims_door_shut |= sas_work_agents[i].crowded;
 		if (sas_work_agents[i].ask_again_us != 0 && (*retry_us == 0 || sas_work_agents[i].ask_again_us < *retry_us))
 			*retry_us = sas_work_agents[i].ask_again_us;
+	}
 	claims_n_lanes = n;
 }
 
@@ -266,6 +284,7 @@ sas_agent_claims_use(List *claimed, int64 claimed_us)
 		/* a token that was not needed makes waiting for the next one needless */
 		if (got < claims_quantities[i])
 			e->ask_again_us = 0;
+		claims_come_back(e, sas_base_clock_monotonic_us());
 	}
 	foreach(lc, claimed)
 		sas_agent_flight_start(lfirst(lc), lease, claimed_us);
@@ -279,7 +298,7 @@ sas_agent_claims_pass_on(void)
 	bool		any = false;
 
 	for (int i = 0; i < sas_work_n_agents; i++)
-		if (sas_work_agents[i].scan && sas_work_agents[i].stored->enabled)
+		if ((sas_work_agents[i].scan || sas_work_agents[i].crowded) && sas_work_agents[i].stored->enabled)
 		{
 			sas_wake_count_lane(sas_work_agents[i].stored->agent_id);
 			any = true;

@@ -28,7 +28,9 @@ extern void sas_agent_claims_failed(void);
 extern void sas_agent_claims_pass_on(void);
 extern void sas_agent_claims_pass_on_shut(void);
 
-/* An agent holds so much memory here that it was not asked for. */
+/* Calls of an owner take up so much memory here that it got no more: it is looked for again after a while. */
+#define SAS_CLAIMS_CROWDED_MS 50
+
 extern bool sas_agent_claims_door_is_shut(void);
 
 /* Not every agent was asked for. */

@@ -12,6 +12,7 @@
 #include "agent/flights.h"
 #include "agent/outbox.h"
 #include "agent/replies.h"
+#include "agent/room.h"
 #include "base/clock.h"
 #include "limits/owners.h"
 #include "metrics/metrics.h"
@@ -98,6 +99,8 @@ flight_report_health(SasFlight *flight, SasAgentEntry *agent, bool success)
 void
 sas_agent_flight_end(SasFlight *flight, bool dropped)
 {
+	SasAgentEntry *agent = sas_work_agent(flight->agent_id);
+
 	if (flight->handle != NULL)
 		sas_transport_stop_call(sas_agent_flights.transport, flight->handle);
 	flight_free_slot(flight);
@@ -105,9 +108,11 @@ sas_agent_flight_end(SasFlight *flight, bool dropped)
 	pairingheap_remove(sas_agent_flights.by_time, &flight->heap);
 	dlist_delete(&flight->node);
 	sas_agent_flights.n--;
-	flight->memory->calls--;
+	if (agent != NULL)
+		agent->calls--;
 	sas_agent_outbox_leave(flight->lease, dropped);
 	sas_transport_hold(sas_agent_flights.transport, flight->memory, -(ptrdiff_t) flight->held);
+	sas_agent_room_leave(flight->memory);
 	if (sas_agent_flights.current == flight)
 		sas_agent_flights.current = NULL;
 	MemoryContextDelete(flight->context);

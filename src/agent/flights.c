@@ -11,6 +11,7 @@
 #include "agent/flights.h"
 #include "agent/outbox.h"
 #include "agent/replies.h"
+#include "agent/room.h"
 #include "base/clock.h"
 #include "base/peers.h"
 #include "base/settings.h"
@@ -56,6 +57,7 @@ sas_agent_flights_open(int slots)
 	if (sas_agent_flights.transport == NULL)
 		ereport(ERROR, (errcode(ERRCODE_SYSTEM_ERROR), errmsg("could not set up HTTP calls: %s", why)));
 	sas_work_tokens_open(sas_agent_flights.transport);
+	sas_agent_room_open(sas_agent_flights.context, sas_agent_flights.transport);
 	sas_agent_outbox_open(sas_agent_flights.context, sas_agent_flights.transport);
 	return sas_agent_flights.transport;
 }
@@ -99,16 +101,10 @@ sas_agent_flights_starved(void)
 	return sas_transport_is_starved(sas_agent_flights.transport);
 }
 
-bool
-sas_agent_flights_may_claim(const SasAgentEntry *agent)
-{
-	return sas_transport_has_room(sas_agent_flights.transport, agent->memory, 0);
-}
-
 int
 sas_agent_flights_share(const SasAgentEntry *agent, int free_slots)
 {
-	return Max(0, 3 * free_slots + 1 - agent->memory->calls) / 4;
+	return Max(0, 3 * free_slots + 1 - agent->calls) / 4;
 }
 
 bool
@@ -286,15 +282,15 @@ flights_create(SasClaimedCall *claimed, SasLeaseEntry *lease, int64 claimed_us, 
 	flight->owner = claimed->owner;
 	flight->claimed_us = claimed_us;
 	flight->lease = lease;
-	flight->memory = agent->memory;
 	flight->has_slot = true;
 	flight->deadline_us = claimed_us + (int64) (claimed->window_ms * 1000);
 	flight->send_by_us = flight->deadline_us - Min(FLIGHTS_LAST_US, (flight->deadline_us - claimed_us) / 10);
 	flight->wake_us = flight->deadline_us;
 	sas_work_flight_fill(flight, claimed, agent->stored);
+	flight->memory = sas_agent_room_enter(flight->agent_id, flight->owner);
 	dlist_push_tail(&sas_agent_flights.all, &flight->node);
 	sas_agent_flights.n++;
-	flight->memory->calls++;
+	agent->calls++;
 	pairingheap_add(sas_agent_flights.by_time, &flight->heap);
 	MemoryContextSwitchTo(old);
 	return flight;

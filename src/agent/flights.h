@@ -27,10 +27,9 @@ extern bool sas_agent_flights_more(void);
 extern void sas_agent_flights_take_large(void);
 extern bool sas_agent_flights_has_large(void);
 
-/* Bytes of requests and answers. may_claim: may there be more of this agent? */
+/* Bytes of requests and answers. */
 extern int64 sas_agent_flights_memory(void);
 extern bool sas_agent_flights_starved(void); /* answers are read on when there is room */
-extern bool sas_agent_flights_may_claim(const SasAgentEntry *agent);
 
 /*
  * How many calls of this agent may begin beside the others: what one agent

@@ -22,7 +22,7 @@ typedef struct SasUnwrittenReply
 	Oid			owner;
 	SasReplyWay way;
 	SasLeaseEntry *lease;
-	SasTransportShare *memory;	/* of its agent */
+	SasTransportShare *memory;	/* of its owner at its agent */
 	Size		size;			/* of output and error */
 	int			tries;			/* transactions that wrote nothing else and failed */
 	bool		chosen;			/* for the transaction that is open */

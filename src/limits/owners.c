@@ -48,6 +48,7 @@ typedef struct OwnersUse
 	int			taken;			/* of these, by the claim that is under way */
 	bool		touched;		/* by that claim */
 	bool		refused;
+	bool		crowded;		/* refused for lack of room in this process */
 } OwnersUse;
 
 static SasSharedTable owners_table = {
@@ -56,6 +57,7 @@ static SasSharedTable owners_table = {
 };
 
 static HTAB *owners_uses = NULL; /* NULL: this process does not count */
+static SasOwnersRoom owners_has_room;
 static OwnersKey *owners_touched = NULL;
 static int	owners_n_touched = 0;
 static int	owners_room_touched = 0;
@@ -109,12 +111,13 @@ owners_release_all(int code, Datum arg)
 }
 
 void
-sas_limits_owners_open(void)
+sas_limits_owners_open(SasOwnersRoom has_room)
 {
 	HASHCTL		control = {.keysize = sizeof(OwnersKey), .entrysize = sizeof(OwnersUse), .hcxt = TopMemoryContext};
 
 	if (owners_uses != NULL || owners_table.state == NULL)
 		return;
+	owners_has_room = has_room;
 	owners_uses = hash_create("sas calls of owners", 64, &control, HASH_ELEM | HASH_BLOBS | HASH_CONTEXT);
 	before_shmem_exit(owners_release_all, (Datum) 0);
 }
@@ -208,7 +211,7 @@ owners_use(const OwnersKey *key)
 	if (!found)
 	{
 		use->in_flight = use->taken = 0;
-		use->touched = use->refused = false;
+		use->touched = use->refused = use->crowded = false;
 	}
 	return use;
 }
@@ -266,7 +269,8 @@ sas_limits_owner_take(int agent_id, Oid owner, int want)
 		return want;
 	use = owners_use(&key);
 	owners_touch(use);
-	return owners_get(use, want, true, false);
+	use->crowded = !owners_has_room(agent_id, owner);
+	return use->crowded ? 0 : owners_get(use, want, true, false);
 }
 
 void
@@ -313,9 +317,9 @@ sas_limits_owners_settle(SasOwnersTold told)
 			again = owners_refused_another(use->key.agent_id);
 		}
 		if (told != NULL)
-			told(use->key.agent_id, again, use->refused);
+			told(use->key.agent_id, again, use->refused, use->crowded);
 		use->taken = 0;
-		use->touched = use->refused = false;
+		use->touched = use->refused = use->crowded = false;
 		if (use->in_flight == 0)
 			hash_search(owners_uses, &owners_touched[i], HASH_REMOVE, NULL);
 	}

@@ -28,8 +28,10 @@ extern void sas_limits_owners_install(void);
 /* The rule: of so many slots so many are taken, of_owner of them by an owner that is not alone. How many more may it have? */
 extern int	sas_limits_owner_room(int slots, int taken, int of_owner);
 
-/* This process counts, from here on. */
-extern void sas_limits_owners_open(void);
+/* This process counts, from here on.  has_room: may more calls of an owner begin here, whatever the limits of the agent say? */
+typedef bool (*SasOwnersRoom) (int agent_id, Oid owner);
+
+extern void sas_limits_owners_open(SasOwnersRoom has_room);
 
 /* A claim wants so many calls of that owner, for slots that were granted. Returns how many it may have. */
 extern int	sas_limits_owner_take(int agent_id, Oid owner, int want);
@@ -38,9 +40,9 @@ extern int	sas_limits_owner_take(int agent_id, Oid owner, int want);
  * After the claim: begin, for each call that was claimed; then settle gives
  * back the rest of what was taken, and calls told for each agent.
  * again: another worker was refused meanwhile what was given back, so only the caller can claim it.
- * refused: an owner got less than it wanted.
+ * refused: an owner got less than it wanted.  crowded: it got none, because there was no room for it here.
  */
-typedef void (*SasOwnersTold) (int agent_id, bool again, bool refused);
+typedef void (*SasOwnersTold) (int agent_id, bool again, bool refused, bool crowded);
 
 extern void sas_limits_owner_begin(int agent_id, Oid owner);
 extern void sas_limits_owners_settle(SasOwnersTold told);

@@ -41,9 +41,8 @@ sas_transport_is_finished(const void *handle)
 }
 
 static SasReply *
-finished_next_of(SasTransport *t, SasRequestList *list)
+finished_give(SasTransport *t, SasRequestList *list, SasRequest *r)
 {
-	SasRequest *r = list->head;
 	SasReply   *reply;
 	sigset_t	before;
 
@@ -59,16 +58,38 @@ finished_next_of(SasTransport *t, SasRequestList *list)
 	return reply;
 }
 
+static uint64_t
+finished_last_turn(const SasRequest *r)
+{
+	return r->share != NULL && r->share->all != NULL ? r->share->all->turn : 0;
+}
+
+/* Shares take turns, since each large answer takes its owner long. */
+static SasRequest *
+finished_next_large(SasTransport *t)
+{
+	SasRequest *next = t->large.head;
+
+	for (SasRequest *r = next; r != NULL; r = r->next)
+		if (finished_last_turn(r) < finished_last_turn(next))
+			next = r;
+	return next;
+}
+
 SasReply *
 sas_transport_next_small(SasTransport *t)
 {
-	return finished_next_of(t, &t->finished);
+	return finished_give(t, &t->finished, t->finished.head);
 }
 
 SasReply *
 sas_transport_next_large(SasTransport *t)
 {
-	return finished_next_of(t, &t->large);
+	SasRequest *r = finished_next_large(t);
+
+	if (r != NULL && r->share != NULL && r->share->all != NULL)
+		r->share->all->turn = ++t->turns;
+	return finished_give(t, &t->large, r);
 }
 
 SasReply *

@@ -3,10 +3,12 @@
  * memory.c
  *	  Counts the bytes of requests and answers in memory.
  *
- * Those of one agent may grow as long as they are no more than the free rest of the limit.  So a
- * single agent gets half of it, two get a third each: large answers of some agents never block
- * those of others.  Beyond that an answer is not read further: libcurl does not read the socket,
- * and TCP slows the service down.
+ * Those of one share may grow as long as they are no more than the free rest of the limit.  So a
+ * single share gets half of it, two get a third each: large answers of some shares never block
+ * those of others.  All shares that belong together may have seven times the free rest, so that
+ * very many of them leave something to the others; and what has little can always have a little
+ * more.  Beyond that an answer is not read further: libcurl does not read the socket, and TCP slows
+ * the service down.
  *
  *	  reading -> [starved: paused] -> reading, when there is room again
  *
@@ -20,6 +22,10 @@
 
 /* An answer that has fewer bytes is read, however long the transport has worked. */
 #define SMALL (256 * 1024)
+
+/* Shares that belong together have no more than so many times the free rest, but always so much. */
+#define TIMES 7
+#define LITTLE SAS_TRANSPORT_LARGE
 
 void
 sas_transport_limit_memory(SasTransport *t, size_t limit)
@@ -44,14 +50,19 @@ sas_transport_hold(SasTransport *t, SasTransportShare *share, ptrdiff_t bytes)
 {
 	t->held += bytes;
 	share->bytes += bytes;
+	if (share->all != NULL)
+		share->all->bytes += bytes;
 }
 
 bool
 sas_transport_has_room(const SasTransport *t, const SasTransportShare *share, size_t bytes)
 {
-	if (t->memory_limit == 0)
+	const SasTransportShare *all = share->all != NULL ? share->all : share;
+	size_t		rest = t->held + bytes <= t->memory_limit ? t->memory_limit - t->held : 0;	/* 0: too much is held */
+
+	if (t->memory_limit == 0 || all->bytes + bytes <= LITTLE)
 		return true;
-	return t->held + bytes <= t->memory_limit && share->bytes + bytes <= t->memory_limit - t->held;
+	return rest > 0 && share->bytes + bytes <= rest && all->bytes + bytes <= TIMES * rest;
 }
 
 void

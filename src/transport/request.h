@@ -132,6 +132,7 @@ struct SasTransport
 	size_t		memory_limit;	/* 0: none */
 	size_t		held;
 	int			n_starved;
+	uint64_t	turns;			/* large answers that were given */
 	int64_t		work_until_us;	/* then what is large is not read on */
 	bool		behind;			/* and something was not */
 	SasRequest *beyond;			/* the one that may read beyond the limit */

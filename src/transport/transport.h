@@ -42,11 +42,12 @@
 
 typedef struct SasTransport SasTransport;
 
-/* The memory of one agent; zero at first; it must live as long as the agent's calls. */
+/* What calls that belong together take up of the memory; zero at first; it must live as long as they do. */
 typedef struct SasTransportShare
 {
 	size_t		bytes;
-	int			calls;			/* that its agent worker has claimed; kept by the caller */
+	uint64_t	turn;			/* when the last large answer of a share that has this one as "all" was given */
+	struct SasTransportShare *all;	/* what several shares have together; NULL: there are no others */
 } SasTransportShare;
 
 /*

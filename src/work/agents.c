@@ -105,12 +105,10 @@ static SasAgentEntry *
 agents_insert(int agent_id)
 {
 	int			i = agents_find(agent_id);
-	SasTransportShare *memory = MemoryContextAllocZero(TopMemoryContext, sizeof(SasTransportShare));
 
 	sas_work_agents = sas_base_grow(agents_context, sas_work_agents, sas_work_n_agents, &agents_room, sizeof(SasAgentEntry));
 	memmove(&sas_work_agents[i + 1], &sas_work_agents[i], sizeof(SasAgentEntry) * (sas_work_n_agents - i));
 	memset(&sas_work_agents[i], 0, sizeof(SasAgentEntry));
-	sas_work_agents[i].memory = memory;	/* never freed: calls may outlive the agent */
 	sas_work_n_agents++;
 	return &sas_work_agents[i];
 }

@@ -28,7 +28,8 @@ typedef struct SasAgentEntry
 	bool		scan;			/* something may be ready in its lane */
 	bool		refused;		/* the limits granted nothing when it asked last */
 	bool		owners_refused; /* the last claim got fewer calls of an owner than it wanted */
-	SasTransportShare *memory;	/* what its requests and answers take up here */
+	bool		crowded;		/* it got none of an owner whose calls take up too much memory here */
+	int			calls;			/* that are in flight here */
 	uint32		wake_count;		/* count of wake-ups of its lane at the last scan */
 	uint32		nudges;			/* count of nudges likewise */
 	bool		error_seen;		/* last_error is to be written */
@@ -110,7 +111,7 @@ typedef struct SasFlight
 	char	   *trace;			/* 32 hex digits */
 	SasSent		sent;			/* made once */
 	List	   *secrets;		/* with these values of its agent */
-	SasTransportShare *memory;	/* of its agent */
+	SasTransportShare *memory;	/* of its owner at its agent */
 	Size		held;			/* bytes of it that the flight itself takes up */
 } SasFlight;
 
