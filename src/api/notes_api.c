@@ -68,6 +68,8 @@ notes_api_utility(PlannedStmt *statement, const char *query, bool read_only,
 				  QueryEnvironment *environment, DestReceiver *dest, QueryCompletion *qc)
 {
 	TransactionStmt *transaction = IsA(statement->utilityStmt, TransactionStmt) ? (TransactionStmt *) statement->utilityStmt : NULL;
+	/* noted before: the statement may be freed when it returns */
+	bool		ends_prepared = transaction != NULL && transaction->kind == TRANS_STMT_COMMIT_PREPARED;
 
 	if (transaction != NULL && transaction->kind == TRANS_STMT_COMMIT && notes_api_delayed &&
 		IsTransactionState() && !IsAbortedTransactionBlockState())
@@ -76,7 +78,7 @@ notes_api_utility(PlannedStmt *statement, const char *query, bool read_only,
 		notes_api_previous_hook(statement, query, read_only, context, params, environment, dest, qc);
 	else
 		standard_ProcessUtility(statement, query, read_only, context, params, environment, dest, qc);
-	if (transaction != NULL && transaction->kind == TRANS_STMT_COMMIT_PREPARED && !RecoveryInProgress() && sas_store_in_cluster())
+	if (ends_prepared && !RecoveryInProgress() && sas_store_in_cluster())
 		notes_api_send();
 }
 

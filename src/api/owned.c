@@ -99,15 +99,22 @@ owned_reassign(ReassignOwnedStmt *statement)
 		OidFunctionCall3(function, ObjectIdGetDatum(GetUserId()), ObjectIdGetDatum(get_rolespec_oid(lfirst_node(RoleSpec, cell), false)), ObjectIdGetDatum(to));
 }
 
+/* Would DROP ROLE itself drop this role for this user? */
+static bool
+owned_may_drop(Oid role)
+{
+	return has_createrole_privilege(GetUserId()) && (superuser() || (!superuser_arg(role) && sas_compat_administers(GetUserId(), role)));
+}
+
 /*
  * Refuses DROP ROLE for a role that has something in sas. A user who may not
- * drop roles gets the error of DROP ROLE itself, and learns nothing about what
- * the role has.
+ * drop the role gets the error of DROP ROLE itself, and learns nothing about
+ * what the role has.
  */
 static void
 owned_refuse_drop(DropRoleStmt *statement)
 {
-	Oid			function = has_createrole_privilege(GetUserId()) ? owned_function("owned_by", 1) : InvalidOid;
+	Oid			function = owned_function("owned_by", 1);
 	ListCell   *cell;
 
 	foreach(cell, statement->roles)
@@ -115,7 +122,7 @@ owned_refuse_drop(DropRoleStmt *statement)
 		Oid			role = get_rolespec_oid(lfirst_node(RoleSpec, cell), true);
 		char	   *left;
 
-		if (!OidIsValid(function) || !OidIsValid(role))
+		if (!OidIsValid(function) || !OidIsValid(role) || !owned_may_drop(role))
 			continue;
 		/* what one role of the list was tied by is seen */
 		CommandCounterIncrement();
@@ -135,14 +142,17 @@ owned_utility(PlannedStmt *statement, const char *query, bool read_only,
 			  ProcessUtilityContext context, ParamListInfo params,
 			  QueryEnvironment *environment, DestReceiver *dest, QueryCompletion *qc)
 {
+	/* a CALL or DO that rolls back may free its statement before it returns */
+	ReassignOwnedStmt *reassign = IsA(statement->utilityStmt, ReassignOwnedStmt) ? (ReassignOwnedStmt *) statement->utilityStmt : NULL;
+
 	if (IsA(statement->utilityStmt, DropRoleStmt) && IsTransactionState() && !RecoveryInProgress())
 		owned_refuse_drop(castNode(DropRoleStmt, statement->utilityStmt));
 	if (owned_previous_hook)
 		owned_previous_hook(statement, query, read_only, context, params, environment, dest, qc);
 	else
 		standard_ProcessUtility(statement, query, read_only, context, params, environment, dest, qc);
-	if (IsA(statement->utilityStmt, ReassignOwnedStmt))
-		owned_reassign(castNode(ReassignOwnedStmt, statement->utilityStmt));
+	if (reassign != NULL)
+		owned_reassign(reassign);
 }
 
 void

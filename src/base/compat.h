@@ -201,4 +201,15 @@ sas_compat_may_stand_for(Oid member, Oid role)
 #endif
 }
 
+/* Before PostgreSQL 16, who may create roles may also drop all that are no superusers. */
+static inline bool
+sas_compat_administers(Oid user, Oid role)
+{
+#if PG_VERSION_NUM >= 160000
+	return is_admin_of_role(user, role);
+#else
+	return true;
+#endif
+}
+
 #endif							/* SAS_BASE_COMPAT_H */

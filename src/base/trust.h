@@ -16,7 +16,13 @@
  */
 extern const char *sas_base_function_distrust(Oid function, Oid role);
 
-/* The same for inserting into a table, whose triggers, defaults and checks run with the rights of who inserts. */
+/*
+ * Would a superuser's function find objects of others in this schema?  A bound
+ * body looks up no name, but calls functions that may.
+ */
+extern bool sas_base_schema_misleads(Oid schema);
+
+/* Why this superuser is not to insert into a table, whose triggers, defaults and checks run with its rights; NULL: no other role has a say. */
 extern const char *sas_base_table_distrust(Oid table);
 
 /* Is the schema owned by others than superusers, who may drop and replace its objects? */

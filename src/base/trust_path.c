@@ -411,6 +411,18 @@ trust_path_distrust(const TrustPath *path)
 	return NULL;
 }
 
+bool
+sas_base_schema_misleads(Oid schema)
+{
+	TrustPath	path = {.n = 1,.schemas = {schema}};
+
+	if (schema == PG_CATALOG_NAMESPACE)
+		return false;
+	trust_path_listen();
+	AcceptInvalidationMessages();
+	return trust_path_distrust(&path) != NULL;
+}
+
 const char *
 sas_base_function_distrust(Oid function, Oid role)
 {

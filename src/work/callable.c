@@ -149,11 +149,16 @@ sas_work_may_call(Oid role, const char *function)
 	return callable_find(function, role, &oid, &sqlstate) == NULL;
 }
 
-/* The search_path of a user's function. */
+/*
+ * The search_path of a user's function. One with a bound body needs none, and a
+ * superuser may call it wherever it is; what it calls finds nothing of others.
+ */
 static void
 callable_set_search_path(Oid namespace)
 {
-	char	   *path = psprintf("pg_catalog, %s, pg_temp", quote_identifier(get_namespace_name(namespace)));
+	bool		misleads = superuser() && sas_base_schema_misleads(namespace);
+	char	   *path = misleads ? "pg_catalog, pg_temp" :
+		psprintf("pg_catalog, %s, pg_temp", quote_identifier(get_namespace_name(namespace)));
 
 	(void) set_config_option("search_path", path, PGC_USERSET, PGC_S_SESSION, GUC_ACTION_SAVE, true, 0, false);
 }

@@ -51,6 +51,13 @@ END $$;
 SELECT is(pg_temp.dropped('dr_ann'), E'2BP01 owner of 1 open run\nowner of schedule "dr_s"\nowner of infinite task "k" of watcher "dr_watcher"\nowner of watcher "dr_watcher"\nowner of workflow "dr_w"',
           'a role that owns something is not dropped, and DROP ROLE says what that is');
 SELECT is(pg_temp.as_role('dr_heir', 'DROP ROLE dr_ann'), '42501', 'but not to those who may drop no role');
+CREATE ROLE dr_maker CREATEROLE; CREATE ROLE dr_super SUPERUSER;
+SET SESSION AUTHORIZATION dr_super;
+SELECT sas.create_workflow('dr_supers', '{"steps": {}}') \g /dev/null
+RESET SESSION AUTHORIZATION;
+SELECT is(pg_temp.as_role('dr_maker', 'DROP ROLE dr_super'), '42501', 'nor to those who may create roles, of a superuser');
+SELECT is(pg_temp.as_role('dr_maker', 'DROP ROLE dr_ann'), CASE WHEN current_setting('server_version_num')::int < 160000 THEN '2BP01' ELSE '42501' END, 'nor, from PostgreSQL 16 on, of a role that they do not administer');
+SELECT sas.drop_workflow('dr_supers') \g /dev/null
 
 -- DROP OWNED leaves what is at work, and keeps the role
 SAVEPOINT whole;

@@ -216,6 +216,16 @@ ROLLBACK TO whole;
 CREATE FUNCTION sh_his.bound(input jsonb) RETURNS jsonb LANGUAGE sql BEGIN ATOMIC SELECT jsonb_build_object('steps', '{}'::jsonb, 'output', pg_catalog.format('%s', 'x'::text)); END;
 SELECT sas.create_workflow('sh_w', '{"plan": "sh_his.bound"}') \g /dev/null
 SELECT is(pg_temp.says('SELECT sas.submit(''sh_w'')'), 'ok', 'and so is one whose body is bound');
+-- what a bound body calls may look up names
+CREATE FUNCTION sh_own.label() RETURNS text LANGUAGE plpgsql AS $$ BEGIN RETURN format('%s', 'x'::text); END $$;
+CREATE FUNCTION sh_own.beside() RETURNS text LANGUAGE plpgsql AS $$ BEGIN RETURN label(); END $$;
+CREATE FUNCTION sh_his.bound_over(input jsonb) RETURNS jsonb LANGUAGE sql BEGIN ATOMIC SELECT jsonb_build_object('steps', '{}'::jsonb, 'output', sh_own.label()); END;
+CREATE FUNCTION sh_own.bound_over(input jsonb) RETURNS jsonb LANGUAGE sql BEGIN ATOMIC SELECT jsonb_build_object('steps', '{}'::jsonb, 'output', sh_own.beside()); END;
+SELECT sas.create_workflow('sh_w', '{"plan": "sh_his.bound_over"}') \g /dev/null
+SELECT is(pg_temp.says('SELECT sas.submit(''sh_w'')'), 'ok', 'a bound body of that schema calls other functions');
+SELECT ok(NOT pg_temp.evil(), 'and these find nothing of others there');
+SELECT sas.create_workflow('sh_w', '{"plan": "sh_own.bound_over"}') \g /dev/null
+SELECT is(pg_temp.says('SELECT sas.submit(''sh_w'')'), 'ok', 'in a schema of superusers they find what is there');
 ROLLBACK TO whole;
 -- others call what they may
 GRANT USAGE ON SCHEMA sh_his TO PUBLIC;
