@@ -4,8 +4,10 @@
 -- free again. _sas.finished_run gives the order, so only runs that are due are read, and _sas.run needs no
 -- index for that. Infinite tasks that were deleted are purged in the same way: _sas.watch_ended.
 
--- _sas.families(run_ids): these runs with their child runs, and theirs, and the hook runs of all of them.
-CREATE FUNCTION _sas.families(run_ids bigint[]) RETURNS TABLE (root bigint, run_id bigint)
+-- _sas.families(run_ids, most): these runs with their child runs, and theirs, and the hook runs of all of
+-- them; no more than "most".
+CREATE FUNCTION _sas.families(run_ids bigint[], most bigint DEFAULT NULL)
+RETURNS TABLE (root bigint, run_id bigint)
 LANGUAGE plpgsql AS $$
 #variable_conflict use_column
 BEGIN
@@ -17,7 +19,37 @@ BEGIN
         FROM f CROSS JOIN LATERAL (SELECT c.run_id FROM _sas.run c WHERE c.parent_run_id = f.run_id
                                    UNION ALL SELECT h.run_id FROM _sas.run h
                                        WHERE h.hook_of = f.run_id OFFSET 0) b)
-    SELECT f.root, f.run_id FROM f;
+    SELECT f.root, f.run_id FROM f LIMIT $2;
+END $$;
+
+-- _sas.purged_family(): how many runs one purge of a worker deletes.
+CREATE FUNCTION _sas.purged_family() RETURNS int LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$ SELECT 5000 $$;
+
+-- _sas.fit_families(run_ids): which of these runs one purge of a worker deletes with their families.
+--   fit    so many that all families together are small enough
+--   large  or the first one, whose family is too large; null: none is
+--   later  the others
+CREATE FUNCTION _sas.fit_families(run_ids bigint[], OUT fit bigint[], OUT large bigint, OUT later bigint[])
+LANGUAGE plpgsql AS $$
+DECLARE
+    room int := _sas.purged_family();
+    n int;
+BEGIN
+    fit := run_ids;
+    IF cardinality(run_ids) = 0 OR (SELECT count(*) FROM _sas.families(run_ids, room + 1)) <= room THEN
+        RETURN;
+    END IF;
+    FOR i IN 1 .. cardinality(run_ids) LOOP
+        n := (SELECT count(*) FROM _sas.families(run_ids[i : i], room + 1));
+        fit := run_ids[: i - 1];
+        later := run_ids[i :];
+        EXIT WHEN n > room;
+        room := room - n;
+    END LOOP;
+    IF fit = '{}' THEN
+        large := later[1];
+        later := later[2 :];
+    END IF;
 END $$;
 
 -- _sas.purged_rows(): how many steps, and elements of maps, one purge of a worker deletes with their runs.
@@ -41,7 +73,7 @@ BEGIN
         WHERE r.run_id = ANY (run_ids)),
     later AS (
         INSERT INTO _sas.purged_run (run_id)
-        SELECT w.run_id FROM weighed w WHERE w.rows > _sas.purged_rows())
+        SELECT w.run_id FROM weighed w WHERE w.rows > _sas.purged_rows() ON CONFLICT DO NOTHING)
     SELECT array_agg(w.run_id) INTO now_ids FROM weighed w WHERE w.rows <= _sas.purged_rows();
     RETURN coalesce(now_ids, '{}');
 END $$;
@@ -59,9 +91,70 @@ BEGIN
     DELETE FROM _sas.map_key d WHERE d.run_id = ANY (run_ids);
 END $$;
 
--- _sas.purge_rest(quantity): deletes so many rows that purged runs have left. Returns how many. Runs are
--- taken together: a family may have very many with few steps each.
--- Writes: purged_run; the tables of _sas.purge_steps.
+-- _sas.awaiting(id): a run that waits for it, and has not begun.
+CREATE FUNCTION _sas.awaiting(id bigint) RETURNS SETOF bigint
+LANGUAGE sql STABLE AS $$
+    SELECT w.run_id FROM _sas.run_dependency a JOIN _sas.run w ON w.run_id = a.run_id
+    WHERE a.after_run = id AND w.started_at IS NULL AND w.state <> 'stopped' LIMIT 1
+$$;
+
+-- _sas.children_left(run_ids): the child runs, and hook runs, that these purged runs have left.
+CREATE FUNCTION _sas.children_left(run_ids bigint[]) RETURNS TABLE (parent bigint, run_id bigint)
+LANGUAGE sql STABLE AS $$
+    SELECT u, b.run_id
+    FROM unnest(run_ids) u
+    CROSS JOIN LATERAL (SELECT c.run_id FROM _sas.run c WHERE c.parent_run_id = u
+                        UNION ALL SELECT h.run_id FROM _sas.run h WHERE h.hook_of = u OFFSET 0) b
+$$;
+
+-- _sas.purge_children(run_ids, quantity): purges up to so many child runs that these purged runs have left;
+-- their own child runs follow. Returns how many.
+-- Writes: as _sas.delete_runs; purged_run.
+CREATE FUNCTION _sas.purge_children(run_ids bigint[], quantity int) RETURNS int
+LANGUAGE plpgsql AS $$
+DECLARE
+    ids bigint[];
+BEGIN
+    ids := ARRAY(SELECT r.run_id
+                 FROM _sas.children_left(run_ids) c
+                 CROSS JOIN LATERAL (SELECT x.run_id FROM _sas.run x
+                                     WHERE x.run_id = c.run_id AND x.state = 'stopped'
+                                       AND NOT EXISTS (SELECT FROM _sas.awaiting(x.run_id))
+                                     FOR UPDATE SKIP LOCKED) r
+                 LIMIT quantity);
+    IF ids <> '{}' THEN
+        PERFORM _sas.leave_children(ids);
+        PERFORM _sas.delete_runs(ids, false);
+    END IF;
+    RETURN cardinality(ids);
+END $$;
+
+-- _sas.leave_children(run_ids): leaves the child runs of these runs to _sas.purge_rest.
+-- Writes: purged_run.
+CREATE FUNCTION _sas.leave_children(run_ids bigint[]) RETURNS void
+LANGUAGE sql AS $$
+    INSERT INTO _sas.purged_run (run_id)
+    SELECT u FROM unnest(run_ids) u
+    WHERE EXISTS (SELECT FROM _sas.run c WHERE c.parent_run_id = u)
+       OR EXISTS (SELECT FROM _sas.run h WHERE h.hook_of = u)
+    ON CONFLICT DO NOTHING
+$$;
+
+-- _sas.forget_rests(run_ids): these purged runs have no rows left, but perhaps child runs, which are open
+-- again, or locked: they are tried again later.
+-- Writes: purged_run.
+CREATE FUNCTION _sas.forget_rests(run_ids bigint[]) RETURNS void
+LANGUAGE plpgsql AS $$
+DECLARE
+    kept bigint[] := ARRAY(SELECT DISTINCT c.parent FROM _sas.children_left(run_ids) c);
+BEGIN
+    UPDATE _sas.purged_run p SET due_at = sas.now() + interval '10 min' WHERE p.run_id = ANY (kept);
+    DELETE FROM _sas.purged_run p WHERE p.run_id = ANY (run_ids) AND NOT p.run_id = ANY (kept);
+END $$;
+
+-- _sas.purge_rest(quantity): deletes so many rows, and child runs, that purged runs have left. Returns how
+-- many. Runs are taken together: a family may have very many with few steps each.
+-- Writes: purged_run; the tables of _sas.purge_steps; as _sas.delete_runs.
 CREATE FUNCTION _sas.purge_rest(quantity int) RETURNS int
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -71,7 +164,8 @@ DECLARE
     done int := 0;
 BEGIN
     WHILE done < quantity LOOP
-        ids := ARRAY(SELECT p.run_id FROM _sas.purged_run p LIMIT 1000);
+        ids := ARRAY(SELECT p.run_id FROM _sas.purged_run p WHERE p.due_at <= (SELECT sas.now())
+                     ORDER BY p.due_at LIMIT 1000);
         EXIT WHEN ids = '{}';
         FOREACH t IN ARRAY '{chunk,attempt,step,item,map_key}'::text[] LOOP
             -- OFFSET 0: each run is looked up by its id
@@ -82,8 +176,11 @@ BEGIN
             GET DIAGNOSTICS n = ROW_COUNT;
             done := done + n;
         END LOOP;
-        IF done < quantity THEN
-            DELETE FROM _sas.purged_run p WHERE p.run_id = ANY (ids);
+        CONTINUE WHEN done >= quantity;
+        n := _sas.purge_children(ids, quantity - done);
+        done := done + n;
+        IF n = 0 THEN
+            PERFORM _sas.forget_rests(ids);
             done := done + cardinality(ids);
         END IF;
     END LOOP;
@@ -111,13 +208,45 @@ BEGIN
     SELECT coalesce(array_agg(DISTINCT u.root), '{}') INTO stays
     FROM unnest(roots, members) AS u (root, run_id)
     -- unnest: an array parameter would be searched from its beginning for each row
-    WHERE u.run_id NOT IN (SELECT unnest(locked))
-       OR (SELECT true FROM _sas.run_dependency a JOIN _sas.run w ON w.run_id = a.run_id
-           WHERE a.after_run = u.run_id AND w.started_at IS NULL AND w.state <> 'stopped' LIMIT 1);
+    WHERE u.run_id NOT IN (SELECT unnest(locked)) OR EXISTS (SELECT FROM _sas.awaiting(u.run_id));
     ids := ARRAY(SELECT u.run_id FROM unnest(roots, members) AS u (root, run_id)
                  WHERE u.root NOT IN (SELECT unnest(stays)));
     runs := cardinality(ids);
+    SELECT d.steps, d.attempts INTO steps, attempts FROM _sas.delete_runs(ids, by_hand) d;
+END $$;
 
+-- _sas.purge_large(id): begins to delete this stopped run, whose family is so large that its child runs are
+-- left to _sas.purge_rest. It stays in the same cases as in _sas.purge_runs, but only the first 100,000 of
+-- its family are checked, and they are not locked: one that is open, or locked, when its turn comes, is
+-- deleted later. Returns as _sas.purge_runs.
+-- Writes: as _sas.delete_runs; purged_run.
+CREATE FUNCTION _sas.purge_large(id bigint, OUT runs bigint, OUT steps bigint, OUT attempts bigint)
+LANGUAGE plpgsql AS $$
+DECLARE
+    stopped boolean := (SELECT r.state = 'stopped' FROM _sas.run r
+                        WHERE r.run_id = id FOR UPDATE SKIP LOCKED);
+BEGIN
+    runs := 0;
+    steps := 0;
+    attempts := 0;
+    IF stopped AND NOT EXISTS (SELECT FROM _sas.families(ARRAY[id], 20 * _sas.purged_family()) f
+                               CROSS JOIN LATERAL (SELECT x.state FROM _sas.run x
+                                                   WHERE x.run_id = f.run_id OFFSET 0) r
+                               WHERE r.state <> 'stopped'
+                                  OR EXISTS (SELECT FROM _sas.awaiting(f.run_id))) THEN
+        PERFORM _sas.leave_children(ARRAY[id]);
+        runs := 1;
+        SELECT d.steps, d.attempts INTO steps, attempts FROM _sas.delete_runs(ARRAY[id], false) d;
+    END IF;
+END $$;
+
+-- _sas.delete_runs(ids, by_hand): deletes these stopped runs with everything that belongs to them.
+-- by_hand: as for _sas.purge_runs.
+--   holds   the locks of the runs
+--   writes  all tables of runs; idle_version
+CREATE FUNCTION _sas.delete_runs(ids bigint[], by_hand boolean, OUT steps bigint, OUT attempts bigint)
+LANGUAGE plpgsql AS $$
+BEGIN
     -- OFFSET 0: the whole key of a row is known before the row is looked up
     DELETE FROM _sas.run_key k
     USING (SELECT r.owner, v.workflow_id, r.key, r.run_id
@@ -154,7 +283,7 @@ BEGIN
     DELETE FROM _sas.deferred_run d WHERE d.run_id = ANY (ids);
     WITH gone AS (DELETE FROM _sas.run d WHERE d.run_id = ANY (ids) RETURNING d.version_id, d.own_version)
     INSERT INTO _sas.idle_version SELECT DISTINCT g.version_id FROM gone g WHERE g.own_version;
-    PERFORM _sas.count_metric('purged', 0, 0, '', runs);
+    PERFORM _sas.count_metric('purged', 0, 0, '', cardinality(ids));
 END $$;
 
 -- _sas.purge_versions(version_ids): deletes those of these generated versions that no run has and no submit
@@ -177,9 +306,20 @@ BEGIN
     DELETE FROM _sas.workflow_version v WHERE v.version_id = ANY (gone);
 END $$;
 
+-- _sas.keep_runs(of_result, run_ids): these runs, which ended with this result, keep their retention time.
+-- Writes: finished_run.
+CREATE FUNCTION _sas.keep_runs(of_result text, run_ids bigint[]) RETURNS void
+LANGUAGE sql AS $$
+    INSERT INTO _sas.finished_run (result, ended_at, run_ids)
+    SELECT of_result, r.finished_at, array_agg(r.run_id)
+    FROM _sas.run r WHERE r.run_id = ANY (run_ids) AND r.state = 'stopped'
+    GROUP BY r.finished_at
+$$;
+
 -- _sas.purge_ended(of_result, before, quantity, for_workflow, by_hand): purges about quantity runs that
 -- ended with this result until "before", the oldest first; of one workflow, or of all. Runs that stay are
--- tried again ten minutes later, runs that cannot be purged after an hour, with an alert.
+-- tried again ten minutes later, runs that cannot be purged after an hour, with an alert. A worker purges no
+-- more runs at once than _sas.fit_families says.
 CREATE FUNCTION _sas.purge_ended(of_result text, before timestamptz, quantity int, for_workflow int,
                                  by_hand boolean, OUT runs bigint, OUT steps bigint, OUT attempts bigint)
 LANGUAGE plpgsql AS $$
@@ -187,6 +327,8 @@ DECLARE
     rows tid[];
     taken bigint[];
     ripe bigint[];
+    part record;
+    large boolean := false;
     done record;
 BEGIN
     runs := 0;
@@ -213,9 +355,19 @@ BEGIN
     -- a run that was continued since, and has ended again, has another row
     ripe := ARRAY(SELECT r.run_id FROM _sas.run r JOIN _sas.workflow_version v USING (version_id)
                   WHERE r.run_id = ANY (taken) AND r.state = 'stopped' AND r.finished_at <= before
-                      AND (for_workflow IS NULL OR v.workflow_id = for_workflow));
-    done := _sas.apart(format('ARRAY[p.runs, p.steps, p.attempts] FROM _sas.purge_runs($1, %L) p', by_hand),
-                       ripe);
+                      AND (for_workflow IS NULL OR v.workflow_id = for_workflow)
+                  ORDER BY r.finished_at, r.run_id);
+    -- runs of other workflows
+    PERFORM _sas.keep_runs(of_result, ARRAY(SELECT unnest(taken) EXCEPT SELECT unnest(ripe)))
+    WHERE for_workflow IS NOT NULL;
+    IF NOT by_hand THEN
+        part := _sas.fit_families(ripe);
+        PERFORM _sas.keep_runs(of_result, part.later);
+        ripe := CASE WHEN part.large IS NULL THEN part.fit ELSE ARRAY[part.large] END;
+        large := part.large IS NOT NULL;
+    END IF;
+    done := _sas.apart('ARRAY[p.runs, p.steps, p.attempts] FROM ' || CASE WHEN large
+        THEN '_sas.purge_large($1[1]) p' ELSE format('_sas.purge_runs($1, %L) p', by_hand) END, ripe);
     SELECT coalesce(sum(u.n) FILTER (WHERE u.at % 3 = 1), 0),
            coalesce(sum(u.n) FILTER (WHERE u.at % 3 = 2), 0),
            coalesce(sum(u.n) FILTER (WHERE u.at % 3 = 0), 0)
@@ -228,12 +380,6 @@ BEGIN
            array_agg(u.run_id)
     FROM unnest(ripe) WITH ORDINALITY AS u (run_id, n) JOIN _sas.run r ON r.run_id = u.run_id
     GROUP BY u.n = ANY (done.failed);
-    -- runs of other workflows keep their retention time
-    INSERT INTO _sas.finished_run (result, ended_at, run_ids)
-    SELECT of_result, r.finished_at, array_agg(r.run_id)
-    FROM _sas.run r WHERE for_workflow IS NOT NULL AND r.run_id = ANY (taken)
-        AND r.run_id NOT IN (SELECT unnest(ripe)) AND r.state = 'stopped'
-    GROUP BY r.finished_at;
 END $$;
 
 -- _sas.forget_secrets(): deletes former values of secrets when no run is open that began before the change,
@@ -294,7 +440,7 @@ BEGIN
                                   ORDER BY x.closed_at LIMIT quantity FOR UPDATE SKIP LOCKED));
     SELECT p.worked + purge_tick.worked,
         least(p.next_due, _sas.next_purge(), _sas.forget_secrets(),
-              CASE WHEN EXISTS (SELECT FROM _sas.purged_run) THEN now END)
+              (SELECT greatest(d.due_at, now) FROM _sas.purged_run d ORDER BY d.due_at LIMIT 1))
     INTO worked, next_due
     FROM _sas.purge_watches(quantity) p;
 END $$;

@@ -79,10 +79,15 @@ CREATE TABLE _sas.finished_run (
 CREATE INDEX finished_run_next ON _sas.finished_run (result, ended_at);
 COMMENT ON TABLE _sas.finished_run IS 'Runs that have ended and are kept until their retention time is over.';
 
-CREATE TABLE _sas.purged_run (run_id bigint PRIMARY KEY);
+-- due_at: not before; child runs that could not be purged with it are tried again then
+CREATE TABLE _sas.purged_run (
+    run_id bigint PRIMARY KEY,
+    due_at timestamptz NOT NULL DEFAULT '-infinity'
+);
+CREATE INDEX purged_run_due ON _sas.purged_run (due_at);
 COMMENT ON TABLE _sas.purged_run IS
-    'Runs that are purged, but had so many steps that the rows of these are deleted some thousands at a '
-    'time.';
+    'Runs that are purged, but had so many steps or child runs that the rows of these are deleted some '
+    'thousands at a time.';
 
 -- One row per label of a run, so that a search by label finds the newest runs first. The label is stored as
 -- a hash of name and value, because labels may be long.
