@@ -3,7 +3,8 @@
 # No process holds more the more it has done: single operations of each kind, a
 # transaction each, in rounds. What each worker, and the session that submits,
 # holds after the last round is compared with half way: its memory contexts, and
-# beside them what libcurl and others have allocated.
+# beside them what libcurl and others have allocated. If that is more, it goes on,
+# and the last rounds are compared with those before.
 #
 #   SAS_FLAT=4000           operations of each kind in a round (500: 32 bytes that each leaves are found)
 #   SAS_FLAT_KINDS="..."    only these kinds
@@ -149,22 +150,40 @@ sub round
 my %pid = processes();
 is(scalar keys %pid, 6, 'a launcher, one worker of each kind, and a session');
 my @held;
-foreach my $n (0 .. $rounds - 1)
+sub rounds
 {
-	round($n) or BAIL_OUT("round $n does not end");
-	push @held, { map { $_ => held($pid{$_}) } keys %pid };
-	note "after round $n: " . join '; ', map { sprintf '%s %d and %d kB', $_, map { $_ / 1024 } @{ $held[-1]{$_} } } sort keys %pid;
+	my ($quantity) = @_;
+	foreach my $n (scalar(@held) .. @held + $quantity - 1)
+	{
+		round($n) or BAIL_OUT("round $n does not end");
+		push @held, { map { $_ => held($pid{$_}) } keys %pid };
+		note "after round $n: " . join '; ', map { sprintf '%s %d and %d kB', $_, map { $_ / 1024 } @{ $held[-1]{$_} } } sort keys %pid;
+	}
+	return;
 }
-# the most of two rounds half way, the least of the last two: what is just being done is in one of them
+
+# By how much a process has grown in the last rounds, half as many as there are at first: the most of the two before them,
+# the least of the last two. What is just being done is in one of two.
+sub grown
+{
+	my ($name, $what) = @_;
+	my $half = $rounds / 2;
+	return min(map { $_->{$name}[$what] } @held[ -2, -1 ]) - max(map { $_->{$name}[$what] } @held[ -$half - 2, -$half - 1 ]);
+}
+
+# a session takes nothing outside of its contexts, and its heap has gaps of other sizes each time
+my @outside = grep { /^sas/ } keys %pid;
+rounds($rounds);
+# What a busy machine makes run for the first time late is planned, and the plan is kept: that grows once. A leak goes on.
+foreach (1 .. 3)
+{
+	last unless grep({ grown($_, 0) > $tolerated } keys %pid) || grep { grown($_, 1) > $tolerated_outside } @outside;
+	rounds($rounds / 2);
+}
 foreach my $name (sort keys %pid)
 {
-	my ($more, $outside) = map {
-		my $what = $_;
-		min(map { $_->{$name}[$what] } @held[ -2, -1 ]) - max(map { $_->{$name}[$what] } @held[ $rounds / 2 - 2, $rounds / 2 - 1 ])
-	} 0, 1;
-	cmp_ok($more, '<=', $tolerated, "$name: its memory contexts hold no more after twice as many operations");
-	# a session takes nothing outside of its contexts, and its heap has gaps of other sizes each time
-	cmp_ok($outside, '<=', $tolerated_outside, "$name: nor does it outside of them") if $name =~ /^sas/;
+	cmp_ok(grown($name, 0), '<=', $tolerated, "$name: its memory contexts hold no more after further operations");
+	cmp_ok(grown($name, 1), '<=', $tolerated_outside, "$name: nor does it outside of them") if grep { $_ eq $name } @outside;
 }
 is_deeply({ processes() }, \%pid, 'and they are the same processes all the while');
 note $node->safe_psql('postgres', q{SELECT string_agg(format('%s %s', result, n), ', ' ORDER BY result) FROM (SELECT result, count(*) n FROM sas.runs GROUP BY 1) x});
