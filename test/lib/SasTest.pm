@@ -258,7 +258,8 @@ sub quiet_for
 	my $after = switches($node);
 	my %woken = map { $_ => $after->{$_} - ($before->{$_} // 0) } grep { $after->{$_} != ($before->{$_} // -1) } keys %$after;
 	is_deeply([ sort keys %$after ], [ sort keys %$before ], "$name: the same workers are there");
-	is_deeply(\%woken, {}, "$name: no process but the supervisor woke up in $seconds s");
+	is_deeply(\%woken, {}, "$name: no process but the supervisor woke up in $seconds s")
+		or diag($node->safe_psql('postgres', q{SELECT string_agg(actor || ' ' || pid, ', ') FROM sas.workers}));
 	is($node->safe_psql('postgres', $look), $active, "$name: and none was active");
 	is($node->safe_psql('postgres', 'SELECT pg_snapshot_xmax(pg_current_snapshot())'), $xid, "$name: nothing was written, not by the supervisor either");
 	is($node->safe_psql('postgres', 'SELECT pg_current_wal_insert_lsn()'), $lsn, "$name: no WAL");
