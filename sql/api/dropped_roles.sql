@@ -2,10 +2,11 @@
 --
 -- Roles that go: DROP OWNED takes what a role was granted, and DROP ROLE then finds nothing in its way.
 
--- _sas.drop_rights(role): DROP OWNED is about to drop the role's privileges, see _sas.drop_owned.
-CREATE FUNCTION _sas.drop_rights(role regrole) RETURNS void
+-- _sas.drop_rights(caller, role): DROP OWNED is about to drop the role's privileges, see _sas.drop_owned.
+CREATE FUNCTION _sas.drop_rights(caller regrole, role regrole) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
+    had jsonb := _sas.granted_to(role);
     l text;
 BEGIN
     IF NOT EXISTS (SELECT FROM pg_namespace n WHERE n.nspname = 'sas' AND n.nspowner <> role
@@ -15,12 +16,26 @@ BEGIN
     FOR l IN SELECT DISTINCT x.level FROM _sas.levels_of(role) x WHERE NOT x.limited LOOP
         EXECUTE format('REVOKE ALL ON FUNCTION _sas.%I() FROM %s CASCADE', 'level_' || l, role);
     END LOOP;
-    DELETE FROM _sas.level_grant g WHERE g.role = $1;
-    DELETE FROM _sas.worker_grant g WHERE g.role = $1;
-    DELETE FROM _sas.workflow_grant g WHERE g.role = $1;
-    DELETE FROM _sas.agent_grant g WHERE g.role = $1;
+    DELETE FROM _sas.level_grant g WHERE g.role = $2;
+    DELETE FROM _sas.worker_grant g WHERE g.role = $2;
+    DELETE FROM _sas.workflow_grant g WHERE g.role = $2;
+    DELETE FROM _sas.agent_grant g WHERE g.role = $2;
     PERFORM _sas.revoke_rights(role, NULL);
+    PERFORM _sas.record_change(caller, 'drop_owned', jsonb_build_object('role', pg_get_userbyid(role)) || had)
+    WHERE had <> '{}';
 END $$;
+
+-- _sas.granted_to(role): the levels of the role, and the agents and workflows that it was granted, for the
+-- history.
+CREATE FUNCTION _sas.granted_to(role regrole) RETURNS jsonb
+LANGUAGE sql STABLE AS $$
+    SELECT jsonb_strip_nulls(jsonb_build_object(
+        'levels', (SELECT jsonb_agg(DISTINCT l.level) FROM _sas.levels_of($1) l),
+        'agents', (SELECT jsonb_agg(a.name ORDER BY a.name) FROM _sas.agent_grant g
+                   JOIN _sas.agent a USING (agent_id) WHERE g.role = $1),
+        'workflows', (SELECT jsonb_agg(DISTINCT f.name) FROM _sas.workflow_grant g
+                      JOIN _sas.workflow f USING (workflow_id) WHERE g.role = $1)))
+$$;
 
 -- _sas.drop_owned(): before DROP OWNED, calls _sas.drop_rights for each of its roles for which the current
 -- user may act; after it, _sas.tie_owner.

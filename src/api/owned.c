@@ -49,18 +49,22 @@ owned_function(const char *name, int n)
 						   PointerGetDatum(buildoidvector(types, n)), ObjectIdGetDatum(schema));
 }
 
-/* Calls that function for each of the roles that the current user may act for. */
+/* Calls that function for each of the roles that the current user may act for: (caller, role), or (role). */
 static void
-owned_call_for(const char *name, List *roles)
+owned_call_for(const char *name, bool with_caller, List *roles)
 {
-	Oid			function = owned_function(name, 1);
+	Oid			function = owned_function(name, with_caller ? 2 : 1);
 	ListCell   *cell;
 
 	foreach(cell, roles)
 	{
 		Oid			role = get_rolespec_oid(lfirst_node(RoleSpec, cell), true);
 
-		if (OidIsValid(function) && OidIsValid(role) && has_privs_of_role(GetUserId(), role))
+		if (!OidIsValid(function) || !OidIsValid(role) || !has_privs_of_role(GetUserId(), role))
+			continue;
+		if (with_caller)
+			OidFunctionCall2(function, ObjectIdGetDatum(GetUserId()), ObjectIdGetDatum(role));
+		else
 			OidFunctionCall1(function, ObjectIdGetDatum(role));
 	}
 }
@@ -79,8 +83,11 @@ sas_api_drop_owned(PG_FUNCTION_ARGS)
 				(errcode(ERRCODE_E_R_I_E_EVENT_TRIGGER_PROTOCOL_VIOLATED),
 				 errmsg("function was not called by an event trigger")));
 	if (IsA(data->parsetree, DropOwnedStmt))
-		owned_call_for(strcmp(data->event, "ddl_command_start") == 0 ? "drop_rights" : "tie_owner",
-					   castNode(DropOwnedStmt, data->parsetree)->roles);
+	{
+		bool		before = strcmp(data->event, "ddl_command_start") == 0;
+
+		owned_call_for(before ? "drop_rights" : "tie_owner", before, castNode(DropOwnedStmt, data->parsetree)->roles);
+	}
 	PG_RETURN_NULL();
 }
 

@@ -118,6 +118,9 @@ SELECT is(pg_temp.leaves($$SELECT sas.grant_usage('au_team', 'user')$$), 'grant_
 REVOKE EXECUTE ON FUNCTION _sas.level_user() FROM au_team;
 SELECT is(pg_temp.leaves($$SELECT sas.grant_usage('au_team', 'user')$$), 'grant_usage {"role": "au_team", "level": "user"}', 'so is one whose privilege is lacking');
 SELECT pg_temp.leaves($$SELECT sas.revoke_usage('au_team'), sas.revoke_agent('au_pay', 'au_team'), sas.revoke_workflow('au_a', 'au_team'), sas.set_limit('au_team', 'open_runs', NULL), sas.unsubscribe('au_a', 'au_c')$$) \g /dev/null
+SELECT pg_temp.leaves($$SELECT sas.grant_usage('au_team', 'monitor'), sas.grant_agent('au_pay', 'au_team')$$) \g /dev/null
+SELECT is(pg_temp.leaves('DROP OWNED BY au_team', 'au_team'), 'drop_owned {"role": "au_team", "agents": ["au_pay"], "levels": ["monitor"]}', 'what a role gives up by DROP OWNED');
+SELECT is(pg_temp.leaves('DROP OWNED BY au_team', 'au_team'), 'nothing', 'and nothing a second time');
 SELECT is(pg_temp.leaves($$SELECT * FROM sas.purge('100 years')$$), 'purge {"runs": 0, "older_than": "100 years"}', 'a purge');
 
 SELECT is(pg_temp.leaves($$SELECT sas.drop_queue('au_line')$$), 'drop_queue {"from": {"max_running": 5}, "queue": "au_line"}', 'a dropped queue');
