@@ -62,15 +62,14 @@ export async function signalKey(client, workflow, key, name, payload = {}) {
 const CLAIM = "SELECT c.*, extract(epoch FROM c.lease_until - now())::float8 AS holds FROM sas.claim($1, $2, $3, $4) AS c";
 // Locks are waited for for a moment only: a handler's transaction may hold them.
 const SAY = `
-  WITH bound AS MATERIALIZED (SELECT set_config('lock_timeout', '2s', true))
   SELECT CASE verb WHEN 'heartbeat' THEN sas.heartbeat(id, progress, value)
                    WHEN 'emit' THEN CASE WHEN sas.emit(value, id) THEN 'stored' ELSE 'lost' END
-                   WHEN 'complete' THEN sas.complete(id, value)::text
                    WHEN 'fail' THEN sas.fail(id, error)::text
                    WHEN 'give up' THEN sas.fail(id, error, true)::text
                    ELSE sas.hand_back(id)::text END AS answer
-  FROM bound, unnest($1::uuid[], $2::text[], $3::jsonb[], $4::text[], $5::float8[])
+  FROM set_config('lock_timeout', '2s', true), unnest($1::uuid[], $2::text[], $3::jsonb[], $4::text[], $5::float8[])
        WITH ORDINALITY AS report (id, verb, value, error, progress, n) ORDER BY n`;
+const COMPLETE = "SELECT unnest(sas.complete_tasks($1::uuid[], $2::jsonb[]))::text AS answer FROM set_config('lock_timeout', '2s', true)";
 
 // seconds to say the last things after the grace period; until a statement, or an attempt to connect, has failed
 const [TELL, ANSWER] = [5, 10];
@@ -376,7 +375,7 @@ export class Worker {
     if (this.#stopping.signal.aborted) this.#wake();
   }
 
-  /** All reports, in the order of their runs. After an error each goes alone. */
+  /** All reports, then the outputs together, in the order of their runs. After an error each goes alone. */
   async #say(client) {
     if (now() >= this.#againAt) this.#againAt = Infinity;
     if (now() >= this.#beatAt) {
@@ -385,14 +384,18 @@ export class Worker {
       for (const task of this.#held.values())
         if (task._reason !== "lost" && !task._settled) this.#reports.push({ task, verb: "heartbeat" });
     }
-    let waiting = [...this.#reports].sort((a, b) => a.task.runId - b.task.runId);
+    const ends = ({ verb }) => verb === "complete";
+    let waiting = [...this.#reports].sort((a, b) => ends(a) - ends(b) || a.task.runId - b.task.runId);
     while (waiting.length) {
-      const part = waiting.splice(0, this.#batch);
+      const statement = ends(waiting[0]) ? COMPLETE : SAY;
+      const part = waiting.slice(0, this.#batch).filter((report) => statement === COMPLETE || !ends(report));
+      waiting = waiting.slice(part.length);
       const sent = now();
       let answers;
       try {
-        const columns = ["verb", "value", "error", "progress"].map((name) => part.map((report) => report[name] ?? null));
-        const rows = await this.#query(client, SAY, [part.map((report) => report.task.requestId), ...columns]);
+        const names = statement === COMPLETE ? ["value"] : ["verb", "value", "error", "progress"];
+        const columns = names.map((name) => part.map((report) => report[name] ?? null));
+        const rows = await this.#query(client, statement, [part.map((report) => report.task.requestId), ...columns]);
         answers = rows.map((row) => row.answer);
         this.#batch = Math.min(2 * this.#batch, 1000);
       } catch (error) {

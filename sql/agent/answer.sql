@@ -54,7 +54,8 @@ CREATE FUNCTION _sas.apply_answers(run_ids bigint[], most bigint DEFAULT NULL) R
 LANGUAGE plpgsql AS $$
 DECLARE
     replies _sas.call_reply[];
-    tasks uuid[];
+    slots _sas.external_slot[];
+    ends _sas.call_reply[];
 BEGIN
     WITH taken AS (
         DELETE FROM _sas.answer a WHERE a.ctid = ANY (ARRAY(
@@ -63,18 +64,18 @@ BEGIN
                   FROM (SELECT o.ctid, o.arrived_at, coalesce(pg_column_size(o.output), 0) AS bytes
                         FROM _sas.answer o WHERE o.run_id = ANY ($1)) x) q
             WHERE q.before <= $2 OR $2 IS NULL)) RETURNING a.*)
-    SELECT array_agg(_sas.make_call_reply(
-               run_id => t.run_id, step_no => t.step_no, element => t.element, request_id => t.request_id,
-               verdict => t.verdict, attempt => t.attempt, output => t.output, error => t.error,
-               in_doubt => t.in_doubt, again_in => t.again_in, arrived_at => t.arrived_at)
-               ORDER BY t.arrived_at, t.run_id, t.step_no, t.element),
-           array_agg(p.request_id) FILTER (WHERE p.request_id IS NOT NULL)
-    INTO replies, tasks
-    FROM taken t LEFT JOIN _sas.external_slot p ON p.request_id = t.request_id;
-    IF tasks IS NOT NULL THEN
-        PERFORM _sas.end_claim(p, u.verdict, u.output, u.error, u.again_in, u.arrived_at)
-        FROM unnest(replies) u JOIN _sas.external_slot p ON p.request_id = u.request_id;
-        replies := ARRAY(SELECT u FROM unnest(replies) u WHERE NOT u.request_id = ANY (tasks));
+    SELECT array_agg(x.u) FILTER (WHERE x.place IS NULL), array_agg(x.u) FILTER (WHERE x.place > 0),
+        array_agg(x.p) FILTER (WHERE x.place > 0)
+    INTO replies, ends, slots
+    FROM (SELECT p, p.place, _sas.make_call_reply(
+                     run_id => t.run_id, step_no => t.step_no, element => t.element,
+                     request_id => t.request_id, verdict => t.verdict, attempt => t.attempt,
+                     output => t.output, error => t.error, in_doubt => t.in_doubt, again_in => t.again_in,
+                     arrived_at => t.arrived_at) AS u
+          FROM taken t LEFT JOIN _sas.external_slot p ON p.request_id = t.request_id
+          ORDER BY t.arrived_at, t.run_id, t.step_no, t.element) x;
+    IF slots IS NOT NULL THEN
+        PERFORM _sas.end_claims(slots, ends);
     END IF;
     IF cardinality(replies) > 0 THEN
         PERFORM _sas.write_replies(replies, '{}');

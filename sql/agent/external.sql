@@ -228,6 +228,15 @@ BEGIN
         WHERE c.from_state IN ('none', 'ready');
 END $$;
 
+-- _sas.end_unfit(replies): ends the claims of tasks that are not given out after all.
+CREATE FUNCTION _sas.end_unfit(replies _sas.call_reply[]) RETURNS void
+LANGUAGE plpgsql AS $$
+BEGIN
+    PERFORM _sas.end_claims(array_agg(p ORDER BY u.ordinality), replies)
+    FROM unnest(replies) WITH ORDINALITY AS u
+    JOIN _sas.external_slot p ON p.request_id = u.request_id;
+END $$;
+
 -- _sas.claim_as(caller, agent, worker, quantity, lease): the body of sas.claim. Each claimed task is held
 -- for the lease, at most for its complete_in. A task whose input cannot be built fails for good, and
 -- another one is claimed instead. Tasks whose templates would take too long together are given back. If it
@@ -290,7 +299,8 @@ BEGIN
             IF r.left_out OR r.problem IS NOT NULL THEN
                 unfit := unfit || _sas.make_call_reply(r.run_id, r.step_no, r.element, r.request_id,
                                                        CASE WHEN r.left_out THEN 'hand_back'
-                                                       ELSE 'permanent' END, error => r.problem);
+                                                       ELSE 'permanent' END, error => r.problem,
+                                                       again_in => '0');
                 dear := dear OR r.left_out;
             ELSE
                 given := given + 1;
@@ -298,8 +308,7 @@ BEGIN
                     now + r.complete_in;
             END IF;
         END LOOP;
-        PERFORM _sas.end_claim(p, u.verdict, u.output, u.error, '0', now)
-        FROM unnest(unfit) u JOIN _sas.external_slot p ON p.request_id = u.request_id;
+        PERFORM _sas.end_unfit(unfit) WHERE unfit <> '{}';
         EXIT WHEN dear;
     END LOOP;
     PERFORM _sas.notify_outside(ARRAY[a.agent_id])

@@ -17,6 +17,12 @@ COMMENT ON FUNCTION sas.complete IS
     'Completes a claimed task, in the transaction of the caller. False: the claim does not hold any more, '
     'and nothing was changed.';
 
+CREATE FUNCTION sas.complete_tasks(request_ids uuid[], outputs jsonb[]) RETURNS boolean[]
+LANGUAGE C AS 'MODULE_PATHNAME', 'sas_api_verb';
+COMMENT ON FUNCTION sas.complete_tasks IS
+    'Completes claimed tasks together, in the transaction of the caller, for a fraction of what sas.complete '
+    'costs for each. Returns for each in turn what sas.complete would return.';
+
 CREATE FUNCTION sas.fail(request_id uuid, error text, permanent boolean DEFAULT false) RETURNS boolean
 LANGUAGE C AS 'MODULE_PATHNAME', 'sas_api_verb';
 COMMENT ON FUNCTION sas.fail IS

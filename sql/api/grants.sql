@@ -69,7 +69,8 @@ FROM (VALUES
     ('verb', 'user admin worker', '
         sas.emit(jsonb, uuid)'),
     ('verb', 'admin worker', '
-        sas.claim(text, text, int, interval); sas.complete(uuid, jsonb); sas.fail(uuid, text, boolean);
+        sas.claim(text, text, int, interval); sas.complete(uuid, jsonb);
+        sas.complete_tasks(uuid[], jsonb[]); sas.fail(uuid, text, boolean);
         sas.heartbeat(uuid, float8, jsonb); sas.hand_back(uuid);
         sas.register_node(text, int, text[], text, interval, boolean); sas.claim_watchers(bigint, int);
         sas.heartbeat_node(bigint); sas.append_items(bigint, bigint, jsonb, jsonb);

@@ -5,20 +5,25 @@
 -- slots, by rank; from then on they are ready steps like any other. The slot is a row, which is deleted
 -- when the claim ends, in whatever way.
 
--- _sas.free_slot(p): frees this slot of an external agent, because its claim has ended. If all slots were
--- taken, programs that wait for one are notified.
+-- _sas.free_external_slots(slots): frees these slots of external agents, because their claims have ended.
+-- Programs that wait for a slot of an agent are notified if all of them were taken.
 -- Writes: external_slot. Wakes: NOTIFY for outside programs.
-CREATE FUNCTION _sas.free_slot(p _sas.external_slot) RETURNS void
+CREATE FUNCTION _sas.free_external_slots(slots _sas.external_slot[]) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
-    full_up boolean := NOT EXISTS (SELECT FROM _sas.external_slot f WHERE f.agent_id = p.agent_id
-                                   AND f.request_id IS NULL);
+    full_up int[];
 BEGIN
+    full_up := ARRAY(
+        SELECT u.agent_id FROM (SELECT DISTINCT p.agent_id FROM unnest(slots) p) u
+        WHERE NOT EXISTS (SELECT FROM _sas.external_slot f
+                          WHERE f.agent_id = u.agent_id AND f.request_id IS NULL));
     UPDATE _sas.external_slot f SET request_id = NULL, lease_id = NULL, run_id = NULL, step_no = NULL,
         element = NULL, worker = NULL, extended_by = NULL
+    FROM unnest(slots) p
     WHERE f.agent_id = p.agent_id AND f.place = p.place AND f.request_id = p.request_id;
-    IF full_up AND _sas.some_ready(p.agent_id, p.agent_id, 1) > 0 THEN
-        PERFORM _sas.notify_outside(ARRAY[p.agent_id]);
+    IF full_up <> '{}' THEN
+        PERFORM _sas.notify_outside(ARRAY(SELECT a FROM unnest(full_up) a
+                                          WHERE _sas.some_ready(a, a, 1) > 0));
     END IF;
 END $$;
 
@@ -28,21 +33,21 @@ END $$;
 CREATE FUNCTION _sas.expire_leases(lease_ids bigint[]) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
-    p _sas.external_slot;
+    slots _sas.external_slot[];
 BEGIN
-    FOR p IN
-        SELECT h.* FROM _sas.external_slot h
+    slots := ARRAY(
+        SELECT h FROM _sas.external_slot h
         WHERE h.lease_id = ANY (lease_ids)
           AND NOT EXISTS (SELECT FROM _sas.step s
                           WHERE s.run_id = h.run_id AND s.step_no = h.step_no AND s.element = h.element
                               AND s.request_id = h.request_id)
-        FOR UPDATE SKIP LOCKED
-    LOOP
+        FOR UPDATE SKIP LOCKED);
+    IF slots <> '{}' THEN
         INSERT INTO _sas.task AS t (run_id, step_no, element, undo, lapsed)
-        VALUES (p.run_id, p.step_no, p.element, p.undo, p.request_id)
+        SELECT p.run_id, p.step_no, p.element, p.undo, p.request_id FROM unnest(slots) p
         ON CONFLICT (run_id, step_no, element, undo) DO UPDATE SET lapsed = EXCLUDED.lapsed, tries = 0;
-        PERFORM _sas.free_slot(p);
-    END LOOP;
+        PERFORM _sas.free_external_slots(slots);
+    END IF;
 END $$;
 
 -- _sas.free_slots(run_ids): deletes the queue slots of those steps of these runs that are no longer let out

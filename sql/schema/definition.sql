@@ -68,6 +68,19 @@ COMMENT ON TABLE _sas.external_slot IS
     'it while a session held the lock of the run. settles is true for a claim that repeats a task in doubt '
     'to learn its outcome.';
 
+-- The end of a claim by an outside program. verdict: that of its reply, or again: the task is offered again,
+-- after an attempt that failed. ok: the attempt has succeeded. state, attempt: of its step now.
+CREATE TYPE _sas.claim_end AS (
+    slot _sas.external_slot,
+    verdict text,
+    error jsonb,
+    arrived_at timestamptz,
+    workflow_id int,
+    state text,
+    attempt int,
+    ok boolean
+);
+
 CREATE TABLE _sas.worker_grant (
     agent_id int NOT NULL REFERENCES _sas.agent ON DELETE CASCADE,
     role regrole NOT NULL,

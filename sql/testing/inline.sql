@@ -407,10 +407,12 @@ BEGIN
     IF f.answer ? 'fail' THEN
         PERFORM _sas.fail_claim(p, true, f.answer ->> 'fail',
                                 coalesce((f.answer ->> 'permanent')::boolean, false));
-    ELSIF f.answer ? 'hand_back' THEN
-        PERFORM _sas.end_claim(p, 'hand_back', NULL, NULL, '0', sas.now());
     ELSE
-        PERFORM _sas.end_claim(p, 'done', coalesce(f.answer -> 'output', 'null'), NULL, NULL, sas.now());
+        PERFORM _sas.end_claims(ARRAY[p], ARRAY[_sas.make_call_reply(
+            run_id => p.run_id, step_no => p.step_no, element => p.element, request_id => p.request_id,
+            verdict => CASE WHEN f.answer ? 'hand_back' THEN 'hand_back' ELSE 'done' END,
+            output => CASE WHEN NOT f.answer ? 'hand_back' THEN coalesce(f.answer -> 'output', 'null') END,
+            again_in => CASE WHEN f.answer ? 'hand_back' THEN interval '0' END)]);
     END IF;
 END $$;
 

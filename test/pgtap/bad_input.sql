@@ -540,6 +540,12 @@ FROM (VALUES ('''nope'', ''w''', '42704', '/agent'), ('''payments'', ''w''', '42
              ('''packer'', E''a\nb''', '22023', '/worker'), ('''packer'', repeat(''w'', 201)', '22023', '/worker'), ('''packer'', ''w'', 0', '22023', '/quantity'), ('''packer'', ''w'', 1001', '22023', '/quantity'),
              ('''packer'', ''w'', NULL', '22023', '/quantity'), ('''packer'', ''w'', 1, ''0 s''', '22023', '/lease'), ('''packer'', ''w'', 1, ''31 days''', '22023', '/lease'), ('''packer'', ''w'', 1, NULL', '22023', '/lease')) AS x (arguments, code, pointer);
 SELECT pg_temp.refused(format('SELECT sas.heartbeat(gen_random_uuid(), %L::float8)', p), '22023', '/progress', format('a progress of %s', p)) FROM unnest('{-0.1,1.1,NaN,Infinity}'::text[]) p;
+SELECT pg_temp.refused(format('SELECT sas.complete_tasks(%s)', arguments), code, pointer, format('tasks completed with %s', left(arguments, 60)))
+FROM (VALUES ('NULL, ''{}''', '22004', '/request_ids'), ('''{}'', NULL', '22004', '/outputs'), ('''{}'', ''{1}''', '22023', '/outputs'), ('ARRAY[gen_random_uuid()], ''{}''', '22023', '/outputs'),
+             ('ARRAY[ARRAY[gen_random_uuid()]], ''{1}''', '22023', '/outputs'), ('array_fill(gen_random_uuid(), ''{1001}''), array_fill(''1''::jsonb, ''{1001}'')', '54000', '/request_ids'),
+             ('''{NULL,NULL}'', ARRAY[''1'', to_jsonb(repeat(''x'', 20000000))]', '54000', '/outputs/1')) AS x (arguments, code, pointer);
+SELECT is(sas.complete_tasks(ARRAY[gen_random_uuid(), NULL], '{1,NULL}'), '{f,f}'::boolean[], 'claims that nobody holds are not completed');
+SELECT is(sas.complete_tasks('{}', '{}'), '{}'::boolean[], 'nor are none');
 SELECT is((SELECT (sas.complete(r, '{}'), sas.fail(r, 'x'), sas.hand_back(r), sas.heartbeat(r))), (false, false, false, 'lost'::text), format('a claim %s is held by nobody', coalesce(r::text, 'null')))
 FROM unnest(ARRAY[gen_random_uuid(), NULL]) r;
 SELECT pg_temp.refused('SELECT sas.create_agent(''x'', ''http://127.0.0.1'', kind => ''smtp'')', '22023', '/kind', 'an unknown kind of agent');

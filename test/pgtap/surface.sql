@@ -85,6 +85,7 @@ INSERT INTO wanted VALUES
 ('stubbed_calls', 'agent text DEFAULT NULL::text', 'TABLE(call_no integer, agent text, run_id bigint, step text, element integer, undo boolean, attempt integer, idempotency_key text, method text, path text, request jsonb, answer jsonb, at timestamp with time zone)'),
 ('claim', 'agent text, worker text, quantity integer DEFAULT 1, lease interval DEFAULT ''00:00:30''::interval', 'TABLE(request_id uuid, run_id bigint, step text, undo boolean, idempotency_key text, request jsonb, checkpoint jsonb, lease_until timestamp with time zone)'),
 ('complete', 'request_id uuid, output jsonb', 'boolean'),
+('complete_tasks', 'request_ids uuid[], outputs jsonb[]', 'boolean[]'),
 ('fail', 'request_id uuid, error text, permanent boolean DEFAULT false', 'boolean'),
 ('heartbeat', 'request_id uuid, progress double precision DEFAULT NULL::double precision, checkpoint jsonb DEFAULT NULL::jsonb', 'text'),
 ('hand_back', 'request_id uuid', 'boolean'),

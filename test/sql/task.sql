@@ -291,3 +291,26 @@ SELECT run_id FROM sas.submit('once');
 SELECT t.take(), sas.hand_back(t.holds()), t.later('1 h'), t.take('p2');
 SELECT t.later('10 s'), sas.complete(t.holds('p2'), '1');
 SELECT attempt, status, finished_at - started_at AS took FROM sas.attempts WHERE run_id = (SELECT max(run_id) FROM sas.runs);
+
+-- several are completed together: each as by itself, in lists with any lower bound. One that is named twice
+-- counts once, what nobody holds does not count, and what does not meet expect fails as ever
+SELECT t.workflow('checked', '{"a": {"agent": "packer", "task": {}, "expect": "$.output.box > 0", "undo": {"task": {}}},
+                               "b": {"agent": "packer", "task": {}, "after": ["a"]}}') \g /dev/null
+CREATE TABLE t.together AS SELECT run_id, row_number() OVER () AS n FROM sas.submit_batch('checked', ARRAY['{"sku": 1}', '{"sku": 2}', '{"sku": 3}', '{"sku": 4}']::jsonb[]);
+SELECT count(*) FROM (SELECT t.take('p3', 4)) x;
+SELECT t.take('p4', 1);
+SELECT sas.complete_tasks(('[0:6]=' || array_agg(h.request_id ORDER BY h.o)::text)::uuid[], array_agg(h.output ORDER BY h.o))
+FROM (SELECT o, request_id, output FROM (VALUES (1, 1, '{"box": 1}'::jsonb), (2, 2, '{"box": 2}'), (3, 1, '{"box": 11}'), (4, 0, '{"box": 0}'), (5, 3, '{"box": -3}'), (6, 9, '{"box": 9}'), (7, 4, NULL)) AS v (o, n, output)
+      LEFT JOIN t.together g USING (n) LEFT JOIN t.taken k ON k.run_id = g.run_id AND k.step = 'a' AND k.worker = 'p3') h;
+SELECT g.n, s.step, s.state, s.attempt, s.output, s.error ->> 'title' AS title FROM sas.steps s JOIN t.together g USING (run_id) ORDER BY 1, s.position;
+SELECT g.n, a.step, a.attempt, a.status, a.worker, a.error ->> 'title' AS title FROM sas.attempts a JOIN t.together g USING (run_id) ORDER BY 1, 2, 3;
+SELECT name, in_flight, waiting FROM sas.agents WHERE name = 'packer';
+-- one whose lease has ended is late, and the others of the list are not
+SELECT count(*) FROM (SELECT t.take('p5', 1, '10 s')) x;
+SELECT t.later('5 s'), count(*) FROM (SELECT t.take('p6', 1, '30 s')) x;
+SELECT t.later('20 s') \g /dev/null
+SELECT stale_replies FROM sas.agents WHERE name = 'packer';
+SELECT sas.complete_tasks(ARRAY[t.holds('p5'), t.holds('p6')], '{5,6}');
+SELECT stale_replies FROM sas.agents WHERE name = 'packer';
+-- an error completes none
+SELECT sas.complete_tasks(ARRAY[t.holds('p6'), gen_random_uuid()], '{7}');

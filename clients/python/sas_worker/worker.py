@@ -36,14 +36,13 @@ log = logging.getLogger("sas_worker")
 CLAIM = "SELECT c.*, extract(epoch FROM c.lease_until - now())::float8 FROM sas.claim(%s, %s, %s, %s) AS c"
 # Locks are waited for for a moment only: a handler's transaction may hold them.
 SAY = """
-    WITH bound AS MATERIALIZED (SELECT set_config('lock_timeout', '2s', true))
     SELECT CASE verb WHEN 'heartbeat' THEN sas.heartbeat(id, progress, value)
                      WHEN 'emit' THEN CASE WHEN sas.emit(value, id) THEN 'stored' ELSE 'lost' END
-                     WHEN 'complete' THEN sas.complete(id, value)::text
                      WHEN 'fail' THEN sas.fail(id, error)::text WHEN 'give up' THEN sas.fail(id, error, true)::text
                      ELSE sas.hand_back(id)::text END
-    FROM bound, unnest(%s::uuid[], %s::text[], %s::jsonb[], %s::text[], %s::float8[])
+    FROM set_config('lock_timeout', '2s', true), unnest(%s::uuid[], %s::text[], %s::jsonb[], %s::text[], %s::float8[])
          WITH ORDINALITY AS report (id, verb, value, error, progress, n) ORDER BY n"""
+COMPLETE = "SELECT unnest(sas.complete_tasks(%s::uuid[], %s::jsonb[]))::text FROM set_config('lock_timeout', '2s', true)"
 
 # seconds to say the last things after the grace period; until a statement, or an attempt to connect, has failed
 TELL, ANSWER, NEVER = 5, 10, float("inf")
@@ -313,20 +312,21 @@ class Worker:
                 threading.Thread(target=self._handle, args=(task,), daemon=True).start()
 
     async def _say(self, conn: psycopg.AsyncConnection[Any]) -> None:
-        """All reports, in the order of their runs. After an error each goes alone."""
+        """All reports, then the outputs together, in the order of their runs. After an error each goes alone."""
         now = time.monotonic()
         self._again_at = self._again_at if now < self._again_at else NEVER
         if now >= self._beat_at:
             self._beat_at = now + self.lease / 3
             self._reports = [r for r in self._reports if r.verb != "heartbeat" or r.stored] + [
                 Report(task, "heartbeat") for task in self._held.values() if task.reason != "lost" and not task._settled]
-        waiting = sorted(self._reports, key=lambda report: report.task.run_id)
+        waiting = sorted(self._reports, key=lambda report: (report.verb == "complete", report.task.run_id))
         while waiting:
-            part, waiting, sent = waiting[:self._batch], waiting[self._batch:], time.monotonic()
+            ends, sent = waiting[0].verb == "complete", time.monotonic()
+            part = [r for r in waiting[:self._batch] if ends or r.verb != "complete"]
+            waiting, names = waiting[len(part):], ("value",) if ends else ("verb", "value", "error", "progress")
             try:
-                columns = [[getattr(r, name) for r in part] for name in ("verb", "value", "error", "progress")]
-                rows = await self._query(conn, SAY, [[r.task.request_id for r in part], *columns])
-                answers: List[Any] = [row[0] for row in rows]
+                values = [[r.task.request_id for r in part], *([getattr(r, name) for r in part] for name in names)]
+                answers: List[Any] = [row[0] for row in await self._query(conn, COMPLETE if ends else SAY, values)]
                 self._batch = min(2 * self._batch, 1000)
             except psycopg.Error as error:
                 if len(part) > 1:
