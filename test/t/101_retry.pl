@@ -46,12 +46,17 @@ run_call($node, 'slow', { path => '/pauses' });
 my @pauses = map { $came[$_]{at} - $came[ $_ - 1 ]{ended} } 1 .. $#came;
 ok($pauses[0] >= 0.29 && $pauses[1] >= 0.49 && $pauses[2] >= 0.49, 'the pauses grow exponentially up to their maximum') or diag("@pauses");
 
-$service->script(jitter => [ ({ status => 503 }) x 39, { json => 1 } ]);
-make_agent($node, 'jittery', $service, retry => '{"initial": "40 ms", "max": "40 ms", "max_attempts": 40}');
-run_call($node, 'jittery', { path => '/jitter' });
-@came = $service->requests('jitter');
-@pauses = sort { $a <=> $b } map { $came[$_]{at} - $came[ $_ - 1 ]{ended} } 1 .. $#came;
-ok($pauses[5] < 0.025, 'with full jitter: some pauses are far below it') or diag("@pauses");
+# what a busy machine adds to each pause may hide it once
+make_agent($node, 'jittery', $service, retry => '{"initial": "600 ms", "max": "600 ms", "max_attempts": 24}');
+foreach my $series (1 .. 3)
+{
+	$service->script("jitter$series" => [ ({ status => 503 }) x 23, { json => 1 } ]);
+	run_call($node, 'jittery', { path => "/jitter$series" });
+	@came = $service->requests("jitter$series");
+	@pauses = sort { $a <=> $b } map { $came[$_]{at} - $came[ $_ - 1 ]{ended} } 1 .. $#came;
+	last if $pauses[0] < 0.3;
+}
+ok($pauses[0] < 0.3, 'with full jitter: some pauses are far below it') or diag("@pauses");
 
 $service->script(used_up => [ { status => 500 } ]);
 $run = run_call($node, 'remote', { %post, path => '/used_up' });
