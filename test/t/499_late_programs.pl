@@ -85,7 +85,7 @@ my %report = (
 	fail => q{SELECT sas.fail('%s', 'broken')},
 	hand_back => q{SELECT sas.hand_back('%s')},
 	heartbeat => q{SELECT sas.heartbeat('%s', 0.5)});
-my @points = ('begin lock_claim', 'begin lock_run_of_claim', 'end lock_run_of_claim', 'end lock_claim', 'begin end_claim', 'begin leave_answers',
+my @points = ('begin lock_claims', 'begin lock_runs_of_claims', 'end lock_runs_of_claims', 'end lock_claims', 'begin end_claims', 'begin leave_answers',
 	'end leave_answers', 'begin extend_place', 'end extend_place', 'commits', 'committed');
 my %reached;
 
@@ -118,8 +118,8 @@ foreach my $verb (sort keys %report)
 	{
 		foreach my $point (@points)
 		{
-			next if $point =~ /leave_answers|end_claim/ && $verb eq 'heartbeat' || $point =~ /extend_place/ && $verb ne 'heartbeat';
-			next if $point =~ /extend_place|leave_answers/ && !$held || $point =~ /end_claim/ && $held;
+			next if $point =~ /leave_answers|end_claims/ && $verb eq 'heartbeat' || $point =~ /extend_place/ && $verb ne 'heartbeat';
+			next if $point =~ /extend_place|leave_answers/ && !$held || $point =~ /end_claims/ && $held;
 			my $name = "$verb, " . ($held ? 'held' : 'free') . ", stopped at: $point";
 			my ($run, $request, $until) = stop_in_time($name, $verb, $held, $point);
 			$reached{$point}++ if defined $request;
@@ -148,7 +148,7 @@ is(wrong(sub {
 	return $_->{is} eq ($first ? 'stopped|success|first' : 'stopped|success|second') && $_->{given} == ($first ? 0 : 1);
 }), '', 'of each task one result is accepted, and stands');
 is(wrong(sub { return $_->{told} !~ /ERROR/ }), '', 'no report is answered with an error');
-is(wrong(sub { return $_->{name} !~ /(begin lock_claim|free, stopped at: begin lock_run_of_claim)$/ || $_->{told} =~ /^(f|lost f)$/ }), '',
+is(wrong(sub { return $_->{name} !~ /(begin lock_claims|free, stopped at: begin lock_runs_of_claims)$/ || $_->{told} =~ /^(f|lost f)$/ }), '',
 	'a report that begins to be judged after complete-by is late');
 is(sql(q{SELECT count(*) FROM sas.attempts a JOIN sas.runs r USING (run_id) WHERE a.status = 'failed' AND a.error ->> 'title' = 'the task failed'}),
 	scalar(grep { $_->{name} =~ /^fail/ && $_->{told} eq 't' } @cases), 'each failure that was accepted is an attempt');
@@ -160,9 +160,9 @@ my $operator = SasSession->new($node);
 $operator->query(q{SET application_name = 'points'});
 my $operator_pid = $operator->query('SELECT pg_backend_pid()');
 foreach my $case (
-	(map { [ program => complete => $_ ] } 'end lock_claim', 'begin end_claim', 'commits', 'committed'),
-	(map { [ program => heartbeat => $_ ] } 'end lock_claim', 'commits'),
-	(map { [ program => fail => $_ ] } 'end lock_claim', 'commits'),
+	(map { [ program => complete => $_ ] } 'end lock_claims', 'begin end_claims', 'commits', 'committed'),
+	(map { [ program => heartbeat => $_ ] } 'end lock_claims', 'commits'),
+	(map { [ program => fail => $_ ] } 'end lock_claims', 'commits'),
 	(map { [ operator => complete => $_ ] } 'begin cancel_runs_as', 'end cancel_runs_as', 'commits', 'committed'),
 	(map { [ operator => fail => $_ ] } 'end cancel_runs_as', 'commits'),
 	[ operator => heartbeat => 'end cancel_runs_as' ])
