@@ -63,12 +63,11 @@ BEGIN
             WHERE q.dropped_at IS NOT NULL LIMIT 1);
 END $$;
 
--- _sas.is_used(f, v): can a run of this version of the workflow begin, or is one open?
-CREATE FUNCTION _sas.is_used(f _sas.workflow, v _sas.workflow_version) RETURNS boolean
+-- _sas.can_begin(f, v): can a run of this version of the workflow begin?
+CREATE FUNCTION _sas.can_begin(f _sas.workflow, v _sas.workflow_version) RETURNS boolean
 LANGUAGE sql STABLE AS $$
     SELECT f.dropped_at IS NULL AND coalesce(v.of_version, v.version) = f.version
            AND NOT EXISTS (SELECT FROM _sas.composition c WHERE c.version_id = v.version_id AND NOT c.current)
-        OR EXISTS (SELECT FROM _sas.run r WHERE r.version_id = v.version_id AND r.state <> 'stopped')
 $$;
 
 -- _sas.user_of_agent(id): what uses the agent, as a sentence; null: nothing.
@@ -80,7 +79,8 @@ BEGIN
          FROM _sas.workflow f
          JOIN _sas.workflow_version v USING (workflow_id)
          JOIN _sas.workflow_step w USING (version_id)
-         WHERE w.lane = id AND _sas.is_used(f, v)
+         WHERE w.lane = id AND (_sas.can_begin(f, v)
+                                OR v.version_id IN (SELECT o.version_id FROM _sas.open_versions() o))
          ORDER BY f.name COLLATE "C" LIMIT 1),
         (SELECT 'Watcher "' || d.name || '" uses it.' FROM _sas.watcher d WHERE d.lane = id
          ORDER BY d.name COLLATE "C" LIMIT 1));
@@ -97,13 +97,13 @@ BEGIN
          JOIN _sas.workflow_version v USING (workflow_id)
          WHERE (v.queue_id = id OR EXISTS (SELECT FROM _sas.workflow_step w
                                            WHERE w.version_id = v.version_id AND w.queue_id = id))
-           AND _sas.is_used(f, v)
+           AND (_sas.can_begin(f, v) OR v.version_id IN (SELECT o.version_id FROM _sas.open_versions() o))
          ORDER BY f.name COLLATE "C" LIMIT 1),
         (SELECT f.name
-         FROM _sas.run r
+         FROM _sas.open_versions() o
          JOIN _sas.workflow_version v USING (version_id)
          JOIN _sas.workflow f USING (workflow_id)
-         WHERE r.queue_id = id AND r.state <> 'stopped' LIMIT 1)) || '", or an open run of it, uses it.';
+         WHERE o.queue_id = id LIMIT 1)) || '", or an open run of it, uses it.';
 END $$;
 
 -- _sas.user_of_workflow(id): an open run of the workflow, or a current definition that names it, as a
@@ -112,8 +112,9 @@ CREATE FUNCTION _sas.user_of_workflow(id int) RETURNS text
 LANGUAGE plpgsql STABLE AS $$
 BEGIN
     RETURN coalesce(
-        (SELECT 'It has open runs.' FROM _sas.run r JOIN _sas.workflow_version v USING (version_id)
-         WHERE v.workflow_id = id AND r.state <> 'stopped' AND r.hook_of IS NULL LIMIT 1),
+        (SELECT 'It has open runs.'
+         FROM _sas.open_versions() o JOIN _sas.workflow_version v USING (version_id)
+         WHERE v.workflow_id = id AND NOT o.is_hook LIMIT 1),
         (SELECT r || ' refers to it.' FROM unnest(_sas.referring(id)) r LIMIT 1));
 END $$;
 

@@ -143,8 +143,7 @@ BEGIN
                               OR EXISTS (SELECT FROM _sas.workflow_grant g
                                          WHERE g.workflow_id = w.workflow_id
                                            AND (g.version = v.version OR g.future AND g.version < v.version)))
-                     OR EXISTS (SELECT FROM _sas.run r WHERE r.version_id = v.version_id
-                                AND r.state <> 'stopped'))
+                     OR v.version_id IN (SELECT r.version_id FROM _sas.open_versions() r))
               UNION ALL
               SELECT format('watcher "%s"', d.name) FROM _sas.watcher d
               WHERE d.target_kind = 'workflow'
@@ -163,8 +162,8 @@ LANGUAGE plpgsql AS $$
 DECLARE
     others text[];
 BEGIN
-    IF EXISTS (SELECT FROM _sas.run r JOIN _sas.workflow_version v USING (version_id)
-               WHERE v.workflow_id = f.workflow_id AND r.state <> 'stopped' AND r.hook_of IS NULL) THEN
+    IF EXISTS (SELECT FROM _sas.open_versions() o JOIN _sas.workflow_version v USING (version_id)
+               WHERE v.workflow_id = f.workflow_id AND NOT o.is_hook) THEN
         RAISE EXCEPTION 'workflow "%" has open runs', f.name
             USING ERRCODE = 'dependent_objects_still_exist', DETAIL = 'At /name.',
             HINT = 'Let them end, or cancel them with sas.cancel, first.';

@@ -1,0 +1,55 @@
+-- SPDX-License-Identifier: PostgreSQL
+--
+-- Open runs: which runs have not ended. No index holds them, because their state changes, and most runs that
+-- are kept have ended.
+
+-- _sas.not_ended(): the runs that have not ended, hook runs too. Each of them is too young for the sweep of
+-- deadlines, or has a timer, or its deadline has passed and was handled, or it is stuck, which an alert says.
+CREATE FUNCTION _sas.not_ended()
+RETURNS TABLE (run_id bigint, state text, hook_of bigint, version_id int, queue_id int)
+LANGUAGE sql STABLE AS $$
+    SELECT r.run_id, r.state, r.hook_of, r.version_id, r.queue_id
+    FROM (SELECT d.run_id FROM _sas.message d WHERE d.actor = 'v' AND d.kind IN ('deadline', 'young')
+          UNION SELECT o.run_id FROM _sas.run o WHERE o.overdue
+          UNION SELECT a.run_id FROM _sas.alert_run a
+          -- the upper bound tells the planner that the range is small
+          UNION SELECT y.run_id FROM _sas.run y
+          WHERE y.run_id BETWEEN (SELECT coalesce(max(t.upto), 0)
+                                  FROM _sas.deadline_sweep t) AND 9223372036854775807
+              AND y.state <> 'stopped') x
+    CROSS JOIN LATERAL (SELECT o.run_id, o.state, o.hook_of, o.version_id, o.queue_id FROM _sas.run o
+                        WHERE o.run_id = x.run_id OFFSET 0) r
+    WHERE r.state <> 'stopped'
+$$;
+
+-- _sas.open_runs(): those of them that are no hook runs.
+CREATE FUNCTION _sas.open_runs() RETURNS TABLE (run_id bigint, state text)
+LANGUAGE sql STABLE AS $$ SELECT n.run_id, n.state FROM _sas.not_ended() n WHERE n.hook_of IS NULL $$;
+
+-- _sas.many_are_open(): are so many runs open that a scan of all runs takes less time than a look-up of each
+-- open one by its key? After a start the shares are not counted yet; then timers are counted.
+CREATE FUNCTION _sas.many_are_open() RETURNS boolean
+LANGUAGE plpgsql AS $$
+DECLARE
+    kept float8 := (SELECT greatest(c.reltuples, 0) FROM pg_class c WHERE c.oid = '_sas.run'::regclass);
+    least_open float8 := greatest(20000, kept / 10);
+BEGIN
+    RETURN (SELECT coalesce(sum(s.open_runs), 0) FROM _sas.shares() s) > least_open
+        OR kept > 0 AND _sas.shares_counted_ago() IS NULL AND least_open < (
+            SELECT count(*) FROM (SELECT FROM _sas.message d
+                                  WHERE d.actor = 'v' AND d.kind IN ('deadline', 'young')
+                                  LIMIT least_open + 1) m);
+END $$;
+
+-- _sas.open_versions(): the versions of runs that have not ended, with the queues of these runs.
+CREATE FUNCTION _sas.open_versions() RETURNS TABLE (version_id int, queue_id int, is_hook boolean)
+LANGUAGE plpgsql STABLE AS $$
+#variable_conflict use_column
+BEGIN
+    IF _sas.many_are_open() THEN
+        RETURN QUERY SELECT DISTINCT r.version_id, r.queue_id, r.hook_of IS NOT NULL FROM _sas.run r
+                     WHERE r.state <> 'stopped';
+    ELSE
+        RETURN QUERY SELECT DISTINCT n.version_id, n.queue_id, n.hook_of IS NOT NULL FROM _sas.not_ended() n;
+    END IF;
+END $$;
