@@ -43,11 +43,13 @@ BEGIN
     IF EXISTS (SELECT FROM unnest(replies) u WHERE u.verdict IN ('again', 'hand_back')) THEN
         replies := _sas.settle_given_up(slots, replies);
     END IF;
-    -- the time to which a heartbeat has extended a claim while another session held the run
-    UPDATE _sas.step x SET complete_by = p.extended_by
-    FROM unnest(slots) p
-    WHERE x.run_id = p.run_id AND x.step_no = p.step_no AND x.element = p.element
-      AND x.request_id = p.request_id AND x.complete_by < p.extended_by;
+    IF EXISTS (SELECT FROM unnest(slots) p WHERE p.extended_by IS NOT NULL) THEN
+        -- the time to which a heartbeat has extended a claim while another session held the run
+        UPDATE _sas.step x SET complete_by = p.extended_by
+        FROM unnest(slots) p
+        WHERE x.run_id = p.run_id AND x.step_no = p.step_no AND x.element = p.element
+          AND x.request_id = p.request_id AND x.complete_by < p.extended_by;
+    END IF;
     PERFORM _sas.write_replies(
         ARRAY(SELECT _sas.make_call_reply(
                   run_id => u.run_id, step_no => u.step_no, element => u.element, request_id => u.request_id,
