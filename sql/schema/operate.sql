@@ -93,7 +93,8 @@ CREATE TABLE _sas.reply (
     error jsonb,
     created_at timestamptz NOT NULL
 );
-CREATE INDEX reply_queue ON _sas.reply (queue, owner, reply_id);
+-- reply_id + 0: or the order of the primary key would be as good, but that has the messages of all queues
+CREATE INDEX reply_queue ON _sas.reply (queue, owner, (reply_id + 0));
 CREATE INDEX reply_run ON _sas.reply (run_id);
 COMMENT ON TABLE _sas.reply IS
     'Messages for the applications that submitted runs with reply_to, until they are read.';
