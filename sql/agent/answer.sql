@@ -33,6 +33,8 @@ BEGIN
         -- for a task: the time to which a heartbeat has extended it while another session held the run
         WHERE greatest(s.complete_by, (SELECT h.extended_by FROM _sas.external_slot h
                                        WHERE h.request_id = p.request_id)) > coalesce(p.arrived_at, now)
+        -- in one order, because two sessions may reply to the same claims
+        ORDER BY p.run_id, p.step_no, p.element
         ON CONFLICT DO NOTHING
         RETURNING a.run_id, a.step_no, a.element)
     SELECT array_agg(k.run_id), array_agg(k.step_no), array_agg(k.element) INTO run_ids, step_nos, elements

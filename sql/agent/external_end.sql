@@ -38,6 +38,8 @@ CREATE FUNCTION _sas.end_claims(slots _sas.external_slot[], replies _sas.call_re
 LANGUAGE plpgsql AS $$
 DECLARE
     now timestamptz := sas.now();
+    lost int[];
+    ended _sas.external_slot[];
     ends _sas.claim_end[];
 BEGIN
     IF EXISTS (SELECT FROM unnest(replies) u WHERE u.verdict IN ('again', 'hand_back')) THEN
@@ -50,7 +52,7 @@ BEGIN
         WHERE x.run_id = p.run_id AND x.step_no = p.step_no AND x.element = p.element
           AND x.request_id = p.request_id AND x.complete_by < p.extended_by;
     END IF;
-    PERFORM _sas.write_replies(
+    lost := _sas.write_replies(
         ARRAY(SELECT _sas.make_call_reply(
                   run_id => u.run_id, step_no => u.step_no, element => u.element, request_id => u.request_id,
                   verdict => CASE WHEN u.verdict = 'again' THEN 'hand_back' ELSE u.verdict END,
@@ -58,23 +60,28 @@ BEGIN
                   again_in => u.again_in, arrived_at => coalesce(u.arrived_at, now))
               FROM unnest(replies) u),
         ARRAY(SELECT DISTINCT p.lease_id FROM unnest(slots) p));
-    SELECT array_agg(ROW(x.p, (x.u).verdict, coalesce((x.u).error, s.error),
-                         coalesce((x.u).arrived_at, now), s.workflow_id, s.state, s.attempt,
-                         (x.u).verdict = 'done' AND s.state IN ('succeeded', 'compensated'))::_sas.claim_end)
-    INTO ends
-    FROM (SELECT unnest(slots) AS p, unnest(replies) AS u) x
+    -- an earlier reply to the same claim, which waited for the run, may have ended it just now
+    SELECT array_agg(x.p),
+        array_agg(ROW(x.p, (x.u).verdict, coalesce((x.u).error, s.error), coalesce((x.u).arrived_at, now),
+                      s.workflow_id, s.state, s.attempt,
+                      (x.u).verdict = 'done' AND s.state IN ('succeeded', 'compensated'))::_sas.claim_end)
+            FILTER (WHERE NOT x.n = ANY (lost))
+    INTO ended, ends
+    FROM (SELECT unnest(slots) AS p, unnest(replies) AS u, generate_subscripts(slots, 1) AS n) x
     CROSS JOIN LATERAL (SELECT t.error, t.state, t.attempt, v.workflow_id
                         FROM _sas.step t JOIN _sas.run r ON r.run_id = t.run_id
                         JOIN _sas.workflow_version v ON v.version_id = r.version_id
                         WHERE t.run_id = (x.p).run_id AND t.step_no = (x.p).step_no
                             AND t.element = (x.p).element
                             AND t.request_id IS DISTINCT FROM (x.p).request_id OFFSET 0) s;
+    IF ended IS NOT NULL THEN
+        PERFORM _sas.free_external_slots(ended);
+    END IF;
     IF ends IS NULL THEN
         RETURN '{}';
     END IF;
     PERFORM _sas.observe_claims(ends);
     PERFORM _sas.note_claims(ends);
-    PERFORM _sas.free_external_slots(ARRAY(SELECT (e).slot FROM unnest(ends) e));
     RETURN ARRAY(SELECT ((e).slot).request_id FROM unnest(ends) e);
 END $$;
 

@@ -22,8 +22,9 @@ $$;
 CREATE FUNCTION _sas.check_latest_claim(request_id uuid, seen timestamptz) RETURNS void
 LANGUAGE C AS 'MODULE_PATHNAME', 'sas_api_check_latest_claim';
 
--- _sas.lock_claims(caller, request_ids, counts): the slots of those of these claims that hold; free: for
--- each, whether its run is locked now. counts: replies for the other claims count as stale for their agents.
+-- _sas.lock_claims(caller, request_ids, counts): the slots of those of these claims that hold, in this order,
+-- because they complete in it, and are undone in reverse; free: for each, whether its run is locked now.
+-- counts: replies for the other claims count as stale for their agents.
 -- Locks: the runs. Writes: agent_health, for stale replies.
 CREATE FUNCTION _sas.lock_claims(caller oid, request_ids uuid[], counts boolean,
                                  OUT slots _sas.external_slot[], OUT free boolean[])
@@ -51,12 +52,13 @@ BEGIN
         -- a session that has just ended a claim may have held the run
         PERFORM _sas.check_latest_claim(q, _sas.claimed_until(q)) FROM unnest(request_ids) q
             WHERE _sas.keeps_snapshot();
-        SELECT array_agg(h), array_agg(h.run_id = ANY (runs)) INTO slots, free
+        SELECT array_agg(h ORDER BY o.n), array_agg(h.run_id = ANY (runs) ORDER BY o.n) INTO slots, free
         FROM _sas.external_slot h
         CROSS JOIN LATERAL (SELECT FROM _sas.step s
                             WHERE s.run_id = h.run_id AND s.step_no = h.step_no AND s.element = h.element
                                 AND s.request_id = h.request_id
                                 AND greatest(s.complete_by, h.extended_by) > sas.now() OFFSET 0) s
+        CROSS JOIN LATERAL (SELECT array_position($2, h.request_id) AS n OFFSET 0) o
         WHERE h.request_id = ANY ($2);
     END IF;
     IF counts AND coalesce(cardinality(slots), 0) < cardinality(request_ids) THEN

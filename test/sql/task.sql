@@ -314,3 +314,9 @@ SELECT sas.complete_tasks(ARRAY[t.holds('p5'), t.holds('p6')], '{5,6}');
 SELECT stale_replies FROM sas.agents WHERE name = 'packer';
 -- an error completes none
 SELECT sas.complete_tasks(ARRAY[t.holds('p6'), gen_random_uuid()], '{7}');
+-- they complete, and are undone, in the order of the list
+SELECT run_id FROM sas.submit('map', '{"items": [1, 2, 3, 4, 5, 6, 7, 8]}') \gset
+SELECT t.settle() \g /dev/null
+SELECT count(*) FROM (SELECT t.take('p7', 20)) x;
+SELECT sas.complete_tasks(array_agg(request_id ORDER BY (request ->> 'item')::int DESC), array_agg('0'::jsonb)) FROM t.taken WHERE run_id = :run_id;
+SELECT array_agg(element ORDER BY completion) FROM _sas.step WHERE run_id = :run_id AND element > 0;
