@@ -116,16 +116,23 @@ SELECT isnt(pg_temp.reads('ot_ann', format('SELECT count(run_id) FROM ot_seen.%I
 CREATE ROLE ot_snoop LOGIN IN ROLE pg_read_all_data;
 SELECT sas.grant_usage('ot_snoop', 'user') \g /dev/null
 CREATE TEMP TABLE internal AS
-SELECT p.oid::regprocedure AS name, format('SELECT * FROM _sas.%I(%s)', p.proname, (
-    SELECT string_agg(CASE t WHEN 'bigint'::regtype THEN run WHEN 'integer'::regtype THEN '1' WHEN 'oid'::regtype THEN 'ot_ann'::regrole::oid::text
-                      WHEN 'text'::regtype THEN quote_literal(thing) WHEN 'jsonb'::regtype THEN quote_literal('{}') WHEN 'bigint[]'::regtype THEN quote_literal(ARRAY[run]) ELSE 'NULL' END || '::' || t::regtype, ', ' ORDER BY n)
-    FROM unnest(p.proargtypes) WITH ORDINALITY a (t, n))) AS query
-FROM pg_proc p JOIN pg_language l ON l.oid = p.prolang, unnest(ARRAY[:'good', :'bad', :'held']) run, unnest('{ot_open,ot_s}'::text[]) thing
-WHERE p.pronamespace = '_sas'::regnamespace AND l.lanname = 'c' AND p.pronargs > 0 AND has_function_privilege('ot_snoop', p.oid, 'EXECUTE');
+SELECT f.name, replace(f.query, 'RUN', run) AS query, replace(f.query, 'RUN', '999999999') AS of_none
+FROM (SELECT p.oid::regprocedure AS name, format('SELECT * FROM _sas.%I(%s)', p.proname, (
+          SELECT string_agg(CASE t WHEN 'bigint'::regtype THEN 'RUN' WHEN 'integer'::regtype THEN '1' WHEN 'oid'::regtype THEN 'ot_ann'::regrole::oid::text
+                            WHEN 'text'::regtype THEN quote_literal(thing) WHEN 'jsonb'::regtype THEN quote_literal('{}') WHEN 'bigint[]'::regtype THEN quote_literal('{RUN}') ELSE 'NULL' END || '::' || t::regtype, ', ' ORDER BY n)
+          FROM unnest(p.proargtypes) WITH ORDINALITY a (t, n))) AS query
+      FROM pg_proc p JOIN pg_language l ON l.oid = p.prolang, unnest('{ot_open,ot_s}'::text[]) thing
+      WHERE p.pronamespace = '_sas'::regnamespace AND l.lanname = 'c' AND has_function_privilege('ot_snoop', p.oid, 'EXECUTE')) f, unnest(ARRAY[:'good', :'bad', :'held']) run;
 SELECT ok(count(DISTINCT name) > 10, 'a level has a right on internal functions') FROM internal;
 SELECT is(pg_temp.reads('ot_snoop', $$SELECT * FROM _sas.workflow_graph('ot_open')$$), '', 'who can name them gets no steps of a workflow of another user');
 SELECT is(string_agg(DISTINCT format('%s: %s', query, said), E'\n'), NULL, 'who can name internal functions learns by none of them what another user has')
 FROM internal, LATERAL (SELECT pg_temp.names(pg_temp.reads('ot_snoop', query))) x (said) WHERE said IS NOT NULL;
+SELECT is(string_agg(DISTINCT format('%s: %s, not %s', i.query, x.said, x.of_none), E'\n'), NULL, 'nor more of a run of others than of one that does not exist')
+FROM internal i, LATERAL (SELECT pg_temp.reads('ot_snoop', i.query), pg_temp.reads('ot_snoop', i.of_none)) x (said, of_none) WHERE i.query <> i.of_none AND x.said <> x.of_none;
+SELECT is(pg_temp.reads('ot_snoop', 'SELECT count(*) FROM _sas.open_run_ids()'), '(0)', 'nor which runs of others are open');
+SELECT pg_temp.does('ot_ann', $$SELECT sas.create_workflow('ot_map', '{"steps": {"m": {"each": "{{input.list}}", "agent": "ot_away", "task": {}}}}')$$) \g /dev/null
+SELECT pg_temp.does('ot_ann', $$SELECT run_id FROM sas.submit('ot_map', '{"list": [1]}')$$) AS mapped \gset
+SELECT is(pg_temp.reads(who, format('SELECT count(*) FROM _sas.run_facts(%s)', :mapped)), said, format('of elements %s is told: %s', who, said)) FROM (VALUES ('ot_snoop', '(0)'), (current_user::text, '(1)')) v (who, said);
 
 -- functions ------------------------------------------------------------------------------------------
 

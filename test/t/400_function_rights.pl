@@ -367,4 +367,28 @@ $node->safe_psql('postgres', q{SELECT sas.signal_key('joins', 'after', 'go')});
 ok(wait_for($node, q{SELECT state FROM sas.runs WHERE key = 'after'}, 'stopped'), 'when others have made an operator that it would find');
 like($node->safe_psql('postgres', q{SELECT result, output, error ->> 'title' FROM sas.runs WHERE key = 'after'}),
 	qr/^error\|\|function shop.joined\(pg_catalog.jsonb\) finds what others than superusers have created/, 'it is called no more');
+
+# -- a table that is given away while items go to it ----------------------------------------
+
+my ($watch, $epoch) = split /\|/, $node->safe_psql('postgres', q{
+	CREATE SCHEMA boxes; GRANT USAGE, CREATE ON SCHEMA boxes TO other;
+	CREATE TABLE boxes.box (item jsonb);
+	SELECT sas.create_agent('feed', kind => 'external') \g /dev/null
+	SELECT sas.create_watcher('box', '{"agent": "feed", "external": {}, "items": {"table": "boxes.box"}}') \g /dev/null
+	SELECT sas.watch('box', 'k') \g /dev/null
+	SELECT w.watch_id, w.epoch FROM (SELECT sas.register_node('boxer', 10, '{feed}', lease => '1 h', by_connection => false) AS id OFFSET 0) n, sas.claim_watchers(n.id, 1) w});
+$node->safe_psql('postgres', qq{SELECT sas.append_items($watch, $epoch, '[1]')});
+ok(wait_for($node, 'SELECT count(*) FROM boxes.box', 1), 'items of a superuser come to its table');
+$node->safe_psql('postgres', q{
+	SET ROLE other;
+	CREATE FUNCTION boxes.climb() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN ALTER ROLE other CREATEROLE; RETURN NEW; END $$;
+	RESET ROLE;
+	ALTER TABLE boxes.box OWNER TO other;
+	SET ROLE other;
+	CREATE TRIGGER climb BEFORE INSERT ON boxes.box FOR EACH ROW EXECUTE FUNCTION boxes.climb()});
+$node->safe_psql('postgres', qq{SELECT sas.append_items($watch, $epoch, '[2]')});
+ok(wait_for($node, q{SELECT failures > 0 FROM sas.watches WHERE watcher = 'box'}), 'to a table that was given away they do not come');
+like($node->safe_psql('postgres', q{SELECT last_error ->> 'title' FROM sas.watches WHERE watcher = 'box'}),
+	qr/^table boxes.box is not owned by a superuser/, 'which the task says');
+is($node->safe_psql('postgres', q{SELECT rolcreaterole FROM pg_roles WHERE rolname = 'other'}), 'f', 'and no trigger of its new owner has run');
 done_testing();
