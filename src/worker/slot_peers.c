@@ -20,10 +20,17 @@
 /* a function that was interrupted has this long to listen; then its worker is ended */
 #define INTERRUPT_GRACE_US (3 * INT64CONST(1000000))
 
-/* Each worker of this database that is not gone. */
-#define foreach_peer(slot) \
-	for (SasSlot *slot = sas_worker_shmem->slots; slot < sas_worker_shmem->slots + sas_worker_shmem->capacity; slot++) \
-		if (sas_worker_registry_is_alive(slot, MyDatabaseId))
+/* The next worker of this database that is not gone, behind this one; NULL: the first, or no more. */
+static SasSlot *
+slot_peers_next(SasSlot *slot)
+{
+	SasSlot    *end = sas_worker_shmem->slots + sas_worker_shmem->capacity;
+
+	slot = slot == NULL ? sas_worker_shmem->slots : slot + 1;
+	while (slot < end && !sas_worker_registry_is_alive(slot, MyDatabaseId))
+		slot++;
+	return slot < end ? slot : NULL;
+}
 
 static int
 slot_peers_live(int64 *ids, int max, int64 *newest)
@@ -32,7 +39,7 @@ slot_peers_live(int64 *ids, int max, int64 *newest)
 
 	LWLockAcquire(&sas_worker_shmem->lock, LW_SHARED);
 	*newest = sas_worker_shmem->last_worker_id;
-	foreach_peer(slot)
+	for (SasSlot *slot = slot_peers_next(NULL); slot != NULL; slot = slot_peers_next(slot))
 	{
 		if (n < max)
 			ids[n] = slot->worker_id;
@@ -65,7 +72,7 @@ slot_peers_lead(SasActor actor)
 	if (sas_worker_my_slot != NULL && sas_worker_my_slot->leader && sas_worker_my_slot->actor == (int) actor)
 		return true;
 	LWLockAcquire(&sas_worker_shmem->lock, LW_EXCLUSIVE);
-	foreach_peer(slot)
+	for (SasSlot *slot = slot_peers_next(NULL); slot != NULL; slot = slot_peers_next(slot))
 		taken |= slot->leader && slot->actor == (int) actor;
 	if (!taken && sas_worker_my_slot != NULL && sas_worker_my_slot->actor == (int) actor)
 		sas_worker_my_slot->leader = true;
@@ -98,7 +105,7 @@ slot_peers_interrupt(int64 task)
 	if (sas_worker_shmem == NULL)
 		return;
 	LWLockAcquire(&sas_worker_shmem->lock, LW_SHARED);
-	foreach_peer(slot)
+	for (SasSlot *slot = slot_peers_next(NULL); slot != NULL; slot = slot_peers_next(slot))
 	{
 		if (slot->pid == 0 || slot->invocation != task)
 			continue;
@@ -122,7 +129,7 @@ slot_peers_works_for(int64 task)
 	if (sas_worker_shmem == NULL)
 		return false;
 	LWLockAcquire(&sas_worker_shmem->lock, LW_SHARED);
-	foreach_peer(slot)
+	for (SasSlot *slot = slot_peers_next(NULL); slot != NULL; slot = slot_peers_next(slot))
 		works |= slot->invocation == task;
 	LWLockRelease(&sas_worker_shmem->lock);
 	return works;
@@ -148,7 +155,7 @@ slot_peers_count_owner(Oid owner)
 {
 	int			n = 0;
 
-	foreach_peer(slot)
+	for (SasSlot *slot = slot_peers_next(NULL); slot != NULL; slot = slot_peers_next(slot))
 		n += slot != sas_worker_my_slot && slot->function_owner == owner;
 	return n;
 }
@@ -303,7 +310,7 @@ slot_peers_other_owners(Oid *owners, int max)
 	if (sas_worker_shmem == NULL)
 		return 0;
 	LWLockAcquire(&sas_worker_shmem->lock, LW_SHARED);
-	foreach_peer(slot)
+	for (SasSlot *slot = slot_peers_next(NULL); slot != NULL; slot = slot_peers_next(slot))
 		if (n < max && slot != sas_worker_my_slot && OidIsValid(slot->function_owner))
 			owners[n++] = slot->function_owner;
 	LWLockRelease(&sas_worker_shmem->lock);
@@ -332,7 +339,7 @@ slot_peers_unwritten(int64 *ids, int max)
 		return 0;
 	pg_memory_barrier();
 	LWLockAcquire(&sas_worker_shmem->lock, LW_SHARED);
-	foreach_peer(slot)
+	for (SasSlot *slot = slot_peers_next(NULL); slot != NULL; slot = slot_peers_next(slot))
 		if (n < max && slot->unwritten)
 			ids[n++] = slot->worker_id;
 	LWLockRelease(&sas_worker_shmem->lock);
@@ -347,7 +354,7 @@ slot_peers_overdue(SasPeerInvocation *invocations, int max, int64 *next_us)
 
 	*next_us = 0;
 	LWLockAcquire(&sas_worker_shmem->lock, LW_SHARED);
-	foreach_peer(slot)
+	for (SasSlot *slot = slot_peers_next(NULL); slot != NULL; slot = slot_peers_next(slot))
 	{
 		int64		task = slot->invocation;
 		int64		until_us;
@@ -376,7 +383,7 @@ slot_peers_long_calls(SasPeerCall *calls, int max)
 	int			n = 0;
 
 	LWLockAcquire(&sas_worker_shmem->lock, LW_SHARED);
-	foreach_peer(slot)
+	for (SasSlot *slot = slot_peers_next(NULL); slot != NULL; slot = slot_peers_next(slot))
 		if (n < max && slot->long_call && slot->invocation != 0)
 			calls[n++] = (SasPeerCall) {slot->worker_id, slot->invocation, slot->function_owner};
 	LWLockRelease(&sas_worker_shmem->lock);
@@ -420,7 +427,7 @@ slot_peers_stalled(void)
 	int64		now_us = sas_base_clock_monotonic_us();
 	int			n = 0;
 
-	foreach_peer(slot)
+	for (SasSlot *slot = slot_peers_next(NULL); slot != NULL; slot = slot_peers_next(slot))
 		n += sas_worker_tick_stalled(slot, now_us);
 	return n;
 }
