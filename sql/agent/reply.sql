@@ -303,27 +303,31 @@ END $$;
 
 -- _sas.end_leases(lease_ids, run_ids, step_nos, elements): deletes these leases, except one under which a
 -- reply came too late: the supervisor takes its step back. The listed steps are known not to be held any
--- more.
+-- more. A lease under which more is held is not even locked: a session may reply to one of many tasks, and
+-- keep its transaction open, while others report on the rest.
 CREATE FUNCTION _sas.end_leases(lease_ids bigint[], run_ids bigint[], step_nos int[], elements int[])
 RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
-    DELETE FROM _sas.lease l
+    DELETE FROM _sas.lease d
     -- another program may be replying under this lease in its own transaction; then the supervisor finds
     -- the lease
-    USING (SELECT x.lease_id FROM _sas.lease x WHERE x.lease_id = ANY (lease_ids) FOR UPDATE SKIP LOCKED) free
-    WHERE l.lease_id = free.lease_id
-      AND NOT EXISTS (SELECT
-                      FROM (SELECT *
-                            FROM unnest(l.run_ids, l.step_nos, l.elements) AS u (run_id, step_no, element)
-                            WHERE NOT (u.run_id, u.step_no, u.element)
-                                IN (SELECT * FROM unnest($2, $3, $4)) OFFSET 0) u
-                      CROSS JOIN LATERAL (SELECT * FROM _sas.step x WHERE x.run_id = u.run_id
-                                          AND x.step_no = u.step_no AND x.element = u.element OFFSET 0) s
-                      WHERE s.lease_id = l.lease_id AND s.request_id IS NOT NULL
-                        AND NOT EXISTS (SELECT FROM _sas.answer a WHERE a.run_id = s.run_id
-                                        AND a.step_no = s.step_no AND a.element = s.element
-                                        AND a.request_id = s.request_id));
+    USING (
+        SELECT l.lease_id FROM _sas.lease l
+        WHERE l.lease_id = ANY (lease_ids)
+          AND NOT EXISTS (SELECT
+                          FROM (SELECT *
+                                FROM unnest(l.run_ids, l.step_nos, l.elements) AS u (run_id, step_no, element)
+                                WHERE NOT (u.run_id, u.step_no, u.element)
+                                    IN (SELECT * FROM unnest($2, $3, $4)) OFFSET 0) u
+                          CROSS JOIN LATERAL (SELECT * FROM _sas.step x WHERE x.run_id = u.run_id
+                                              AND x.step_no = u.step_no AND x.element = u.element OFFSET 0) s
+                          WHERE s.lease_id = l.lease_id AND s.request_id IS NOT NULL
+                            AND NOT EXISTS (SELECT FROM _sas.answer a WHERE a.run_id = s.run_id
+                                            AND a.step_no = s.step_no AND a.element = s.element
+                                            AND a.request_id = s.request_id))
+        FOR UPDATE SKIP LOCKED) free
+    WHERE d.lease_id = free.lease_id;
 END $$;
 
 -- _sas.count_stale(replies, lost): counts stale replies per agent: they came too late, or from a claim that
