@@ -233,8 +233,14 @@ sub claim_some
 {
 	my ($finishing) = @_;
 	my $roll = $finishing ? 0 : rand();
-	my $do = $roll < 0.7 ? "sas.complete(request_id, '{}')" : $roll < 0.8 ? "sas.fail(request_id, 'no')" : $roll < 0.9 ? 'sas.hand_back(request_id)' : 'NULL';
-	return "CREATE TEMP TABLE t AS SELECT * FROM sas.claim('outside', 'torture', 5, lease => '2 s'); SELECT $do FROM t;\n";
+	my $together = "sas.complete_tasks(ARRAY(SELECT request_id FROM t), ARRAY(SELECT '{}'::jsonb FROM t))";
+	my $do =
+		  $roll < 0.3 ? $together
+		: $roll < 0.7 ? "sas.complete(request_id, '{}') FROM t"
+		: $roll < 0.8 ? "sas.fail(request_id, 'no') FROM t"
+		: $roll < 0.9 ? 'sas.hand_back(request_id) FROM t'
+		: 'NULL';
+	return "CREATE TEMP TABLE t AS SELECT * FROM sas.claim('outside', 'torture', 5, lease => '2 s'); SELECT $do;\n";
 }
 
 # operators
