@@ -159,7 +159,7 @@ RESET ROLE;
 CREATE TEMP TABLE apart AS SELECT x.name, x.why FROM (VALUES
     ('signal signal_key signal_token', 'acts of others, as signal: above'),
     ('submit submit_batch watch read_replies run_inline continue_inline', 'data of its owner: seen as runs, replies and tasks'),
-    ('claim complete fail heartbeat emit hand_back register_node claim_watchers heartbeat_node append_items fail_watch release_watches leave_node', 'the work of workers: seen as attempts and nodes'),
+    ('claim complete complete_tasks fail heartbeat emit hand_back register_node claim_watchers heartbeat_node append_items fail_watch release_watches leave_node', 'the work of workers: seen as attempts and nodes'),
     ('set_clock move_clock release_clock stub unstub stub_signal stubbed_calls', 'a test, in its own transaction'),
     ('worker_restart', 'changes no row: seen in the server log'),
     ('release', 'TAP 440: only a copy is released'),
