@@ -140,34 +140,28 @@ END $$;
 
 -- _sas.deliver_signals(run_ids): gives the oldest signals to the steps that have waited longest for a
 -- signal of that name. A signal for one step goes to that step. A run may have thousands of both, and the
--- paths of each step may cost much. So after 200 ms the rest is left for another message. Returns the runs
+-- paths of each step may cost much. So after 200 ms the rest is left for another message. To find out which
+-- step gets which takes as long if few are given: that is done once, and does not count. Returns the runs
 -- with such a rest.
 -- Writes: signal, message. Next: _sas.succeed_steps.
 CREATE FUNCTION _sas.deliver_signals(run_ids bigint[]) RETURNS bigint[]
 LANGUAGE plpgsql AS $$
 DECLARE
+    matches _sas.signal_match[];
     taken record;
     began_us bigint := _sas.processor_us();
     took_us bigint;
+    gave_us bigint := 0;
     size int := 1;
+    given int;
     unserved bigint[];
 BEGIN
-    LOOP
-        SELECT array_agg(g.run_id) AS run_ids, array_agg(g.step_no) AS step_nos,
-            array_agg(g.element) AS elements, array_agg(g.payload) AS payloads INTO taken
-        FROM _sas.take_signals(deliver_signals.run_ids, size) g;
-        EXIT WHEN taken.run_ids IS NULL;
-        -- without the time of what is above, which depends on how many wait
-        took_us := -_sas.processor_us();
-        PERFORM _sas.forget_timers(taken.run_ids, taken.step_nos, taken.elements);
-        PERFORM _sas.succeed_steps(taken.run_ids, taken.step_nos, taken.elements, taken.payloads);
-        took_us := took_us + _sas.processor_us();
-        -- a wait for several names may have kept other signals back; and steps that have begun to wait
-        -- above may take signals
-        EXIT WHEN NOT EXISTS (SELECT FROM _sas.signal g WHERE g.run_id = ANY (deliver_signals.run_ids));
-        -- a call may take one signal only, however many it could: size must not grow without end
-        size := least(10000, greatest(1, size * least(16, 100000.0 / greatest(took_us, 1))));
-        IF _sas.processor_us() - began_us > 200000 THEN
+    -- a wait for several names may have kept other signals back; and steps that have begun to wait
+    -- meanwhile may take signals
+    WHILE EXISTS (SELECT FROM unnest(deliver_signals.run_ids) u WHERE (
+        SELECT g.signal_id FROM _sas.signal g WHERE g.run_id = u
+        ORDER BY g.signal_id LIMIT 1) IS NOT NULL) LOOP
+        IF gave_us > 0 AND _sas.processor_us() - began_us > 200000 OR gave_us > 200000 THEN
             unserved := ARRAY(SELECT u FROM unnest(run_ids) u
                               WHERE EXISTS (SELECT FROM _sas.signal g WHERE g.run_id = u));
             INSERT INTO _sas.message (actor, due_at, run_id, kind)
@@ -175,18 +169,34 @@ BEGIN
             PERFORM _sas.wake(scheduler => true);
             EXIT;
         END IF;
+        matches := ARRAY(SELECT m FROM _sas.match_signals(deliver_signals.run_ids, 10000) m
+                         ORDER BY m.signal_id);
+        EXIT WHEN matches = '{}';
+        given := 0;
+        WHILE given < cardinality(matches) AND gave_us <= 200000 LOOP
+            took_us := -_sas.processor_us();
+            SELECT array_agg(g.run_id) AS run_ids, array_agg(g.step_no) AS step_nos,
+                array_agg(g.element) AS elements, array_agg(g.payload) AS payloads, count(*) AS n INTO taken
+            FROM _sas.take_signals(matches[given + 1 : given + size], given = 0) g;
+            EXIT WHEN taken.n = 0;
+            PERFORM _sas.forget_timers(taken.run_ids, taken.step_nos, taken.elements);
+            PERFORM _sas.succeed_steps(taken.run_ids, taken.step_nos, taken.elements, taken.payloads);
+            took_us := took_us + _sas.processor_us();
+            gave_us := gave_us + greatest(took_us, 1);
+            -- what those have changed is matched again
+            EXIT WHEN taken.n < least(size, cardinality(matches) - given);
+            given := given + size;
+            size := least(10000, greatest(1, size * least(16, 100000.0 / greatest(took_us, 1))));
+        END LOOP;
     END LOOP;
     RETURN coalesce(unserved, '{}');
 END $$;
 
--- _sas.take_signals(run_ids, most): deletes signals that can be delivered now, the oldest ones and no more
--- than most, and returns the step that each goes to. A wait for several names is in the line of each name. If
--- it is first in two lines, the signals from the second one on are left for the next call, because the lines
--- are different then.
--- Writes: signal.
-CREATE FUNCTION _sas.take_signals(run_ids bigint[], most int)
-RETURNS TABLE (run_id bigint, step_no int, element int, payload jsonb)
-LANGUAGE sql AS $$
+-- _sas.match_signals(run_ids, most): which signals can be delivered now, and to which steps: the oldest ones
+-- and no more than most. A wait for several names is in the line of each name. If it is first in two lines,
+-- the signals from the second one on are left for the next call, because the lines are different then.
+CREATE FUNCTION _sas.match_signals(run_ids bigint[], most int) RETURNS SETOF _sas.signal_match
+LANGUAGE sql STABLE AS $$
     WITH waiting AS (
         SELECT s.run_id, s.step_no, s.element, w.shape #> '{wait,signal}' AS names, s.started_at,
                jsonb_typeof(w.shape #> '{wait,signal}') = 'array' AS several, g.signal_id
@@ -203,7 +213,7 @@ LANGUAGE sql AS $$
     in_line AS (
         SELECT w.run_id, e.name, row_number() OVER (
             PARTITION BY w.run_id, e.name ORDER BY w.started_at, w.step_no, w.element) AS n,
-               w.step_no, w.element, w.several
+               w.step_no, w.element, w.started_at, w.several
         FROM waiting w
         CROSS JOIN LATERAL jsonb_array_elements_text(CASE WHEN w.several THEN w.names
                                                      ELSE jsonb_build_array(w.names) END) e (name)
@@ -213,7 +223,7 @@ LANGUAGE sql AS $$
         UNION ALL
         -- no more than there are waits: thousands of signals may wait for a step that is far away
         SELECT l.run_id, l.name, row_number() OVER (PARTITION BY l.run_id, l.name ORDER BY g.signal_id),
-               NULL, NULL, NULL, g.signal_id
+               NULL, NULL, NULL, NULL, g.signal_id
         FROM (SELECT i.run_id, i.name, count(*) AS n FROM in_line i GROUP BY 1, 2) l
         CROSS JOIN LATERAL (SELECT x.signal_id FROM _sas.signal x
                             WHERE x.run_id = l.run_id AND x.name = l.name AND x.step_no IS NULL
@@ -223,18 +233,36 @@ LANGUAGE sql AS $$
         SELECT p.*, row_number() OVER (PARTITION BY p.run_id, p.step_no, p.element ORDER BY p.signal_id)
             AS choice
         FROM (SELECT l.run_id, max(l.step_no) AS step_no, max(l.element) AS element,
-                     bool_or(l.several) AS several, max(l.signal_id) AS signal_id
+                     max(l.started_at) AS started_at, bool_or(l.several) AS several,
+                     max(l.signal_id) AS signal_id
               FROM lined l GROUP BY l.run_id, l.name, l.n HAVING count(*) = 2) p),
     given AS (
-        SELECT w.run_id, w.step_no, w.element, w.several, w.signal_id FROM waiting w
+        SELECT w.run_id, w.step_no, w.element, w.started_at, w.several, w.signal_id FROM waiting w
         WHERE w.signal_id IS NOT NULL
         UNION ALL
-        SELECT m.run_id, m.step_no, m.element, m.several, m.signal_id
+        SELECT m.run_id, m.step_no, m.element, m.started_at, m.several, m.signal_id
         FROM (SELECT m.*, min(m.signal_id) FILTER (WHERE m.choice = 2) OVER (PARTITION BY m.run_id) AS changed
               FROM matched m) m
         WHERE m.changed IS NULL OR m.signal_id < m.changed
         ORDER BY signal_id LIMIT $2)
-    DELETE FROM _sas.signal g USING given v WHERE g.run_id = v.run_id AND g.signal_id = v.signal_id
+    SELECT v.run_id, v.step_no, v.element, v.started_at, v.several, v.signal_id FROM given v
+$$;
+
+-- _sas.take_signals(matches, sure): deletes these signals, up to the first whose step does not wait any more
+-- as it did when they were matched. sure: nothing has changed since.
+-- Writes: signal.
+CREATE FUNCTION _sas.take_signals(matches _sas.signal_match[], sure boolean)
+RETURNS TABLE (run_id bigint, step_no int, element int, payload jsonb)
+LANGUAGE sql AS $$
+    WITH given AS (
+        SELECT u.*, count(*) FILTER (WHERE NOT $2 AND NOT EXISTS (
+            SELECT FROM _sas.step_row(u.run_id, u.step_no, u.element) s JOIN _sas.run r ON r.run_id = s.run_id
+            WHERE s.state IN ('suspended', 'compensating') AND s.waiting_kind = 'signal'
+              AND s.started_at = u.started_at
+              AND (r.abandon_as IS NULL OR s.state = 'compensating'))) OVER (ORDER BY u.n) AS changed
+        FROM unnest($1) WITH ORDINALITY AS u (run_id, step_no, element, started_at, several, signal_id, n))
+    DELETE FROM _sas.signal g USING given v
+    WHERE v.changed = 0 AND g.run_id = v.run_id AND g.signal_id = v.signal_id
     RETURNING v.run_id, v.step_no, v.element, CASE WHEN v.several
         THEN jsonb_build_object('signal', g.name, 'payload', g.payload) ELSE g.payload END
 $$;

@@ -445,3 +445,7 @@ CREATE TYPE _sas.watch_order AS (
 CREATE TYPE _sas.claimed_inbox AS (
     watch_id bigint, request_id uuid, owner oid, watcher text, key text, alone boolean, window_ms float8,
     target_kind text, target text, items jsonb, keys text[], up_to bigint, problem jsonb);
+
+-- A signal and the step that it goes to: _sas.match_signals. several: that waits for one of several names.
+CREATE TYPE _sas.signal_match AS (
+    run_id bigint, step_no int, element int, started_at timestamptz, several boolean, signal_id bigint);
