@@ -48,7 +48,7 @@ our $limit = 120;				# seconds
 
 my %started;					# pid => name of each program to stop at the end
 my $json = JSON::PP->new->utf8->canonical->allow_nonref;
-my $http = HTTP::Tiny->new(timeout => 30, keep_alive => 0);
+my $http = HTTP::Tiny->new(timeout => 180, keep_alive => 0);
 
 # -- servers --------------------------------------------------------------------
 
