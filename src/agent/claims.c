@@ -23,6 +23,8 @@
 #define CLAIMS_OWNERS 8
 /* what a claim spends on evaluations */
 #define CLAIMS_US 100000
+/* and what the requests that it makes may take together */
+#define CLAIMS_BYTES (INT64CONST(16) * 1024 * 1024)
 
 static int	claims_batch = CLAIMS_BATCH; /* the most steps of the next claim */
 static bool claims_claiming;	/* the transaction that is open has begun to claim; or the last one that did, failed */
@@ -232,12 +234,17 @@ static void
 claims_fit_batch(int n)
 {
 	int64		spent_us = sas_template_turn_us();
+	int64		bytes = sas_template_turn_bytes();
 
 	claims_batch = Min(CLAIMS_BATCH, claims_batch * 2);
 	if (spent_us > CLAIMS_US / 10)
 		claims_batch = Max(1, Min(claims_batch, CLAIMS_US * n / spent_us));
-	/* nothing was claimed: there is more in each lane */
+	if (bytes > CLAIMS_BYTES)
+		claims_batch = Max(1, Min(claims_batch, CLAIMS_BYTES * n / bytes));
+	/* nothing was claimed: there is more in each lane, and one is claimed whatever it costs */
 	claims_overran = sas_template_turn_overran();
+	if (claims_overran)
+		claims_batch = 1;
 }
 
 bool

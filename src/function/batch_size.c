@@ -18,6 +18,8 @@
 /* but, of short steps, never less than this where there is more to do: small batches cost most where time is short */
 #define SAS_FAIR_BATCH 100
 #define SAS_FAIR_US 50000
+/* what the inputs of the steps of a batch may take together */
+#define SAS_FAIR_BYTES (INT64CONST(16) * 1024 * 1024)
 /* no function is known at first: all that is claimed beside one would be given back */
 #define SAS_FIRST_BATCH 1
 /* a batch is at most so many times as large as the one before */
@@ -28,6 +30,7 @@
 #define SAS_SLOW_MS 50
 
 static int	batch_size_next = SAS_FIRST_BATCH;
+static int	batch_size_most = SAS_FUNCTION_BATCH;	/* as far as the evaluations of the last claim tell */
 static int	batch_size_n_short = 0; /* claims in a row that got less than they asked for */
 static int64 batch_size_claim_us = 0;	/* of the claim of steps that are not done yet */
 
@@ -57,10 +60,15 @@ sas_function_batch_claimed(int n, int64 spent_us)
 }
 
 void
-sas_function_batch_evaluated(int n, int64 spent_us)
+sas_function_batch_evaluated(int n, int64 spent_us, int64 bytes, bool overran)
 {
+	batch_size_most = bytes > SAS_FAIR_BYTES ? Max(1, SAS_FAIR_BYTES * n / bytes) : SAS_FUNCTION_BATCH;
 	if (spent_us > SAS_FAIR_US)
-		batch_size_next = Max(1, Min(batch_size_next, SAS_FAIR_US * n / spent_us));
+		batch_size_most = Max(1, Min(batch_size_most, SAS_FAIR_US * n / spent_us));
+	/* one is claimed whatever it costs */
+	if (overran)
+		batch_size_most = 1;
+	batch_size_next = Min(batch_size_next, batch_size_most);
 }
 
 /*
@@ -92,7 +100,7 @@ sas_function_batch_done(int64 spent_us, int64 called_us, int n, bool was_slow)
 		batch_size_next = 1;
 	/* a few steps tell nothing about many */
 	else if (n * 2 >= batch_size_next || all_us >= SAS_BATCH_US)
-		batch_size_next = Min(Min(SAS_FUNCTION_BATCH, is_first ? SAS_FAIR_BATCH : batch_size_next * SAS_BATCH_GROWS), Max(fair, fitting));
+		batch_size_next = Min(Min(batch_size_most, is_first ? SAS_FAIR_BATCH : batch_size_next * SAS_BATCH_GROWS), Max(fair, fitting));
 	is_first = false;
 	batch_size_claim_us = 0;
 }

@@ -18,8 +18,8 @@ extern bool sas_function_batch_is_short(void);
 /* The claim returned n steps, and took spent_us. */
 extern void sas_function_batch_claimed(int n, int64 spent_us);
 
-/* The claim spent that long on templates; n 0: nothing was claimed, or that was too long. */
-extern void sas_function_batch_evaluated(int n, int64 spent_us);
+/* The claim of n steps spent that long on templates, which made so many bytes; overran: that was too much, and nothing was claimed. */
+extern void sas_function_batch_evaluated(int n, int64 spent_us, int64 bytes, bool overran);
 
 /* n steps (n > 0) took spent_us, without their claim and commit, of which their functions called_us; was_slow: one of them ended the batch. */
 extern void sas_function_batch_done(int64 spent_us, int64 called_us, int n, bool was_slow);

@@ -105,7 +105,7 @@ step_claim(void)
 	sas_template_turn_end();
 	step_overran = sas_template_turn_overran();
 	step_cut = sas_store_ready_was_cut(0);
-	sas_function_batch_evaluated(list_length(claimed), sas_template_turn_us());
+	sas_function_batch_evaluated(list_length(claimed), sas_template_turn_us(), sas_template_turn_bytes(), step_overran);
 	step_wake_count = wake_count;
 	step_looked_us = claimed_us;
 	step_count_steps();
