@@ -50,7 +50,7 @@ BEGIN
     TRUNCATE _sas.chunk, _sas.run, _sas.run_key, _sas.run_label, _sas.run_dependency, _sas.concurrency_slot, _sas.concurrency_key, _sas.deferred_run, _sas.queue_slot, _sas.parked_step, _sas.freed_key, _sas.queue_user, _sas.step, _sas.override, _sas.ready, _sas.lease, _sas.answer, _sas.message, _sas.deadline_sweep, _sas.deferred_work, _sas.item, _sas.map_key, _sas.map_list, _sas.map_progress, _sas.phase, _sas.undo_order, _sas.abandoned_run, _sas.signal, _sas.attempt, _sas.task, _sas.operator_action, _sas.alert, _sas.alert_run, _sas.finished_run, _sas.purged_run, _sas.boot, _sas.idle_version, _sas.delayed_note, _sas.reply, _sas.schedule, _sas.schedule_plan, t.worker, t.held RESTART IDENTITY;
     TRUNCATE _sas.watch, _sas.watch_ended, _sas.watch_flow, _sas.watch_done, _sas.watch_batch, _sas.watch_work, _sas.watch_wait, _sas.watch_held, _sas.watch_note, _sas.watch_check, _sas.node RESTART IDENTITY;
     TRUNCATE _sas.stub, _sas.stub_signal, _sas.stubbed_call, _sas.stub_flight RESTART IDENTITY;
-    UPDATE _sas.external_slot SET request_id = NULL, lease_id = NULL;
+    UPDATE _sas.external_slot SET request_id = NULL, lease_id = NULL, run_id = NULL, step_no = NULL, element = NULL, worker = NULL, extended_by = NULL;
     UPDATE _sas.agent_health SET stale_replies = 0, breaker = 'closed', open_until = NULL;
     PERFORM t.set_clock(t.start());
 END $$;
