@@ -71,6 +71,21 @@ like($test->query('COMMIT'), qr/cannot be committed/, 'the test cannot be commit
 is($node->safe_psql('postgres', 'SELECT count(*) FROM sas.runs'), '3', 'nothing of it stays');
 is($node->safe_psql('postgres', q{SELECT count(*) FROM log WHERE said = 'in a test'}), '0', 'nor of what its function wrote');
 is($test->query(q{SELECT abs(extract(epoch FROM sas.now() - clock_timestamp())) < 1}), 't', 'the clock of the session goes again');
+my $clock = q{SELECT sas.set_clock('2050-01-01')};
+foreach my $end ('RELEASE a; COMMIT', q{RELEASE a; PREPARE TRANSACTION 'test'}, 'RELEASE a; COMMIT AND CHAIN')
+{
+	$test->query('BEGIN');
+	$test->query("SAVEPOINT a; $clock");
+	like($test->query($end), qr/cannot be committed/, "also one in a savepoint that was released: $end");
+	$test->query('ROLLBACK');
+}
+$test->query("BEGIN; SAVEPOINT a; $clock; ROLLBACK TO a");
+unlike($test->query('COMMIT'), qr/cannot be committed/, 'what a savepoint has taken back stands in no way');
+$test->query(q{CREATE FUNCTION nested(input jsonb) RETURNS jsonb LANGUAGE plpgsql AS $$ BEGIN PERFORM sas.set_clock('2060-01-01'); RETURN '1'; END $$;
+	SELECT sas.create_workflow('nested', '{"steps": {"s": {"function": "public.nested"}}, "on_failure": "fail"}')});
+$test->query('BEGIN');
+like($test->query(q{SELECT error ->> 'title' FROM sas.run_inline('nested')}), qr/^testing aids cannot be used/, 'a function of a tested run cannot move the clock');
+$test->query('ROLLBACK');
 my $cheat = run_of($node, submit($node, 'cheats', {}));
 is($cheat->{error}{title}, 'testing aids cannot be used by the function of a step', 'a function in a worker cannot move the clock');
 is(run_of($node, submit($node, 'both', { said => 'after', rest => '1 ms' }))->{result}, 'success', 'and its worker goes on');
