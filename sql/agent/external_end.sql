@@ -170,7 +170,8 @@ BEGIN
     RETURN _sas.answer_claims(c.slots, c.free, ARRAY(
         SELECT _sas.make_call_reply(
             run_id => p.run_id, step_no => p.step_no, element => p.element, request_id => p.request_id,
-            verdict => 'done', output => coalesce(outputs[array_position(request_ids, p.request_id)], 'null'))
+            verdict => 'done', output => coalesce(outputs[array_position(request_ids, p.request_id)], 'null'),
+            arrived_at => c.arrived_at)
         FROM unnest(c.slots) WITH ORDINALITY AS p ORDER BY p.ordinality));
 END $$;
 

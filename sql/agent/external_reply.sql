@@ -24,16 +24,19 @@ LANGUAGE C AS 'MODULE_PATHNAME', 'sas_api_check_latest_claim';
 
 -- _sas.lock_claims(caller, request_ids, counts): the slots of those of these claims that hold, in this order,
 -- because they complete in it, and are undone in reverse; free: for each, whether its run is locked now.
--- counts: replies for the other claims count as stale for their agents.
+-- counts: replies for the other claims count as stale for their agents. arrived_at: a claim that held then
+-- does so still, however long it takes to lock the runs, unless it was taken back meanwhile.
 -- Locks: the runs. Writes: agent_health, for stale replies.
 CREATE FUNCTION _sas.lock_claims(caller oid, request_ids uuid[], counts boolean,
-                                 OUT slots _sas.external_slot[], OUT free boolean[])
+                                 OUT slots _sas.external_slot[], OUT free boolean[],
+                                 OUT arrived_at timestamptz)
 LANGUAGE plpgsql AS $$
 DECLARE
     agents int[];
     runs bigint[];
     refused text;
 BEGIN
+    arrived_at := sas.now();
     PERFORM _sas.check_latest_claim(q, _sas.claimed_until(q)) FROM unnest(request_ids) q
         WHERE _sas.keeps_snapshot();
     SELECT array_agg(DISTINCT h.agent_id), array_agg(DISTINCT h.run_id) INTO agents, runs
@@ -57,7 +60,7 @@ BEGIN
         CROSS JOIN LATERAL (SELECT FROM _sas.step s
                             WHERE s.run_id = h.run_id AND s.step_no = h.step_no AND s.element = h.element
                                 AND s.request_id = h.request_id
-                                AND greatest(s.complete_by, h.extended_by) > sas.now() OFFSET 0) s
+                                AND greatest(s.complete_by, h.extended_by) > arrived_at OFFSET 0) s
         CROSS JOIN LATERAL (SELECT array_position($2, h.request_id) AS n OFFSET 0) o
         WHERE h.request_id = ANY ($2);
     END IF;
@@ -70,13 +73,14 @@ END $$;
 
 -- _sas.lock_claim(caller, request_id, counts): the same for one claim; p is null if it does not hold.
 CREATE FUNCTION _sas.lock_claim(caller oid, request_id uuid, counts boolean,
-                                OUT p _sas.external_slot, OUT free boolean)
+                                OUT p _sas.external_slot, OUT free boolean, OUT arrived_at timestamptz)
 LANGUAGE plpgsql AS $$
 DECLARE
     held record := _sas.lock_claims(caller, ARRAY[request_id], counts);
 BEGIN
     p := held.slots[1];
     free := held.free[1];
+    arrived_at := held.arrived_at;
 END $$;
 
 -- _sas.lock_runs_of_claims(ids): locks these runs and returns them, without those that another session has
@@ -128,12 +132,12 @@ LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 DECLARE
     c record := _sas.lock_claim(caller, request_id, true);
 BEGIN
-    RETURN (c.p).request_id IS NOT NULL AND _sas.fail_claim(c.p, c.free, error, permanent);
+    RETURN (c.p).request_id IS NOT NULL AND _sas.fail_claim(c.p, c.free, error, permanent, c.arrived_at);
 END $$;
 
--- _sas.fail_claim(p, free, error, permanent): the same for this claim; free: its run is locked.
-CREATE FUNCTION _sas.fail_claim(p _sas.external_slot, free boolean, error text, permanent boolean)
-RETURNS boolean
+-- _sas.fail_claim(p, free, error, permanent, arrived_at): the same for this claim; free: its run is locked.
+CREATE FUNCTION _sas.fail_claim(p _sas.external_slot, free boolean, error text, permanent boolean,
+                                arrived_at timestamptz) RETURNS boolean
 LANGUAGE plpgsql AS $$
 #variable_conflict use_variable
 DECLARE
@@ -160,7 +164,8 @@ BEGIN
         verdict => CASE WHEN permanent THEN 'permanent'
                    WHEN n >= (policy ->> 'max_attempts')::int THEN 'transient' ELSE 'again' END,
         error => _sas.problem_object('task', 'the task failed', left(error, 2000), NULL, p.run_id, step_name),
-        again_in => CASE WHEN given_up THEN interval '0' ELSE _sas.attempt_pause(policy, n) END)]) <> '{}';
+        again_in => CASE WHEN given_up THEN interval '0' ELSE _sas.attempt_pause(policy, n) END,
+        arrived_at => arrived_at)]) <> '{}';
 END $$;
 
 -- _sas.attempt_pause(policy, tries): the pause before another attempt; with jitter, a random part of it.
@@ -243,5 +248,6 @@ BEGIN
     RETURN (c.p).request_id IS NOT NULL
         AND _sas.answer_claims(ARRAY[c.p], ARRAY[c.free], ARRAY[_sas.make_call_reply(
             run_id => (c.p).run_id, step_no => (c.p).step_no, element => (c.p).element,
-            request_id => (c.p).request_id, verdict => 'hand_back', again_in => '0')]) <> '{}';
+            request_id => (c.p).request_id, verdict => 'hand_back', again_in => '0',
+            arrived_at => c.arrived_at)]) <> '{}';
 END $$;

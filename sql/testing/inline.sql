@@ -406,7 +406,7 @@ BEGIN
         AND x.element = f.element;
     IF f.answer ? 'fail' THEN
         PERFORM _sas.fail_claim(p, true, f.answer ->> 'fail',
-                                coalesce((f.answer ->> 'permanent')::boolean, false));
+                                coalesce((f.answer ->> 'permanent')::boolean, false), sas.now());
     ELSE
         PERFORM _sas.end_claims(ARRAY[p], ARRAY[_sas.make_call_reply(
             run_id => p.run_id, step_no => p.step_no, element => p.element, request_id => p.request_id,
