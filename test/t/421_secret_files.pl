@@ -183,7 +183,8 @@ for (my $n = 0; !-e 'still'; $n++)
 TURN
 symlink 'turned/key', "$mount/$_" foreach qw(turned_key turned_alias);
 ok(wait_until(sub { -s "$base/platform.log" }), 'a platform turns a link over');
-$node->safe_psql('postgres', q{SELECT sas.set_secret_file('turned', 'turned_key')});
+# it may change while it is set
+ok(wait_until(sub { refused(q{SELECT sas.set_secret_file('turned', 'turned_key')}) !~ /./ }), 'in the end a name of it is set');
 my $ends = $node->safe_psql('postgres', q{
 	SET ROLE boss;
 	DO $do$
