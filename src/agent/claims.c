@@ -24,7 +24,7 @@
 /* what a claim spends on evaluations */
 #define CLAIMS_US 100000
 /* and what the requests that it makes may take together */
-#define CLAIMS_BYTES (INT64CONST(16) * 1024 * 1024)
+#define CLAIMS_BYTES (INT64CONST(4) * 1024 * 1024)
 
 static int	claims_batch = CLAIMS_BATCH; /* the most steps of the next claim */
 static bool claims_claiming;	/* the transaction that is open has begun to claim; or the last one that did, failed */

@@ -19,7 +19,7 @@
 #define SAS_FAIR_BATCH 100
 #define SAS_FAIR_US 50000
 /* what the inputs of the steps of a batch may take together */
-#define SAS_FAIR_BYTES (INT64CONST(16) * 1024 * 1024)
+#define SAS_FAIR_BYTES (INT64CONST(4) * 1024 * 1024)
 /* no function is known at first: all that is claimed beside one would be given back */
 #define SAS_FIRST_BATCH 1
 /* a batch is at most so many times as large as the one before */
