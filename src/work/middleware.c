@@ -33,6 +33,7 @@
 
 #include "base/array.h"
 #include "catalog/pg_type.h"
+#include "libpq/be-fsstubs.h"
 #include "miscadmin.h"
 #include "utils/builtins.h"
 #include "utils/fmgroids.h"
@@ -161,6 +162,8 @@ middleware_change_to(Around *a, Oid role)
 		a->ran = false;
 	}
 	sas_work_close_dblink();
+	/* whoever knows the number of one that is open may read it */
+	AtEOXact_LargeObject(true);
 }
 
 static void

@@ -116,6 +116,8 @@ foreach my $what (sort keys %left)
 	middleware('chief', 'outer', 'function', before => "BEGIN EXECUTE '$left{$what}'; RETURN NULL; END");
 	like(outcome(q{BEGIN RETURN '1'; END}), qr/within security-restricted operation/, "a before makes no $what for the function of another role");
 }
+middleware('chief', 'outer', 'function', before => q{BEGIN PERFORM lo_open(lo_from_bytea(0, 'of chief'), 393216); RETURN NULL; END});
+is(outcome(q{BEGIN RETURN to_jsonb(encode(loread(0, 10), 'escape')); END}), 'invalid large-object descriptor: 0', 'a before leaves no large object open');
 $sql->(q{
 	SET ROLE chief;
 	CREATE TABLE app.trapped (n int);
@@ -143,6 +145,13 @@ is(outcome(q{
 		PERFORM set_config('work_mem', '77MB', false);
 		RETURN '1';
 	END}), '0 0 0 0 4MB', 'an after of another role finds no temporary object, prepared statement, cursor or setting of the function');
+middleware('chief', 'outer', 'function', after => q{
+	BEGIN
+		RETURN jsonb_build_object('response', encode(loread(0, 10), 'escape'));
+	EXCEPTION WHEN OTHERS THEN
+		RETURN jsonb_build_object('response', SQLERRM);
+	END});
+is(outcome(q{BEGIN PERFORM lo_open(lo_from_bytea(0, 'of ann'), 393216); RETURN '1'; END}), 'invalid large-object descriptor: 0', 'nor a large object that it has opened');
 $sql->(q{
 	SET ROLE ann;
 	CREATE TABLE app.late (n int);
