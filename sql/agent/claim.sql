@@ -67,10 +67,9 @@ CREATE FUNCTION _sas.calls_wanted(under_lease bigint, claimed _sas.claimed[], pl
 RETURNS SETOF _sas.wanted_call
 LANGUAGE plpgsql AS $$
 DECLARE
-    -- of these runs: dead rows of others may be many
     ids bigint[] := ARRAY(SELECT c.run_id FROM unnest(claimed) c);
-    staged boolean := EXISTS (SELECT FROM _sas.phase g WHERE g.run_id = ANY (ids));
-    edited boolean := EXISTS (SELECT FROM _sas.override d WHERE d.run_id = ANY (ids));
+    staged boolean := _sas.are_staged(ids);
+    edited boolean := _sas.are_edited(ids);
 BEGIN
     IF plain AND NOT staged AND NOT edited THEN
         RETURN QUERY

@@ -30,9 +30,11 @@ DECLARE
     left_over record;
     written record;
     lost uuid[] := '{}';
+    claimed int;
+    n int;
 BEGIN
     IF under_leases <> '{}' THEN
-        PERFORM _sas.lock_leases(under_leases);
+        claimed := _sas.lock_leases(under_leases);
     END IF;
     locked := _sas.lock_replied_runs(replies);
     IF coalesce(cardinality(locked.free), 0) < wanted THEN
@@ -44,19 +46,21 @@ BEGIN
     ELSE
         left_over := _sas.leave_answers(NULL, now);
     END IF;
-    IF EXISTS (SELECT FROM _sas.answer a WHERE a.run_id = ANY (locked.run_ids)) THEN
-        PERFORM _sas.apply_beside(locked.run_ids, 1048576);
+    IF _sas.has_pages('_sas.answer') THEN
+        PERFORM _sas.apply_beside(locked.run_ids, 1048576)
+        WHERE EXISTS (SELECT FROM _sas.answer a WHERE a.run_id = ANY (locked.run_ids));
     END IF;
     written := _sas.write_locked(replies, now, locked.free, locked.run_ids, locked.plain, locked.pending,
-                                 locked.queued);
+                                 locked.queued, locked.last);
     lost := lost || written.lost;
     IF lost <> '{}' THEN
         PERFORM _sas.count_stale(all_replies, lost);
     END IF;
     IF cardinality(done_leases) > 0 THEN
-        PERFORM _sas.end_leases(done_leases, written.run_ids || left_over.run_ids,
-                                written.step_nos || left_over.step_nos,
-                                written.elements || left_over.elements);
+        n := _sas.end_leases(done_leases, written.run_ids || left_over.run_ids,
+                             written.step_nos || left_over.step_nos,
+                             written.elements || left_over.elements,
+                             lost = '{}' AND claimed = wanted AND under_leases = done_leases);
     END IF;
     IF lost = '{}' THEN
         RETURN '{}';
@@ -114,11 +118,13 @@ END $$;
 
 -- _sas.lock_leases(lease_ids): locks these leases; waits for a tick that judges one of them. The following
 -- statements see what that tick has decided. The lock is shared: two programs may reply under one lease at
--- the same time.
-CREATE FUNCTION _sas.lock_leases(lease_ids bigint[]) RETURNS void
+-- the same time. Returns how many steps were claimed under them.
+CREATE FUNCTION _sas.lock_leases(lease_ids bigint[]) RETURNS int
 LANGUAGE plpgsql AS $$
 BEGIN
-    PERFORM FROM _sas.lease l WHERE l.lease_id = ANY (lease_ids) ORDER BY l.lease_id FOR KEY SHARE;
+    RETURN (SELECT sum(cardinality(k.run_ids))
+            FROM (SELECT l.run_ids FROM _sas.lease l WHERE l.lease_id = ANY (lease_ids)
+                  ORDER BY l.lease_id FOR KEY SHARE) k);
 END $$;
 
 -- _sas.write_locked(replies, now, ...): writes the replies to runs that are locked now; the other arguments
@@ -130,7 +136,7 @@ END $$;
 --           the step
 CREATE FUNCTION _sas.write_locked(replies _sas.call_reply[], now timestamptz, free int[],
                                   locked_runs bigint[], positions int[], pending boolean, queued boolean,
-                                  OUT run_ids bigint[], OUT step_nos int[], OUT elements int[],
+                                  last boolean, OUT run_ids bigint[], OUT step_nos int[], OUT elements int[],
                                   OUT lost uuid[])
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -138,8 +144,10 @@ DECLARE
     plain _sas.call_reply[];
     others _sas.call_reply[];
     stopped _sas.call_reply[];
+    done record;
+    n int;
 BEGIN
-    IF wanted > 0 AND EXISTS (SELECT FROM _sas.phase g WHERE g.run_id = ANY (locked_runs)) THEN
+    IF wanted > 0 AND _sas.are_staged(locked_runs) THEN
         replies := _sas.end_phases(replies, locked_runs);
         wanted := cardinality(replies);
         others := replies;
@@ -149,23 +157,26 @@ BEGIN
         SELECT s.plain, s.others INTO plain, others
         FROM _sas.sort_replies(replies, free, locked_runs, positions) s;
     END IF;
-
     IF plain IS NOT NULL THEN
-        SELECT d.run_ids, d.step_nos, d.elements INTO run_ids, step_nos, elements
-        FROM _sas.move_done(plain, now) d;
+        done := _sas.move_done(plain, now);
+        run_ids := done.run_ids;
+        step_nos := done.step_nos;
+        elements := done.elements;
         IF coalesce(cardinality(run_ids), 0) < cardinality(plain) THEN
             others := others || ARRAY(SELECT p FROM unnest(plain) p
                                       WHERE NOT (p.run_id, p.step_no, p.element)
                                             IN (SELECT * FROM unnest(run_ids, step_nos, elements)));
         END IF;
     END IF;
-    IF run_ids IS NOT NULL THEN
+    IF run_ids IS NOT NULL AND last AND cardinality(run_ids) = wanted THEN
+        n := _sas.end_of_steps(run_ids);
+    ELSIF run_ids IS NOT NULL THEN
         IF pending THEN
-            PERFORM _sas.start_runs(run_ids);
+            n := _sas.start_runs(run_ids);
         END IF;
         PERFORM _sas.go_on(run_ids, step_nos, elements);
     END IF;
-    IF EXISTS (SELECT FROM unnest(others) p WHERE p.verdict <> 'done') THEN
+    IF cardinality(others) > 0 THEN
         SELECT p.stopped, p.others INTO stopped, others FROM _sas.part_stopped(others) p;
         IF stopped IS NOT NULL THEN
             SELECT run_ids || j.runs, step_nos || j.nos, elements || j.which INTO run_ids, step_nos, elements
@@ -177,7 +188,7 @@ BEGIN
         INTO run_ids, step_nos, elements, queued
         FROM _sas.write_evaluated(others, now, pending) AS j (runs, nos, which, places);
     END IF;
-    IF queued OR EXISTS (SELECT FROM _sas.queue_slot p WHERE p.queue_id < 0) THEN
+    IF queued OR _sas.are_keys_taken() THEN
         PERFORM _sas.free_slots(locked_runs);
     END IF;
     lost := '{}';
@@ -194,15 +205,20 @@ END $$;
 --   plain     the positions of replies "done" for steps that ask nothing more, in runs that continue
 --   pending   one of the runs is not marked as begun yet
 --   queued    one of the steps has a slot in a queue
+--   last      each of the steps is all that is left of its run: nothing else is open, and none waits for it
 CREATE FUNCTION _sas.lock_replied_runs(replies _sas.call_reply[], OUT free int[], OUT run_ids bigint[],
-                                       OUT plain int[], OUT pending boolean, OUT queued boolean)
+                                       OUT plain int[], OUT pending boolean, OUT queued boolean,
+                                       OUT last boolean)
 LANGUAGE plpgsql AS $$
 BEGIN
     SELECT array_agg(l.n), array_agg(l.run_id), array_agg(l.n) FILTER (WHERE l.goes_on AND w.is_plain),
-        bool_or(l.pending), bool_or(coalesce(w.queue_id, l.queue_id) > 0)
-    INTO free, run_ids, plain, pending, queued
+        bool_or(l.pending), bool_or(coalesce(w.queue_id, l.queue_id) > 0),
+        bool_and(l.alone AND NOT EXISTS (SELECT FROM _sas.workflow_edge e WHERE e.version_id = l.version_id
+                                         AND e.from_no = l.step_no))
+    INTO free, run_ids, plain, pending, queued, last
     FROM (SELECT p.n::int, p.run_id, p.step_no, r.version_id, r.queue_id, r.state = 'pending' AS pending,
-          p.verdict = 'done' AND r.abandon_as IS NULL AS goes_on
+          p.verdict = 'done' AND r.abandon_as IS NULL AS goes_on,
+          p.element = 0 AND r.open_steps = 1 AND r.state = 'running' AS alone
           FROM unnest(replies) WITH ORDINALITY AS p (run_id, step_no, element, request_id, verdict, attempt,
                                                      output, error, in_doubt, again_in, arrived_at, n)
           JOIN _sas.run r ON r.run_id = p.run_id
@@ -301,14 +317,21 @@ BEGIN
     END IF;
 END $$;
 
--- _sas.end_leases(lease_ids, run_ids, step_nos, elements): deletes these leases, except one under which a
--- reply came too late: the supervisor takes its step back. The listed steps are known not to be held any
--- more. A lease under which more is held is not even locked: a session may reply to one of many tasks, and
--- keep its transaction open, while others report on the rest.
-CREATE FUNCTION _sas.end_leases(lease_ids bigint[], run_ids bigint[], step_nos int[], elements int[])
-RETURNS void
+-- _sas.end_leases(lease_ids, run_ids, step_nos, elements, whole): deletes these leases, except one under
+-- which a reply came too late: the supervisor takes its step back. The listed steps are known not to be held
+-- any more. A lease under which more is held is not even locked: a session may reply to one of many tasks,
+-- and keep its transaction open, while others report on the rest. Returns how many were deleted.
+-- whole: the steps are all that were claimed under them, by a function worker, which has locked the leases.
+CREATE FUNCTION _sas.end_leases(lease_ids bigint[], run_ids bigint[], step_nos int[], elements int[],
+                                whole boolean DEFAULT false) RETURNS int
 LANGUAGE plpgsql AS $$
+DECLARE
+    deleted int;
 BEGIN
+    IF whole THEN
+        DELETE FROM _sas.lease l WHERE l.lease_id = ANY (lease_ids);
+        RETURN cardinality(lease_ids);
+    END IF;
     DELETE FROM _sas.lease d
     -- another program may be replying under this lease in its own transaction; then the supervisor finds
     -- the lease
@@ -328,6 +351,8 @@ BEGIN
                                             AND a.request_id = s.request_id))
         FOR UPDATE SKIP LOCKED) free
     WHERE d.lease_id = free.lease_id;
+    GET DIAGNOSTICS deleted = ROW_COUNT;
+    RETURN deleted;
 END $$;
 
 -- _sas.count_stale(replies, lost): counts stale replies per agent: they came too late, or from a claim that
@@ -378,6 +403,6 @@ BEGIN
     PERFORM _sas.go_on(none, '{1}', '{0}');
     PERFORM _sas.end_of_steps(none);
     PERFORM _sas.note_ends(none);
-    PERFORM _sas.end_leases(none, none, '{1}', '{0}');
+    PERFORM _sas.end_leases(none, none, '{1}', '{0}'), _sas.end_leases(none, none, '{1}', '{0}', true);
     PERFORM _sas.write_replies('{}', '{}');
 END $$;

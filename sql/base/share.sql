@@ -152,8 +152,12 @@ LANGUAGE C VOLATILE STRICT AS 'MODULE_PATHNAME', 'sas_api_busy_functions';
 CREATE FUNCTION _sas.may_be_full() RETURNS boolean
 LANGUAGE plpgsql AS $$
 BEGIN
-    RETURN _sas.busy_functions() >= _sas.most_function_workers()
-        OR EXISTS (SELECT FROM _sas.role_limit l WHERE l.name = 'function_workers');
+    IF _sas.busy_functions() >= _sas.most_function_workers() THEN
+        RETURN true;
+    ELSIF NOT _sas.has_pages('_sas.role_limit') THEN
+        RETURN false;
+    END IF;
+    RETURN EXISTS (SELECT FROM _sas.role_limit l WHERE l.name = 'function_workers');
 END $$;
 
 -- _sas.full_owners(): the owners whose functions run on as many other workers as their limit allows, and the

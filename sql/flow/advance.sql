@@ -93,9 +93,9 @@ BEGIN
 END $$;
 
 -- _sas.end_of_steps(run_ids): these runs have no open step and no abandon_as: makes the finalize step ready,
--- or stops the run. Caller: holds the lock of the runs. Writes: run, step. Next: _sas.make_ready for the
--- finalize step, _sas.change_runs for the end.
-CREATE FUNCTION _sas.end_of_steps(run_ids bigint[]) RETURNS void
+-- or stops the run. Returns how many have stopped. Caller: holds the lock of the runs. Writes: run, step.
+-- Next: _sas.make_ready for the finalize step; _sas.end_runs or _sas.change_runs for the end.
+CREATE FUNCTION _sas.end_of_steps(run_ids bigint[]) RETURNS int
 LANGUAGE plpgsql AS $$
 DECLARE
     pending bigint[];
@@ -103,7 +103,11 @@ DECLARE
     last_nos int[];
     deferred _sas.step_change[];
     stops _sas.run_change[];
+    ended bigint[] := _sas.end_runs(run_ids);
 BEGIN
+    IF cardinality(ended) = cardinality(run_ids) THEN
+        RETURN cardinality(ended);
+    END IF;
     -- a paused run that has nothing left to do stops when it is resumed
     SELECT array_agg(r.run_id) FILTER (WHERE r.state = 'pending'),
            array_agg(r.run_id) FILTER (WHERE f.is_due AND r.state <> 'paused'),
@@ -145,6 +149,7 @@ BEGIN
         PERFORM _sas.make_ready(last_runs, last_nos);
     END IF;
     PERFORM _sas.change_runs(stops);
+    RETURN cardinality(ended) + coalesce(cardinality(stops), 0);
 END $$;
 
 -- _sas.abandon_children(run_ids, how, fates): ends the open child runs of these runs as well. how: abort or

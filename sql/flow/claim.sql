@@ -3,7 +3,7 @@
 -- The claim, for workers of all kinds: deletes ready rows, inserts a lease, and sets the steps to running.
 
 -- _sas.take_from_lanes(lanes, quantities, urgent): takes up to quantities[i] steps of lanes[i] out of the
--- ready queue; owners take turns. urgent: see _sas.urgent_share.
+-- ready queue; owners take turns. urgent: see _sas.urgent_shares.
 --
 -- After a crash, a function that may have caused it is claimed alone: a function that must run alone ends
 -- the batch before it. The statement that takes the rows does this itself, because an earlier check would
@@ -21,13 +21,17 @@ LANGUAGE plpgsql AS $$
 DECLARE
     now timestamptz := sas.now();
     turns record;
+    taken record;
     further boolean := false;
 BEGIN
     LOOP
         turns := _sas.share_lanes(lanes, quantities, urgent, further);
         EXIT WHEN turns.shares IS NULL;
-        SELECT t.claimed, t.begun, t.late, t.plain INTO claimed, begun, late, plain
-        FROM _sas.take_shared(turns.in_lanes, turns.owners, turns.shares, turns.marks, now) t;
+        taken := _sas.take_shared(turns.in_lanes, turns.owners, turns.shares, turns.marks, now);
+        claimed := taken.claimed;
+        begun := taken.begun;
+        late := taken.late;
+        plain := taken.plain;
         -- other transactions had locked all that was shared out: the next owners have their turn
         EXIT WHEN claimed IS NOT NULL OR NOT turns.remaining;
         further := true;
@@ -43,10 +47,6 @@ CREATE FUNCTION _sas.take_shared(in_lanes int[], owners oid[], shares int[], mar
                                  OUT late boolean, OUT plain boolean)
 LANGUAGE plpgsql AS $$
 BEGIN
-    WITH taken AS (
-        DELETE FROM _sas.ready r
-        WHERE r.ctid = ANY ((SELECT _sas.lock_ready(in_lanes, owners, shares, marks))::tid[])
-        RETURNING r.run_id, r.step_no, r.element, r.lane, r.rank, r.ready_at, r.undo, r.alone)
     SELECT count(_sas.waited(t.lane, t.ready_at)),
            array_agg(ROW(t.run_id, t.step_no, t.element, t.undo, t.alone, r.version_id, t.lane,
                          coalesce(s.state, 'none'), coalesce(s.attempt, 0),
@@ -60,7 +60,7 @@ BEGIN
            bool_or(r.state = 'pending' AND r.start_before <= now),
            bool_and(w.plain)
     INTO n, claimed, begun, late, plain
-    FROM taken t
+    FROM _sas.claim_rows(in_lanes, owners, shares, marks) t
     JOIN _sas.run r ON r.run_id = t.run_id
     -- OFFSET 0: without it the planner may use only the first column of the key, and walk all steps of
     -- the workflow, or of the run
@@ -69,7 +69,7 @@ BEGIN
                         WHERE x.version_id = r.version_id AND x.step_no = t.step_no
                             AND x.undo = t.undo OFFSET 0) w
     LEFT JOIN LATERAL (SELECT x.state, x.attempt,
-                              CASE WHEN t.undo THEN (SELECT o.ask_until FROM _sas.poll_of(x) o)
+                              CASE WHEN t.undo THEN _sas.asks_until(x)
                               ELSE x.ask_until END AS ask_until FROM _sas.step x WHERE x.run_id = t.run_id
                        AND x.step_no = t.step_no AND x.element = t.element OFFSET 0) s ON true;
 END $$;
@@ -110,6 +110,19 @@ BEGIN
     FROM unnest(done.failed, done.errors) AS f (n, why);
     RETURN (SELECT array_agg(claimed[n] ORDER BY n) FROM generate_subscripts(claimed, 1) n
             WHERE n <> ALL (done.failed));
+END $$;
+
+-- _sas.begin_lease(claimed, boot, worker_id, locked_by, at): the lease of the worker on these steps; null:
+-- there are none. Writes: lease.
+CREATE FUNCTION _sas.begin_lease(claimed _sas.claimed[], boot bigint, worker_id bigint, locked_by text,
+                                 at timestamptz, OUT lease_id bigint)
+LANGUAGE plpgsql AS $$
+BEGIN
+    INSERT INTO _sas.lease (boot, worker_id, locked_by, next_by, run_ids, step_nos, elements)
+    SELECT $2, $3, $4, _sas.due_by(at + min(c.complete_in)), array_agg(c.run_id), array_agg(c.step_no),
+        array_agg(c.element)
+    FROM unnest(claimed) c HAVING count(*) > 0
+    RETURNING lease.lease_id INTO lease_id;
 END $$;
 
 -- _sas.claim_ready(...): claims up to quantities[i] steps of lanes[i] for a worker. Returns the claimed
@@ -162,14 +175,12 @@ BEGIN
         RETURN;
     END IF;
 
-    INSERT INTO _sas.lease (boot, worker_id, locked_by, next_by, run_ids, step_nos, elements)
-    SELECT $3, $4, $5, _sas.due_by(now + min(c.complete_in)), array_agg(c.run_id), array_agg(c.step_no),
-        array_agg(c.element)
-    FROM unnest(claimed) c
-    RETURNING lease.lease_id INTO lease_id;
+    lease_id := _sas.begin_lease(claimed, boot, worker_id, locked_by, now);
     -- a step that must run alone was taken alone; the rows behind it were locked, so other workers have
     -- passed them by
-    PERFORM _sas.wake(lanes, false, false, '{}') FROM unnest(claimed) c WHERE c.alone AND c.lane <= 0 LIMIT 1;
+    IF (claimed[1]).alone AND (claimed[1]).lane <= 0 THEN
+        PERFORM _sas.wake(lanes, false, false, '{}');
+    END IF;
     n := _sas.take_steps(claimed, claim_ready.lease_id, now);
     n := _sas.start_runs(taken.begun);
     IF taken.shared IS NOT NULL THEN

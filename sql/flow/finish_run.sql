@@ -22,7 +22,7 @@ BEGIN
         RETURN;
     END IF;
     PERFORM _sas.move_runs(changes);
-    IF EXISTS (SELECT FROM _sas.workflow_hook) THEN
+    IF _sas.has_pages('_sas.workflow_hook') THEN
         PERFORM _sas.fire_hooks(ARRAY(SELECT c.run_id FROM unnest(changes) c));
     END IF;
     SELECT array_agg(c.run_id) FILTER (WHERE c.to_state = 'stopped'),
@@ -50,13 +50,33 @@ BEGIN
     END IF;
 END $$;
 
+-- _sas.end_runs(run_ids): the plain end of those of these runs that have nothing left to do and no output:
+-- what _sas.change_runs does with them. Returns them.
+-- Caller: holds the lock of the runs. Writes: run, and what hooks and _sas.note_ends write.
+CREATE FUNCTION _sas.end_runs(run_ids bigint[]) RETURNS bigint[]
+LANGUAGE plpgsql AS $$
+DECLARE
+    ended bigint[] := _sas.move_ended(run_ids);
+    n int;
+BEGIN
+    IF ended = '{}' THEN
+        RETURN ended;
+    END IF;
+    IF _sas.has_pages('_sas.workflow_hook') THEN
+        PERFORM _sas.fire_hooks(ended);
+    END IF;
+    n := _sas.note_ends(ended);
+    RETURN ended;
+END $$;
+
 -- _sas.note_ends(run_ids): these runs have just stopped.
 -- Writes: finished_run; message (deletes their deadline timers, and checks the runs that wait for them);
--- reply. Wakes: the scheduler, sessions in sas.wait.
-CREATE FUNCTION _sas.note_ends(run_ids bigint[]) RETURNS void
+-- reply. Wakes: the scheduler, sessions in sas.wait. Returns how many runs wait for them.
+CREATE FUNCTION _sas.note_ends(run_ids bigint[]) RETURNS int
 LANGUAGE plpgsql AS $$
 DECLARE
     ends record;
+    waiting int;
 BEGIN
     WITH e AS (
         SELECT r.run_id, r.result, r.finished_at, r.deadline, v.workflow_id, r.hook_of IS NULL AS told,
@@ -100,8 +120,9 @@ BEGIN
            count(_sas.give_share(e.owner, e.is_child, e.input)) FILTER (WHERE e.told) AS given
     INTO ends FROM e;
     PERFORM _sas.observe('run_wait', ends.flows, NULL, NULL, ends.waits),
-        _sas.observe('run', ends.flows, NULL, ends.results, ends.spans);
-    PERFORM _sas.release_waiting(run_ids, ends.timed);
+        _sas.observe('run', ends.flows, NULL, ends.results, ends.spans),
+        _sas.wake(scheduler => ends.parents IS NOT NULL, runs => run_ids);
+    waiting := _sas.release_waiting(run_ids, ends.timed);
     IF ends.failing IS NOT NULL THEN
         PERFORM _sas.check_schedules(ends.failing);
     END IF;
@@ -117,7 +138,7 @@ BEGIN
         FROM unnest(ends.parents) WITH ORDINALITY AS p (run_id, step_no, element, n)
         GROUP BY p.run_id, p.step_no, p.n / _sas.most_together();
     END IF;
-    PERFORM _sas.wake(scheduler => ends.parents IS NOT NULL, runs => run_ids);
+    RETURN waiting;
 END $$;
 
 -- _sas.reply_to(run_ids): writes a message into the reply queue that each of these runs, which have stopped

@@ -16,6 +16,14 @@ LANGUAGE sql STABLE AS $$
       AND g.element = s.element AND g.undo AND g.stage = 'poll'
 $$;
 
+-- _sas.asks_until(s): when it fails. Not part of the statement that calls it: few steps are polls that are
+-- being undone.
+CREATE FUNCTION _sas.asks_until(s _sas.step) RETURNS timestamptz
+LANGUAGE plpgsql STABLE AS $$
+BEGIN
+    RETURN (SELECT o.ask_until FROM _sas.poll_of(s) o);
+END $$;
+
 -- _sas.ask_next(poll, asks, ask_until, now): when the next status request is due. The pause doubles from
 -- request to request.
 CREATE FUNCTION _sas.ask_next(poll jsonb, asks int, ask_until timestamptz, now timestamptz)

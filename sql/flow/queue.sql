@@ -50,6 +50,16 @@ BEGIN
     END IF;
 END $$;
 
+-- _sas.are_keys_taken(): has any step a slot under a key of an agent?
+CREATE FUNCTION _sas.are_keys_taken() RETURNS boolean
+LANGUAGE plpgsql AS $$
+BEGIN
+    IF NOT _sas.has_pages('_sas.queue_slot') THEN
+        RETURN false;
+    END IF;
+    RETURN EXISTS (SELECT FROM _sas.queue_slot p WHERE p.queue_id < 0);
+END $$;
+
 -- _sas.free_slots(run_ids): deletes the queue slots of those steps of these runs that are no longer let out
 -- or claimed, and the slots under keys of agents of those that are no longer claimed. Caller: after it has
 -- moved the steps. Writes: queue_slot, freed_key. Wakes: the scheduler.

@@ -37,7 +37,7 @@ BEGIN
     IF begun IS NULL THEN
         RETURN 0;
     END IF;
-    IF EXISTS (SELECT FROM _sas.workflow_hook) THEN
+    IF _sas.has_pages('_sas.workflow_hook') THEN
         PERFORM _sas.fire_hooks(begun);
     END IF;
     RETURN cardinality(begun);
@@ -142,9 +142,11 @@ END $$;
 
 -- _sas.release_waiting(run_ids, timed): these runs have stopped: sends a message to each run that waits for
 -- one of them, and releases what they held. timed: those of them that have start_at or start_before.
--- Writes: message, phase, concurrency_slot. Wakes: the scheduler.
-CREATE FUNCTION _sas.release_waiting(run_ids bigint[], timed bigint[]) RETURNS void
+-- Writes: message, phase, concurrency_slot. Wakes: the scheduler. Returns how many messages it has sent.
+CREATE FUNCTION _sas.release_waiting(run_ids bigint[], timed bigint[]) RETURNS int
 LANGUAGE plpgsql AS $$
+DECLARE
+    sent int;
 BEGIN
     IF timed IS NOT NULL THEN
         DELETE FROM _sas.message d
@@ -153,14 +155,18 @@ BEGIN
         WHERE r.run_id = ANY (timed)
           AND d.actor = 's' AND d.due_at = t.due_at AND d.run_id = r.run_id AND d.kind = t.kind;
     END IF;
-    IF EXISTS (SELECT FROM _sas.phase g WHERE g.run_id = ANY (run_ids)) THEN
+    IF _sas.are_staged(run_ids) THEN
         DELETE FROM _sas.phase g WHERE g.run_id = ANY (run_ids);
+    END IF;
+    IF NOT (_sas.has_pages('_sas.run_dependency') OR _sas.has_pages('_sas.concurrency_slot')
+            OR _sas.keeps_snapshot()) THEN
+        RETURN 0;
     END IF;
     -- mostly nobody waits, and the start of that statement costs more than to ask
     IF NOT EXISTS (SELECT FROM _sas.run_dependency a WHERE a.after_run = ANY ($1))
        AND NOT EXISTS (SELECT FROM _sas.concurrency_slot p WHERE p.run_id = ANY ($1))
        AND NOT _sas.keeps_snapshot() THEN
-        RETURN;
+        RETURN 0;
     END IF;
     WITH gone AS (
         UPDATE _sas.concurrency_slot p SET state = 'left', told = false WHERE p.run_id = ANY ($1)
@@ -173,9 +179,11 @@ BEGIN
     -- this snapshot may be too old to see a run that waits, so the scheduler checks later
     SELECT 's', sas.now(), u, 'ended' FROM unnest($1) u
     WHERE _sas.keeps_snapshot();
-    IF FOUND THEN
+    GET DIAGNOSTICS sent = ROW_COUNT;
+    IF sent > 0 THEN
         PERFORM _sas.wake(scheduler => true);
     END IF;
+    RETURN sent;
 END $$;
 
 -- _sas.tell_followers(run_ids): these runs have stopped: sends a message to the runs that wait for them.

@@ -213,6 +213,10 @@ CREATE FUNCTION _sas.part_stopped(replies _sas.call_reply[], OUT stopped _sas.ca
                                   OUT others _sas.call_reply[])
 LANGUAGE plpgsql STABLE AS $$
 BEGIN
+    IF NOT EXISTS (SELECT FROM unnest(replies) p WHERE p.verdict <> 'done') THEN
+        others := replies;
+        RETURN;
+    END IF;
     SELECT array_agg(replies[n] ORDER BY n) FILTER (WHERE e.stops),
            array_agg(CASE p.verdict WHEN 'stopped' THEN _sas.make_call_reply(
                          p.run_id, p.step_no, p.element, p.request_id, 'transient', p.attempt, p.output,

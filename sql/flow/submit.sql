@@ -319,7 +319,7 @@ BEGIN
         SELECT $10, $4, 'accepted', r.run_id, $5, r.key, now FROM _sas.run r WHERE r.run_id = ANY (run_ids);
         PERFORM _sas.notify('sas_reply', $10);
     END IF;
-    IF EXISTS (SELECT FROM _sas.workflow_hook) THEN
+    IF _sas.has_pages('_sas.workflow_hook') THEN
         PERFORM _sas.fire_hooks(run_ids);
     END IF;
     IF $7 IS NOT NULL THEN

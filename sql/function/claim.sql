@@ -71,11 +71,18 @@ CREATE FUNCTION _sas.functions_wanted(under_lease bigint, claimed _sas.claimed[]
 RETURNS SETOF _sas.wanted_function
 LANGUAGE plpgsql AS $$
 DECLARE
-    ids bigint[] := ARRAY(SELECT c.run_id FROM unnest(claimed) c);
-    staged boolean := EXISTS (SELECT FROM _sas.phase g WHERE g.run_id = ANY (ids));
-    wrapped boolean := EXISTS (SELECT FROM _sas.middleware m WHERE m.phase IN ('function', 'finalize'));
-    edited boolean := EXISTS (SELECT FROM _sas.override d WHERE d.run_id = ANY (ids));
+    ids bigint[];
+    staged boolean := false;
+    wrapped boolean := false;
+    edited boolean := false;
 BEGIN
+    IF _sas.has_pages('_sas.middleware') OR _sas.has_pages('_sas.phase')
+       OR _sas.has_pages('_sas.override') THEN
+        ids := ARRAY(SELECT c.run_id FROM unnest(claimed) c);
+        staged := _sas.are_staged(ids);
+        edited := _sas.are_edited(ids);
+        wrapped := EXISTS (SELECT FROM _sas.middleware m WHERE m.phase IN ('function', 'finalize'));
+    END IF;
     IF plain AND NOT staged AND NOT wrapped AND NOT edited THEN
         RETURN QUERY SELECT * FROM _sas.plain_functions(under_lease, claimed);
         RETURN;
@@ -189,6 +196,7 @@ DECLARE
     now timestamptz := sas.now();
 BEGIN
     PERFORM _sas.take_shared('{}', '{}', '{}', '{}', now);
+    PERFORM _sas.begin_lease('{}', -1, -1, '', now);
     PERFORM _sas.take_steps('{}', -1, now);
     PERFORM FROM _sas.functions_wanted(-1, '{}', true);
     PERFORM FROM _sas.functions_wanted(-1, '{}', false);

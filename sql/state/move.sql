@@ -2,9 +2,9 @@
 --
 -- The only writers of the states of runs and steps. _sas.move_steps and _sas.move_runs make any legal
 -- change. Beside them there is one function for each change that every step or run goes through: the first
--- claim (_sas.take_steps and _sas.move_started) and the plain end of a step (_sas.move_done). They only
--- write; what follows is in sql/flow. Callers hold the lock of every run that they change, or have just
--- taken the step out of _sas.ready.
+-- claim (_sas.take_steps and _sas.move_started), the plain end of a step (_sas.move_done) and that of a run
+-- (_sas.move_ended). They only write; what follows is in sql/flow. Callers hold the lock of every run that
+-- they change, or have just taken the step out of _sas.ready.
 
 -- _sas.are_legal(subject, moves): are these changes of state, each as "from to", all in _sas.transition? A
 -- change that occurs several times in a batch is checked once.
@@ -144,8 +144,8 @@ CREATE FUNCTION _sas.move_done(replies _sas.call_reply[], now timestamptz, OUT r
 LANGUAGE plpgsql AS $$
 DECLARE
     -- steps complete in the order of the replies, whatever the join does
-    completions bigint[] := ARRAY(SELECT nextval('_sas.completion_seq')
-                                  FROM generate_series(1, cardinality(replies)));
+    completions bigint[] := _sas.next_numbers('_sas.completion_seq', cardinality(replies));
+    counted int;
 BEGIN
     WITH moved AS (
         UPDATE _sas.step s
@@ -165,7 +165,7 @@ BEGIN
     SELECT array_agg(m.run_id), array_agg(m.step_no), array_agg(m.element) INTO run_ids, step_nos, elements
     FROM moved m;
     IF run_ids IS NOT NULL THEN
-        PERFORM _sas.count_metric('transition', 0, 0, 'step running succeeded', cardinality(run_ids));
+        counted := _sas.count_metric('transition', 0, 0, 'step running succeeded', cardinality(run_ids));
     END IF;
 END $$;
 
@@ -237,6 +237,34 @@ BEGIN
         counted := _sas.count_metric('transition', 0, 0, 'run pending running', cardinality(begun));
     END IF;
     RETURN begun;
+END $$;
+
+-- _sas.move_ended(run_ids): moves those of these runs from running to stopped, with success, that have no
+-- step left to do, no output to build, no finalize step and no error. Returns them.
+--
+-- It writes what _sas.move_runs would write for the same end.
+-- Caller: holds the lock of the runs. Writes: run. Next: _sas.end_runs does what follows.
+CREATE FUNCTION _sas.move_ended(run_ids bigint[]) RETURNS bigint[]
+LANGUAGE plpgsql AS $$
+DECLARE
+    ended bigint[];
+    counted int;
+BEGIN
+    WITH stopped AS (
+        UPDATE _sas.run r
+        SET state = (SELECT t.to_state FROM _sas.transition t WHERE t.subject = 'run'
+                     AND t.from_state = 'running' AND t.to_state = 'stopped'),
+            result = 'success', open_steps = 0, finished_at = sas.now(), overdue = NULL,
+            paused_for = NULL, paused_by = NULL, paused_at = NULL, paused_state = NULL
+        WHERE r.run_id = ANY (run_ids) AND r.state = 'running' AND r.error IS NULL
+          AND (SELECT v.finalize_no IS NULL AND v.output IS NULL FROM _sas.workflow_version v
+               WHERE v.version_id = r.version_id)
+        RETURNING r.run_id)
+    SELECT coalesce(array_agg(s.run_id), '{}') INTO ended FROM stopped s;
+    IF ended <> '{}' THEN
+        counted := _sas.count_metric('transition', 0, 0, 'run running stopped', cardinality(ended));
+    END IF;
+    RETURN ended;
 END $$;
 
 -- _sas.lock_runs(run_ids): locks those of these runs that no other transaction has locked, and returns

@@ -71,10 +71,11 @@ BEGIN
     undos := coalesce(undos, array_fill(false, ARRAY[cardinality(run_ids)]));
     alones := coalesce(alones, array_fill(false, ARRAY[cardinality(run_ids)]));
     PERFORM _sas.check_latest_rows('middleware', 0) WHERE _sas.keeps_snapshot();
-    IF EXISTS (SELECT FROM _sas.middleware m WHERE m.phase = 'call') THEN
-        PERFORM _sas.open_phases(run_ids, step_nos, elements, undos);
+    IF _sas.has_pages('_sas.middleware') THEN
+        PERFORM _sas.open_phases(run_ids, step_nos, elements, undos)
+        WHERE EXISTS (SELECT FROM _sas.middleware m WHERE m.phase = 'call');
     END IF;
-    staged := EXISTS (SELECT FROM _sas.phase g WHERE g.run_id = ANY (run_ids));
+    staged := _sas.are_staged(run_ids);
     WITH next AS (
         SELECT u.*, CASE WHEN coalesce(w.queue_id, r.queue_id) > 0 THEN -coalesce(w.queue_id, r.queue_id)
                          WHEN staged THEN _sas.lane_now(u.run_id, u.step_no, u.element, u.undo, w.lane)

@@ -105,6 +105,12 @@ CREATE FUNCTION _sas.lock_ready(lanes int[], owners oid[], shares int[], marks t
 RETURNS tid[]
 LANGUAGE C VOLATILE STRICT AS 'MODULE_PATHNAME', 'sas_api_lock_ready';
 
+-- _sas.claim_rows(lanes, owners, shares, marks): the same for a worker that claims: deletes these rows, and
+-- returns them.
+CREATE FUNCTION _sas.claim_rows(lanes int[], owners oid[], shares int[], marks timestamptz[])
+RETURNS SETOF _sas.ready
+LANGUAGE C VOLATILE STRICT ROWS 100 AS 'MODULE_PATHNAME', 'sas_api_claim_rows';
+
 -- _sas.begin_taking(first): before a session locks such rows; first: for the first time in this claim. After
 -- it, _sas.taking_was_cut(lane): is there more than was passed? Then the next look goes on there.
 CREATE FUNCTION _sas.begin_taking(first boolean) RETURNS void
@@ -129,6 +135,12 @@ LANGUAGE C VOLATILE STRICT AS 'MODULE_PATHNAME', 'sas_api_walk_to';
 CREATE FUNCTION _sas.walk_is_open() RETURNS boolean
 LANGUAGE C VOLATILE AS 'MODULE_PATHNAME', 'sas_api_walk_is_open';
 
+-- _sas.first_steps(lanes, owners, marks, left_out): those of these owners who have steps in their lane, with
+-- the ranks of the first ones, from their marks on; not those in left_out. Raises the marks of all of them.
+CREATE FUNCTION _sas.first_steps(lanes int[], owners oid[], marks timestamptz[], left_out oid[],
+                                 OUT in_lanes int[], OUT of_owners oid[], OUT ranks timestamptz[])
+LANGUAGE C VOLATILE STRICT AS 'MODULE_PATHNAME', 'sas_api_first_steps';
+
 -- _sas.next_ready_owners(lanes, quantities, further, left_out): those of _sas.next_owners who have steps,
 -- except the owners in left_out. Raises their marks. marks: the ranks of their first steps.
 --   remaining  the lanes in which owners have not had their turn
@@ -138,25 +150,22 @@ CREATE FUNCTION _sas.next_ready_owners(lanes int[], quantities int[], further bo
 LANGUAGE plpgsql AS $$
 DECLARE
     line record := _sas.next_owners('r', lanes, quantities, 'infinity', further);
+    first record;
 BEGIN
     remaining := line.remaining;
     IF line.owners = '{}' THEN
         RETURN;
     END IF;
-    -- A statement of its own, because its snapshot must be younger than the marks. FILTER, not WHERE: the
-    -- planner would move a WHERE below raise_low_water(), which must also run for owners without a step.
-    SELECT array_agg(x.lane) FILTER (WHERE x.may_claim), array_agg(x.owner) FILTER (WHERE x.may_claim),
-           array_agg(x.rank) FILTER (WHERE x.may_claim)
-    INTO in_lanes, owners, marks
-    FROM (SELECT u.lane, u.owner, f.rank, f.rank IS NOT NULL AND NOT u.owner = ANY (left_out) AS may_claim,
-                 _sas.raise_low_water('r', u.lane, u.owner, f.rank) AS raised
-          FROM unnest(line.lines, line.owners, line.marks) AS u (lane, owner, mark)
-          CROSS JOIN LATERAL (SELECT _sas.first_ready(u.lane, u.owner, u.mark) AS rank OFFSET 0) f) x;
+    -- by itself, because its snapshot must be younger than the marks
+    first := _sas.first_steps(line.lines, line.owners, line.marks, left_out);
+    in_lanes := first.in_lanes;
+    owners := first.of_owners;
+    marks := first.ranks;
 END $$;
 
 -- _sas.share_lanes(...): divides quantities[i] steps of lanes[i] among the owners with ready steps there;
 -- the owner who was served the longest ago comes first. The result is up to shares[j] steps of owners[j] in
--- in_lanes[j], from marks[j] on. urgent: see _sas.urgent_share. further: other transactions had locked all
+-- in_lanes[j], from marks[j] on. urgent: see _sas.urgent_shares. further: other transactions had locked all
 -- steps of the last call; continue with the next owners in line.
 --   shared     the lanes with several owners: they may have more steps than were shared out
 --   remaining  some owners have not had their turn
@@ -173,13 +182,14 @@ DECLARE
     left_out oid[] := CASE WHEN lanes = '{0}' THEN _sas.unclaimable_owners() ELSE '{}' END;
     ready record;
     turns record;
+    unknown int[];
     wanted int[] := quantities;
 BEGIN
     in_lanes := '{}';
     owners := '{}';
     marks := '{}';
     IF NOT further THEN
-        PERFORM _sas.find_unknown(lanes);
+        unknown := _sas.find_unknown(lanes);
     END IF;
     -- some owners in line may have no step left; continue until as many owners as possible have a share
     LOOP
@@ -203,17 +213,16 @@ BEGIN
     shared := turns.shared;
     -- it compares the first 20 steps of an owner who may have more
     IF urgent AND 20 < ANY (shares) THEN
-        shares := ARRAY(SELECT _sas.urgent_share(u.lane, u.owner, u.share, u.mark)
-                        FROM unnest(in_lanes, owners, shares, marks)
-                             WITH ORDINALITY AS u (lane, owner, share, mark, n) ORDER BY u.n);
+        shares := _sas.urgent_shares(in_lanes, owners, shares, marks);
     END IF;
 END $$;
 
--- _sas.urgent_share(lane, owner, share, mark): if the first steps of an owner have a higher priority than
--- the steps behind them, its share is cut to those first steps. Only the first 20 steps are compared, so that
--- alternating priorities make no batch smaller.
-CREATE FUNCTION _sas.urgent_share(lane int, owner oid, share int, mark timestamptz) RETURNS int
-LANGUAGE C VOLATILE STRICT AS 'MODULE_PATHNAME', 'sas_api_urgent_share';
+-- _sas.urgent_shares(lanes, owners, shares, marks): if the first steps of an owner have a higher priority
+-- than the steps behind them, its share is cut to those first steps. Only the first 20 steps are compared, so
+-- that alternating priorities make no batch smaller.
+CREATE FUNCTION _sas.urgent_shares(lanes int[], owners oid[], shares int[], marks timestamptz[])
+RETURNS int[]
+LANGUAGE C VOLATILE STRICT AS 'MODULE_PATHNAME', 'sas_api_urgent_shares';
 
 -- _sas.look_again(shared, lanes, quantities, claimed): makes workers scan, at commit, those of the shared
 -- lanes from which a claim took some steps, but fewer than it asked for: the part of a share that one owner

@@ -9,6 +9,7 @@
 #include "base/array.h"
 #include "catalog/pg_type.h"
 #include "fmgr.h"
+#include "funcapi.h"
 #include "utils/array.h"
 #include "utils/memutils.h"
 #include "utils/timestamp.h"
@@ -29,7 +30,9 @@ PG_FUNCTION_INFO_V1(sas_api_take_shares);
 PG_FUNCTION_INFO_V1(sas_api_owner_room);
 PG_FUNCTION_INFO_V1(sas_api_forget_owners);
 PG_FUNCTION_INFO_V1(sas_api_first_ready);
-PG_FUNCTION_INFO_V1(sas_api_urgent_share);
+PG_FUNCTION_INFO_V1(sas_api_urgent_shares);
+PG_FUNCTION_INFO_V1(sas_api_first_steps);
+PG_FUNCTION_INFO_V1(sas_api_claim_rows);
 PG_FUNCTION_INFO_V1(sas_api_lock_ready);
 PG_FUNCTION_INFO_V1(sas_api_begin_taking);
 PG_FUNCTION_INFO_V1(sas_api_taking_was_cut);
@@ -262,36 +265,108 @@ sas_api_first_ready(PG_FUNCTION_ARGS)
 	PG_RETURN_TIMESTAMPTZ(first);
 }
 
-/* _sas.urgent_share(lane, owner, share, mark) */
-Datum
-sas_api_urgent_share(PG_FUNCTION_ARGS)
-{
-	PG_RETURN_INT32(sas_store_urgent_share(PG_GETARG_INT32(0), PG_GETARG_OID(1), PG_GETARG_INT32(2), PG_GETARG_TIMESTAMPTZ(3)));
-}
-
-/* _sas.lock_ready(lanes, owners, shares, marks, left_out, locks_runs) */
-Datum
-sas_api_lock_ready(PG_FUNCTION_ARGS)
+/* Of arrays of lanes, owners, shares and marks. */
+static SasReadyShare *
+turns_api_shares(FunctionCallInfo fcinfo, int *n)
 {
 	Datum	   *columns[4];
-	Datum	   *left_out;
-	int64	   *ids;
-	int			n = PG_INT32_MAX;
-	SasReadyRules rules = {.locks_runs = PG_GETARG_BOOL(5)};
 	SasReadyShare *shares;
-	ItemPointerData *places;
-	Datum	   *values;
 
+	*n = PG_INT32_MAX;
 	for (int i = 0; i < 4; i++)
-		n = Min(n, turns_api_read(fcinfo, i, &columns[i]));
-	shares = palloc(sizeof(SasReadyShare) * Max(1, n));
-	for (int i = 0; i < n; i++)
+		*n = Min(*n, turns_api_read(fcinfo, i, &columns[i]));
+	shares = palloc(sizeof(SasReadyShare) * Max(1, *n));
+	for (int i = 0; i < *n; i++)
 	{
 		shares[i].lane = DatumGetInt32(columns[0][i]);
 		shares[i].owner = DatumGetObjectId(columns[1][i]);
 		shares[i].share = DatumGetInt32(columns[2][i]);
 		shares[i].mark = DatumGetTimestampTz(columns[3][i]);
 	}
+	return shares;
+}
+
+/* _sas.urgent_shares(lanes, owners, shares, marks) */
+Datum
+sas_api_urgent_shares(PG_FUNCTION_ARGS)
+{
+	int			n;
+	SasReadyShare *shares = turns_api_shares(fcinfo, &n);
+	Datum	   *urgent = palloc(sizeof(Datum) * Max(1, n));
+
+	for (int i = 0; i < n; i++)
+		urgent[i] = Int32GetDatum(sas_store_urgent_share(shares[i].lane, shares[i].owner, shares[i].share, shares[i].mark));
+	PG_RETURN_ARRAYTYPE_P(sas_base_array(urgent, n, INT4OID));
+}
+
+static bool
+turns_api_contains(const Datum *oids, int n, Oid oid)
+{
+	for (int i = 0; i < n; i++)
+		if (DatumGetObjectId(oids[i]) == oid)
+			return true;
+	return false;
+}
+
+/* _sas.first_steps(lanes, owners, marks, left_out): of those that have any, with the ranks of these */
+Datum
+sas_api_first_steps(PG_FUNCTION_ARGS)
+{
+	Datum	   *lanes;
+	Datum	   *owners;
+	Datum	   *marks;
+	Datum	   *left_out;
+	int			n_left_out = turns_api_read(fcinfo, 3, &left_out);
+	int			n = Min(turns_api_read(fcinfo, 0, &lanes), Min(turns_api_read(fcinfo, 1, &owners), turns_api_read(fcinfo, 2, &marks)));
+	int			found = 0;
+	Datum		values[3];
+
+	for (int i = 0; i < n; i++)
+	{
+		int			lane = DatumGetInt32(lanes[i]);
+		Oid			owner = DatumGetObjectId(owners[i]);
+		TimestampTz first = sas_store_first_ready(lane, owner, DatumGetTimestampTz(marks[i]));
+
+		sas_wake_low_water_raise(SAS_LOW_WATER_LANE, lane, owner, first);
+		if (first == DT_NOEND || turns_api_contains(left_out, n_left_out, owner))
+			continue;
+		lanes[found] = lanes[i];
+		owners[found] = owners[i];
+		marks[found++] = TimestampTzGetDatum(first);
+	}
+	values[0] = PointerGetDatum(sas_base_array(lanes, found, INT4OID));
+	values[1] = PointerGetDatum(sas_base_array(owners, found, OIDOID));
+	values[2] = PointerGetDatum(sas_base_array(marks, found, TIMESTAMPTZOID));
+	return sas_api_row(fcinfo, values, (bool[3]) {false});
+}
+
+/* _sas.claim_rows(lanes, owners, shares, marks) */
+Datum
+sas_api_claim_rows(PG_FUNCTION_ARGS)
+{
+	int			n;
+	SasReadyShare *shares = turns_api_shares(fcinfo, &n);
+	SasReadyRules rules = {0};
+	ItemPointerData *places;
+
+	InitMaterializedSRF(fcinfo, 0);
+	rules.rows = ((ReturnSetInfo *) fcinfo->resultinfo)->setResult;
+	(void) sas_store_lock_ready(shares, n, &rules, &places);
+	return (Datum) 0;
+}
+
+/* _sas.lock_ready(lanes, owners, shares, marks, left_out, locks_runs) */
+Datum
+sas_api_lock_ready(PG_FUNCTION_ARGS)
+{
+	Datum	   *left_out;
+	int64	   *ids;
+	int			n;
+	SasReadyRules rules = {.locks_runs = PG_GETARG_BOOL(5)};
+	SasReadyShare *shares = turns_api_shares(fcinfo, &n);
+	ItemPointerData *places;
+	Datum	   *values;
+
 	rules.n_left_out = turns_api_read(fcinfo, 4, &left_out);
 	ids = palloc(sizeof(int64) * Max(1, rules.n_left_out));
 	for (int i = 0; i < rules.n_left_out; i++)

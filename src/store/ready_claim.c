@@ -192,7 +192,7 @@ ready_claim_open(ReadyClaim *c, const SasReadyRules *rules)
 
 	memset(c, 0, sizeof(ReadyClaim));
 	c->rules = rules;
-	sas_store_ready_open(&c->scan, RowShareLock);
+	sas_store_ready_open(&c->scan, rules->rows != NULL ? RowExclusiveLock : RowShareLock);
 	if (!rules->locks_runs)
 		return;
 	c->runs = table_open(get_relname_relid("run", schema), RowShareLock);
@@ -261,6 +261,30 @@ ready_claim_lock(SasReadyScan *s)
 	return result == TM_Ok;
 }
 
+static TM_Result
+ready_claim_try_delete(SasReadyScan *s, bool is_locked)
+{
+	ItemPointerData place = s->slot->tts_tid;
+	TM_FailureData failure;
+
+	return table_tuple_delete(s->table, &place, GetCurrentCommandId(true), GetActiveSnapshot(), InvalidSnapshot, is_locked, &failure,
+							  false);
+}
+
+/* The same for a row that is deleted at once. */
+static bool
+ready_claim_delete(SasReadyScan *s)
+{
+	TM_Result	result = ready_claim_try_delete(s, false);
+
+	/* this transaction itself may have locked it */
+	if (result == TM_BeingModified && ready_claim_lock(s))
+		result = ready_claim_try_delete(s, true);
+	if (result == TM_Invisible)
+		elog(ERROR, "a row of _sas.ready that a scan has seen is not visible");
+	return result == TM_Ok;
+}
+
 static bool
 ready_claim_is_alone(SasReadyScan *s)
 {
@@ -279,15 +303,19 @@ typedef struct ReadyTaken
 } ReadyTaken;
 
 static void
-ready_claim_take(SasReadyScan *s, ReadyTaken *taken, bool alone)
+ready_claim_take(const ReadyClaim *c, ReadyTaken *taken, bool alone)
 {
+	TupleTableSlot *slot = c->scan.slot;
+
 	if (taken->n == taken->most)
 	{
 		taken->most *= 2;
 		taken->places = repalloc(taken->places, sizeof(ItemPointerData) * taken->most);
 	}
-	taken->places[taken->n++] = s->slot->tts_tid;
+	taken->places[taken->n++] = slot->tts_tid;
 	taken->over = alone;
+	if (c->rules->rows != NULL)
+		tuplestore_puttupleslot(c->rules->rows, slot);
 }
 
 typedef enum ReadyClaimEnd
@@ -297,13 +325,15 @@ typedef enum ReadyClaimEnd
 	READY_CLAIM_CUT				/* it has passed too many: s->at has not been looked at */
 } ReadyClaimEnd;
 
-/* May it be taken, and is it locked now? */
+/* May it be taken, and is it locked, or deleted, now? */
 static bool
 ready_claim_get(ReadyClaim *c)
 {
 	int64		run_id = c->scan.at.run_id;
 
-	return !ready_claim_is_left_out(c->rules, run_id) && (c->runs == NULL || ready_claim_lock_run(c, run_id)) && ready_claim_lock(&c->scan);
+	if (ready_claim_is_left_out(c->rules, run_id) || (c->runs != NULL && !ready_claim_lock_run(c, run_id)))
+		return false;
+	return c->rules->rows != NULL ? ready_claim_delete(&c->scan) : ready_claim_lock(&c->scan);
 }
 
 /* Takes rows from that place on, until there are so many. */
@@ -334,7 +364,7 @@ ready_claim_part(ReadyClaim *c, const SasReadyShare *share, const SasReadyPlace 
 		if (alone && taken->n > 0)
 			taken->over = true;
 		else if (ready_claim_get(c))
-			ready_claim_take(s, taken, alone);
+			ready_claim_take(c, taken, alone);
 		else
 			passed++;
 	}

@@ -12,6 +12,7 @@
 
 #include "datatype/timestamp.h"
 #include "storage/itemptr.h"
+#include "utils/tuplestore.h"
 
 /* Up to share rows of an owner in a lane, from the mark on. */
 typedef struct SasReadyShare
@@ -28,10 +29,11 @@ typedef struct SasReadyRules
 	bool		locks_runs;		/* FOR SHARE, before the row; a row whose run is locked is passed */
 	const int64 *left_out;		/* runs whose rows are passed, in order */
 	int			n_left_out;
+	Tuplestorestate *rows;		/* the rows are deleted, and put there; NULL: they are only locked */
 } SasReadyRules;
 
 /*
- * Locks rows of _sas.ready for a claim, without waiting, in the order of the
+ * Locks, or deletes, rows of _sas.ready for a claim, without waiting, in the order of the
  * shares and then of the ranks.  Returns how many; *places is palloc'd.  A
  * function that must run alone is locked only if it is the first row, and
  * then it is the only one.

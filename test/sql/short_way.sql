@@ -1,7 +1,7 @@
 -- SPDX-License-Identifier: PostgreSQL
 --
 -- Replies: most say done of a step that asks nothing more of them, and are
--- written at once; whatever is not is judged. The same story is told twice, the
+-- written at once, as is the plain end of a run; whatever is not is judged. The same story is told twice, the
 -- second time with all replies judged: row by row it leaves the same behind.
 SELECT t.clean() \g /dev/null
 -- as a worker plans: replies are judged in their order
@@ -92,21 +92,25 @@ BEGIN
     END LOOP;
 END $$;
 
--- t.judge_all(yes): every reply is judged; t.way: which would not have been
-CREATE TABLE t.way (plain int, replies int);
+-- t.judge_all(yes): every reply is judged, and no run has a plain end; t.way: which would not have been
+CREATE TABLE t.way (plain int, replies int, last boolean);
 CREATE FUNCTION t.judge_all(yes boolean) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
     IF yes THEN
         ALTER FUNCTION _sas.lock_replied_runs RENAME TO look_really;
-        CREATE FUNCTION _sas.lock_replied_runs(replies _sas.call_reply[], OUT free int[], OUT run_ids bigint[], OUT plain int[], OUT pending boolean, OUT queued boolean)
+        CREATE FUNCTION _sas.lock_replied_runs(replies _sas.call_reply[], OUT free int[], OUT run_ids bigint[], OUT plain int[], OUT pending boolean, OUT queued boolean, OUT last boolean)
         LANGUAGE plpgsql AS 'BEGIN
-            SELECT l.* INTO free, run_ids, plain, pending, queued FROM _sas.look_really(replies) l;
-            INSERT INTO t.way VALUES (cardinality(plain), cardinality(replies));
+            SELECT l.* INTO free, run_ids, plain, pending, queued, last FROM _sas.look_really(replies) l;
+            INSERT INTO t.way VALUES (cardinality(plain), cardinality(replies), last);
             plain := NULL;
         END';
+        ALTER FUNCTION _sas.move_ended RENAME TO end_really;
+        CREATE FUNCTION _sas.move_ended(run_ids bigint[]) RETURNS bigint[] LANGUAGE sql AS $f$ SELECT '{}'::bigint[] $f$;
     ELSE
         DROP FUNCTION _sas.lock_replied_runs;
         ALTER FUNCTION _sas.look_really RENAME TO lock_replied_runs;
+        DROP FUNCTION _sas.move_ended;
+        ALTER FUNCTION _sas.end_really RENAME TO move_ended;
     END IF;
 END $$;
 
@@ -116,7 +120,7 @@ CREATE TABLE t.count_1 AS SELECT * FROM t.counted();
 SELECT t.clean(), t.judge_all(true) \g /dev/null
 SELECT t.story('judged') \g /dev/null
 CREATE TABLE t.count_2 AS SELECT * FROM t.counted();
-SELECT sum(plain) > 30 AS plain, sum(replies - plain) > 20 AS others, bool_or(plain < replies) AND bool_or(plain = replies) AS both_ways FROM t.way;
+SELECT sum(plain) > 30 AS plain, sum(replies - plain) > 20 AS others, bool_or(plain < replies) AND bool_or(plain = replies) AS both_ways, bool_or(last) AS ends, bool_or(NOT last) AS goes_on FROM t.way;
 SELECT string_agg(DISTINCT split_part(what, ' ', 1), ', ') AS compared FROM t.telling WHERE way = 'short';
 SELECT string_agg(DISTINCT result, ', ') AS results FROM _sas.run;
 SELECT string_agg(DISTINCT state, ', ') AS steps FROM _sas.step;

@@ -27,13 +27,13 @@ my $look = sub {
 	{
 		last if substr($line, -1) ne "\n";
 		$from += length $line;
-		$planned{$1} = 1 if $line =~ /sas function\[\d+\] CONTEXT:  SQL statement "((?:WITH|DELETE FROM|INSERT INTO|UPDATE) [\w.]+)/;
+		$planned{$1} = 1 if $line =~ /sas function\[\d+\] CONTEXT:  SQL statement "(SELECT count\(_sas\.waited|(?:WITH|DELETE FROM|INSERT INTO|UPDATE) [\w.]+)/;
 	}
 	close $log;
 	return \%planned;
 };
-my @claim = ('WITH taken', 'INSERT INTO _sas.step', 'WITH started');
-my @reply = ('WITH moved', 'WITH done', 'WITH e', 'DELETE FROM _sas.lease');
+my @claim = ('SELECT count(_sas.waited', 'INSERT INTO _sas.lease', 'INSERT INTO _sas.step', 'WITH started');
+my @reply = ('WITH moved', 'WITH stopped', 'WITH done', 'WITH e', 'DELETE FROM _sas.lease');
 my (%before, %after);
 
 ok(wait_until(sub { %before = (%before, %{ $look->() }); return !grep { !$before{$_} } @claim, @reply }), 'an idle worker plans the statements of claims and replies');
