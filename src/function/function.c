@@ -13,6 +13,10 @@
  */
 #include "postgres.h"
 
+#ifdef __GLIBC__
+#include <malloc.h>
+#endif
+
 #include "function/function.h"
 #include "function/machine.h"
 #include "store/store.h"
@@ -27,6 +31,33 @@ function_start(void)
 {
 	sas_function_machine_open();
 	sas_function_hosted_open();
+}
+
+/* the first batches need about so much memory; of what is freed, more than that goes back to the system */
+#define FUNCTION_MEMORY (8 * 1024 * 1024)
+#define FUNCTION_MEMORY_KEPT (24 * 1024 * 1024)
+#define FUNCTION_PIECE (64 * 1024)
+#define FUNCTION_PAGE 4096
+
+/* Each page of memory that a process uses for the first time costs it a fault: half a microsecond or more. */
+static void
+function_rehearse_memory(void)
+{
+#ifdef __GLIBC__
+	char	   *pieces[FUNCTION_MEMORY / FUNCTION_PIECE];
+
+	mallopt(M_TRIM_THRESHOLD, FUNCTION_MEMORY_KEPT);
+	mallopt(M_MMAP_THRESHOLD, FUNCTION_MEMORY / 2);
+	for (int i = 0; i < lengthof(pieces); i++)
+	{
+		pieces[i] = malloc(FUNCTION_PIECE);
+		/* volatile: it is not in vain */
+		for (int at = 0; pieces[i] != NULL && at < FUNCTION_PIECE; at += FUNCTION_PAGE)
+			((volatile char *) pieces[i])[at] = 0;
+	}
+	for (int i = 0; i < lengthof(pieces); i++)
+		free(pieces[i]);
+#endif
 }
 
 /*
@@ -54,6 +85,7 @@ function_rehearse(void)
 	}
 	PG_END_TRY();
 	sas_store_rollback();
+	function_rehearse_memory();
 }
 
 static SasTick
