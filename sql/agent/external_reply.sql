@@ -101,25 +101,20 @@ BEGIN
 END $$;
 
 -- _sas.count_stale_claims(caller, request_ids): counts stale replies of outside programs for their agents: of
--- claims whose time has passed, and of those that were taken back from a program of the caller. For an
--- external agent only sessions write this row; none waits for another.
+-- claims whose time has passed, and of those that were taken back from a program of the caller.
 CREATE FUNCTION _sas.count_stale_claims(caller oid, request_ids uuid[]) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
-    WITH stale AS (
-        SELECT l.agent_id, count(*) AS n
-        FROM (SELECT h.agent_id FROM _sas.external_slot h WHERE h.request_id = ANY ($2)
-              UNION ALL
-              SELECT w.lane FROM _sas.task t JOIN _sas.run r ON r.run_id = t.run_id
-              JOIN _sas.workflow_step w ON w.version_id = r.version_id AND w.step_no = t.step_no
-                  AND w.undo = t.undo
-              WHERE t.lapsed = ANY ($2) AND _sas.may_work(caller, w.lane)) l
-        GROUP BY l.agent_id
-    ), free AS (
-        SELECT h.agent_id, s.n FROM stale s JOIN _sas.agent_health h USING (agent_id)
-        FOR UPDATE OF h SKIP LOCKED)
-    UPDATE _sas.agent_health h SET stale_replies = h.stale_replies + f.n
-    FROM free f WHERE h.agent_id = f.agent_id;
+    PERFORM _sas.add_stale(array_agg(s.agent_id), array_agg(s.n))
+    FROM (SELECT l.agent_id, count(*) AS n
+          FROM (SELECT h.agent_id FROM _sas.external_slot h WHERE h.request_id = ANY ($2)
+                UNION ALL
+                SELECT w.lane FROM _sas.task t JOIN _sas.run r ON r.run_id = t.run_id
+                JOIN _sas.workflow_step w ON w.version_id = r.version_id AND w.step_no = t.step_no
+                    AND w.undo = t.undo
+                WHERE t.lapsed = ANY ($2) AND _sas.may_work(caller, w.lane)) l
+          GROUP BY l.agent_id) s
+    HAVING count(*) > 0;
 END $$;
 
 -- _sas.fail_as(...): the body of sas.fail. The task is offered again after the pause of its retry policy,

@@ -360,16 +360,40 @@ END $$;
 -- Writes: agent_health.
 CREATE FUNCTION _sas.count_stale(replies _sas.call_reply[], lost uuid[]) RETURNS void
 LANGUAGE plpgsql AS $$
+DECLARE
+    outside int[];
+    counts bigint[];
 BEGIN
-    INSERT INTO _sas.agent_health AS h (agent_id, stale_replies)
-    SELECT w.lane, count(*)
-    FROM unnest(replies) p
-    JOIN _sas.run r ON r.run_id = p.run_id
-    CROSS JOIN LATERAL (SELECT * FROM _sas.workflow_step x WHERE x.version_id = r.version_id
-                        AND x.step_no = p.step_no AND NOT x.undo AND x.lane > 0 OFFSET 0) w
-    WHERE p.request_id = ANY (lost)
-    GROUP BY w.lane ORDER BY w.lane
-    ON CONFLICT (agent_id) DO UPDATE SET stale_replies = h.stale_replies + EXCLUDED.stale_replies;
+    WITH stale AS MATERIALIZED (
+        SELECT w.lane, count(*) AS n
+        FROM unnest(replies) p
+        JOIN _sas.run r ON r.run_id = p.run_id
+        CROSS JOIN LATERAL (SELECT * FROM _sas.workflow_step x WHERE x.version_id = r.version_id
+                            AND x.step_no = p.step_no AND NOT x.undo AND x.lane > 0 OFFSET 0) w
+        WHERE p.request_id = ANY (lost)
+        GROUP BY w.lane),
+    of_workers AS (
+        INSERT INTO _sas.agent_health AS h (agent_id, stale_replies)
+        SELECT s.lane, s.n FROM stale s JOIN _sas.agent a ON a.agent_id = s.lane AND a.kind <> 'external'
+        ORDER BY s.lane
+        ON CONFLICT (agent_id) DO UPDATE SET stale_replies = h.stale_replies + EXCLUDED.stale_replies)
+    SELECT array_agg(s.lane), array_agg(s.n) INTO outside, counts
+    FROM stale s JOIN _sas.agent a ON a.agent_id = s.lane AND a.kind = 'external';
+    PERFORM _sas.add_stale(outside, counts) WHERE outside IS NOT NULL;
+END $$;
+
+-- _sas.add_stale(agent_ids, counts): so many more stale replies of outside programs. Sessions write these
+-- rows, and nobody waits for one: what comes while another counts is not counted.
+-- Locks: rows of agent_health that no other transaction has locked. Writes: agent_health.
+CREATE FUNCTION _sas.add_stale(agent_ids int[], counts bigint[]) RETURNS void
+LANGUAGE plpgsql AS $$
+BEGIN
+    WITH free AS (
+        SELECT h.agent_id, u.n
+        FROM unnest($1, $2) AS u (agent_id, n) JOIN _sas.agent_health h ON h.agent_id = u.agent_id
+        FOR UPDATE OF h SKIP LOCKED)
+    UPDATE _sas.agent_health h SET stale_replies = h.stale_replies + f.n
+    FROM free f WHERE h.agent_id = f.agent_id;
 END $$;
 
 -- _sas.write_attempts(...): stores the failed and further attempts of workers. Arrays of equal length.
