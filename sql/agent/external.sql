@@ -8,8 +8,8 @@
 -- and only then rows of _sas.ready. It skips rows that other sessions have locked.
 
 -- _sas.tasks(claimed): the input of these claimed tasks; problem: why it cannot be built. A task that is
--- too large fails alone and holds up no other. most_us: how long the templates of one owner may take, and a
--- fifth of what all may; null: any. left_out: the input is not built, because they have taken longer.
+-- too large fails alone and holds up no other. most_us: what the templates of one owner may cost, and a
+-- fifth of what all may; null: any. left_out: the input is not built, because they have cost more.
 CREATE FUNCTION _sas.tasks(claimed _sas.claimed[], most_us bigint DEFAULT NULL)
 RETURNS TABLE (run_id bigint, step_no int, element int, undo boolean, lane int, request_id uuid,
                complete_in interval, name text, key text,
@@ -18,13 +18,13 @@ LANGUAGE plpgsql AS $$
 #variable_conflict use_column
 DECLARE
     c _sas.claimed;
-    began_us bigint := _sas.evaluated_us();
+    began_us bigint := _sas.evaluated_cost();
     spent jsonb := '{}';    -- by owner
     took_us bigint;
     of_owner text;
 BEGIN
     FOREACH c IN ARRAY coalesce(claimed, '{}') LOOP
-        took_us := _sas.evaluated_us();
+        took_us := _sas.evaluated_cost();
         -- while all are cheap, nobody asks whose they are
         of_owner := CASE WHEN spent <> '{}' THEN _sas.owner_of_run(c.run_id)::text END;
         IF (spent ->> of_owner)::bigint > most_us OR took_us - began_us > 5 * most_us THEN
@@ -68,7 +68,7 @@ BEGIN
             FROM _sas.workflow_step w WHERE w.version_id = c.version_id AND w.step_no = c.step_no
                 AND w.undo = c.undo;
         END;
-        took_us := _sas.evaluated_us() - took_us;
+        took_us := _sas.evaluated_cost() - took_us;
         IF took_us > 0 THEN
             of_owner := _sas.owner_of_run(c.run_id)::text;
             spent := spent

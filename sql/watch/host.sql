@@ -60,13 +60,13 @@ $$;
 
 -- _sas.compose_watches(ids, looks): what a host needs to know of tasks that it hosts. looks: when each
 -- polls next. request is null if its templates cannot be filled in; then problem says why. When requests
--- have taken a tenth of a second to build, both are null for the rest: the host asks for them again. Owners
+-- have cost a tenth of a second to build, both are null for the rest: the host asks for them again. Owners
 -- take turns.
 CREATE FUNCTION _sas.compose_watches(ids bigint[], looks timestamptz[] DEFAULT NULL)
 RETURNS SETOF _sas.watch_order
 LANGUAGE plpgsql AS $$
 DECLARE
-    until_us bigint := _sas.evaluated_us() + 100000;
+    until_us bigint := _sas.evaluated_cost() + 100000;
 BEGIN
     RETURN QUERY
     SELECT t.watch_id, t.epoch, t.lane, d.kind,
@@ -93,7 +93,7 @@ BEGIN
           ORDER BY turn OFFSET 0) t
     JOIN _sas.watcher d USING (watcher_id)
     CROSS JOIN LATERAL (SELECT _sas.watch_context(d.name, t.key, t.input, t.cursor) AS root OFFSET 0) x
-    CROSS JOIN LATERAL (SELECT t.n > 0 AND _sas.evaluated_us() <= until_us AS goes_on OFFSET 0) c
+    CROSS JOIN LATERAL (SELECT t.n > 0 AND _sas.evaluated_cost() <= until_us AS goes_on OFFSET 0) c
     CROSS JOIN LATERAL _sas.render(CASE WHEN NOT c.goes_on THEN NULL
                                    WHEN d.kind IN ('stream', 'poll') THEN d.request - 'path'
                                    ELSE coalesce(d.request, '{}') END, x.root) body
