@@ -19,7 +19,7 @@
  * Calls and streams share one loop, and a flood of items must not delay a call
  * by more than some ten milliseconds.
  */
-#define SAS_WATCHES_READ_US 10000	/* time to read streams before calls are served again */
+#define SAS_WATCHES_READ_US 10000	/* time to begin connections, or to read streams, before calls are served again */
 #define SAS_WATCHES_BEGIN 100	/* connections to begin before the network is served again */
 
 SasTransport *sas_stream_streams;
@@ -69,11 +69,16 @@ host_wake(SasWatch *w)
 	}
 }
 
+/* Requests may be large: to compose a hundred of them may take seconds. */
 static void
 host_connect_some(void)
 {
+	int64		until_us = sas_base_clock_monotonic_us() + SAS_WATCHES_READ_US;
+
 	for (int i = 0; i < SAS_WATCHES_BEGIN && !dlist_is_empty(&sas_stream_hosted.ready); i++)
 	{
+		if (i > 0 && sas_base_clock_monotonic_us() >= until_us)
+			break;
 		host_current = dlist_head_element(SasWatch, node, &sas_stream_hosted.ready);
 		sas_stream_watch_connect(host_current);
 	}
