@@ -90,7 +90,9 @@ COMMENT ON COLUMN sas.alerts.closed_at IS
     'When its cause ended; null: the cause lasts, or its end cannot be detected and the alert is not '
     'acknowledged';
 
+-- with the union inside, as in sas.attempts
 CREATE VIEW sas.limits WITH (security_barrier) AS
+SELECT u.* FROM (
 SELECT pg_get_userbyid(r.role) AS role, n.name, coalesce(own.value, each.value, n.value) AS value,
     CASE n.name WHEN 'open_runs' THEN coalesce(s.open_runs, 0) WHEN 'children' THEN coalesce(s.children, 0)
     WHEN 'bytes' THEN coalesce(s.bytes, 0) WHEN 'watches' THEN coalesce(s.watches, 0)
@@ -109,7 +111,7 @@ LEFT JOIN _sas.role_limit each ON each.role IS NULL AND each.name = n.name
 WHERE (SELECT _sas.sees_all()) OR _sas.stands_for(r.role)
 UNION ALL
 SELECT NULL, n.name, coalesce(each.value, n.value), NULL
-FROM _sas.limit_names() n LEFT JOIN _sas.role_limit each ON each.role IS NULL AND each.name = n.name;
+FROM _sas.limit_names() n LEFT JOIN _sas.role_limit each ON each.role IS NULL AND each.name = n.name) u;
 COMMENT ON VIEW sas.limits IS
     'How much each role may have open, and has. role null: the limit of each role that has none of its own.';
 COMMENT ON COLUMN sas.limits.used IS
