@@ -92,8 +92,10 @@ BEGIN
           JOIN _sas.watch_done g ON g.watch_id = w.watch_id
           ORDER BY turn OFFSET 0) t
     JOIN _sas.watcher d USING (watcher_id)
-    CROSS JOIN LATERAL (SELECT _sas.watch_context(d.name, t.key, t.input, t.cursor) AS root OFFSET 0) x
     CROSS JOIN LATERAL (SELECT t.n > 0 AND _sas.evaluated_cost() <= until_us AS goes_on OFFSET 0) c
+    -- an input may be large: it is read only if it is used
+    CROSS JOIN LATERAL (SELECT CASE WHEN c.goes_on THEN _sas.watch_context(d.name, t.key, t.input, t.cursor)
+                               END AS root OFFSET 0) x
     CROSS JOIN LATERAL _sas.render(CASE WHEN NOT c.goes_on THEN NULL
                                    WHEN d.kind IN ('stream', 'poll') THEN d.request - 'path'
                                    ELSE coalesce(d.request, '{}') END, x.root) body
