@@ -329,8 +329,12 @@ DECLARE
     deleted int;
 BEGIN
     IF whole THEN
-        DELETE FROM _sas.lease l WHERE l.lease_id = ANY (lease_ids);
-        RETURN cardinality(lease_ids);
+        -- a tick that gives steps back may share the lock, and wait for an answer that is written here
+        DELETE FROM _sas.lease d
+        WHERE d.ctid = ANY (ARRAY(SELECT l.ctid FROM _sas.lease l WHERE l.lease_id = ANY (lease_ids)
+                                  FOR UPDATE SKIP LOCKED));
+        GET DIAGNOSTICS deleted = ROW_COUNT;
+        RETURN deleted;
     END IF;
     DELETE FROM _sas.lease d
     -- another program may be replying under this lease in its own transaction; then the supervisor finds
