@@ -8,7 +8,7 @@ import uuid
 import psycopg
 from psycopg.types.json import Jsonb
 
-OF = {"bigint": 7, "integer": 7, "smallint": 7, "text": "x", "boolean": True, "double precision": 0.5, "jsonb": Jsonb({}), "uuid": uuid.uuid4(),
+OF = {"bigint": 7, "integer": 7, "smallint": 7, "text": "x", "boolean": True, "double precision": 0.5, "jsonb": Jsonb({}), "uuid": uuid.uuid4(), "uuid[]": [uuid.uuid4()],
       "interval": datetime.timedelta(seconds=1), "timestamp with time zone": datetime.datetime.now(datetime.timezone.utc),
       "bigint[]": [7], "integer[]": [7], "text[]": ["x"], "jsonb[]": [Jsonb({})], "interval[]": [datetime.timedelta(seconds=1)]}
 # what Python has no values of: names
