@@ -49,7 +49,8 @@ BEGIN
     FROM t.held h
     CROSS JOIN LATERAL (SELECT coalesce(rules ->> (h.run_id || ' ' || CASE WHEN h.undo THEN 'undo ' ELSE '' END || h.step), rules ->> h.step, 'done') AS what) w;
     DELETE FROM t.held;
-    RETURN _sas.write_replies(replies, leases);
+    -- the short way ends the leases as a function worker does; the other one looks at each step under them
+    RETURN _sas.write_replies(replies, leases, CASE WHEN to_regproc('_sas.look_really') IS NULL THEN leases ELSE '{}' END);
 END $$;
 
 SELECT sas.create_queue('narrow', 2) \g /dev/null
@@ -63,6 +64,8 @@ SELECT t.workflow('many', '{"a": {"priority": 9, "function": "t.echo", "input": 
                             "d": {"function": "t.echo", "after": ["a", "b", "c"], "input": "{{steps.a.output}}", "undo": {"function": "t.echo"}},
                             "e": {"function": "t.echo", "after": ["d"], "input": "{{steps.d.output}}"}}', '{"output": {"d": "{{steps.d.output?}}"}}') \g /dev/null
 SELECT t.workflow('plain', '{"a": {"function": "t.echo", "input": 1}}') \g /dev/null
+SELECT t.workflow('parent', '{"c": {"workflow": "plain"}, "a": {"function": "t.echo", "after": ["c"]}}') \g /dev/null
+SELECT t.workflow('told', '{"a": {"function": "t.echo", "input": 1}}', '{"hooks": [{"on": "success", "function": "t.echo"}, {"on": "running", "notify": "told"}]}') \g /dev/null
 SELECT t.workflow('line', '{"a": {"function": "t.echo", "input": 1}}', '{"concurrency": {"key": "k"}}') \g /dev/null
 
 -- t.story(): runs that go well, that are paused, cancelled and fail while their steps are held, replies that come too late
@@ -75,6 +78,7 @@ BEGIN
     PERFORM sas.submit('plain', after_run => 7);
     PERFORM sas.submit_batch('line', array_fill('{}'::jsonb, ARRAY[3]));
     PERFORM sas.submit('plain', start_before => sas.now() + interval '1 h');
+    PERFORM sas.submit('parent'), sas.submit('told', deadline => '1 h');
     PERFORM t.settle(), t.claim();
     PERFORM sas.pause(2), sas.cancel(3);
     PERFORM t.schedule();
