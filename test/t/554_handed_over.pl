@@ -97,6 +97,8 @@ is($result->($submit->('echo')), 'success', 'the third one does what comes');
 push @long, $submit->('long');
 ok(wait_for($node, $waits, '3'), 'three workers call long functions');
 my $last = $submit->('echo');
+# so that each worker knows that the function is a long one
+ok(wait_for($node, "$waits AND waitstart < clock_timestamp() - interval '300 ms'", '3'), 'each of them for a while');
 $gate->query('SELECT pg_advisory_unlock(1)');
 is($result->($last), 'success', 'what came then is done when a worker is free');
 is(join(' ', map { $result->($_) } @long), join(' ', ('success') x 3), 'and the long ones have ended');
