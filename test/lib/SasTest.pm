@@ -145,14 +145,14 @@ sub wait_for
 }
 
 # worker_pids(node, actor, dbname): of the scheduler, agent, function or
-# supervisor workers of a database, or of the launcher.
+# supervisor workers of a database, the oldest first, or of the launcher.
 sub worker_pids
 {
 	my ($node, $actor, $database) = @_;
 	$database //= 'postgres';
 	my $sql = $actor eq 'launcher'
 	  ? "SELECT pid FROM pg_stat_activity WHERE backend_type = 'sas launcher'"
-	  : "SELECT pid FROM sas.workers WHERE actor = '$actor' AND database = '$database' ORDER BY pid";
+	  : "SELECT pid FROM sas.workers WHERE actor = '$actor' AND database = '$database' ORDER BY started_at, pid";
 	return split /\n/, $node->safe_psql($database, $sql);
 }
 

@@ -43,7 +43,7 @@ foreach my $name (sort keys %service)
 kill 'CONT', @workers;
 ok(wait_for($node, q{SELECT next_at > now() + interval '1 s' FROM sas.watches WHERE watcher = 'second'}), 'the second task waits for its next instant');
 is(scalar($service{second}->requests('poll')), 1, 'and has made one poll');
-is($sql->('SELECT count(*) FROM item'), '1', 'whose item was delivered');
+ok(wait_for($node, 'SELECT count(*) FROM item', '1'), 'whose item is delivered');
 $holder->query('ROLLBACK');
 ok(wait_for($node, 'SELECT count(*) FROM item', '2'), 'the item of the first one follows');
 is(scalar($service{first}->requests('poll')), 1, 'after one poll, too');
