@@ -219,11 +219,12 @@ LANGUAGE sql STABLE AS $$
                                                      ELSE jsonb_build_array(w.names) END) e (name)
         WHERE w.signal_id IS NULL),
     lined AS (
-        SELECT l.*, NULL::bigint AS signal_id FROM in_line l
+        SELECT l.run_id, l.name, l.n, l.step_no, l.element, l.started_at, l.several, NULL::bigint AS signal_id
+        FROM in_line l
         UNION ALL
         -- no more than there are waits: thousands of signals may wait for a step that is far away
-        SELECT l.run_id, l.name, row_number() OVER (PARTITION BY l.run_id, l.name ORDER BY g.signal_id),
-               NULL, NULL, NULL, NULL, g.signal_id
+        SELECT l.run_id, l.name, row_number() OVER (PARTITION BY l.run_id, l.name ORDER BY g.signal_id) AS n,
+               NULL AS step_no, NULL AS element, NULL AS started_at, NULL AS several, g.signal_id
         FROM (SELECT i.run_id, i.name, count(*) AS n FROM in_line i GROUP BY 1, 2) l
         CROSS JOIN LATERAL (SELECT x.signal_id FROM _sas.signal x
                             WHERE x.run_id = l.run_id AND x.name = l.name AND x.step_no IS NULL
