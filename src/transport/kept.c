@@ -18,8 +18,10 @@
 #define _GNU_SOURCE
 #endif
 #include <dlfcn.h>
+#include <errno.h>
 #include <netinet/in.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/socket.h>
 
 #include "transport/request.h"
@@ -42,11 +44,14 @@ kept_port(int fd, int (*name) (int, struct sockaddr *, socklen_t *))
 	return 0;
 }
 
-/* libcurl has this socket for the request: the last two, since it may try two addresses at once. */
+/*
+ * libcurl has this socket for the request.  It tries addresses of two families at once: while one of
+ * them is slow, several of the other may fail.
+ */
 void
 sas_transport_kept_note(SasRequest *r, int fd)
 {
-	r->sockets[1] = r->sockets[0];
+	memmove(r->sockets + 1, r->sockets, sizeof(r->sockets) - sizeof(r->sockets[0]));
 	r->sockets[0] = fd;
 }
 
@@ -71,7 +76,7 @@ sas_transport_kept_is_clean(SasRequest *r, int local_port, int remote_port)
 	if (local_port <= 0 || local_port > 65535)
 		return true;
 	r->local_port = local_port;
-	for (int i = 0; i < 2; i++)
+	for (int i = 0; i < SAS_REQUEST_SOCKETS; i++)
 		if (r->sockets[i] != 0 && kept_port(r->sockets[i], getsockname) == local_port)
 		{
 			kept_by_port[local_port] = r->http2 ? -r->sockets[i] : r->sockets[i];
@@ -80,7 +85,9 @@ sas_transport_kept_is_clean(SasRequest *r, int local_port, int remote_port)
 	fd = kept_by_port[local_port];
 	if (fd <= 0 || kept_port(fd, getsockname) != local_port || kept_port(fd, getpeername) != remote_port)
 		return true;
-	return recv(fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) < 0 && !kept_has_read_ahead(r);
+	/* its end, or an error, is no good sign either */
+	return recv(fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) < 0 && (errno == EAGAIN || errno == EWOULDBLOCK) &&
+		!kept_has_read_ahead(r);
 }
 
 /* Its answer is one of HTTP/1. */

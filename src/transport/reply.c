@@ -217,19 +217,19 @@ sas_transport_request_before_send(void *arg, char *remote_ip, char *local_ip,
 		r->refused = "its time was over before the request was sent";
 		return CURL_PREREQFUNC_ABORT;
 	}
-	if (r->begun == 0 && !sas_transport_kept_is_clean(r, local_port, remote_port))
+	if (r->begun > 0 && r->sent &&
+		strcmp(r->method, "GET") != 0 && strcmp(r->method, "HEAD") != 0 && strcmp(r->method, "OPTIONS") != 0)
+	{
+		r->resend_refused = true;
+		return CURL_PREREQFUNC_ABORT;
+	}
+	if (!sas_transport_kept_is_clean(r, local_port, remote_port))
 	{
 		r->unclean = true;
 		return CURL_PREREQFUNC_ABORT;
 	}
 	r->begun++;
 	r->begun_us = sas_transport_now_us();
-	if (r->begun > 1 && r->sent &&
-		strcmp(r->method, "GET") != 0 && strcmp(r->method, "HEAD") != 0 && strcmp(r->method, "OPTIONS") != 0)
-	{
-		r->resend_refused = true;
-		return CURL_PREREQFUNC_ABORT;
-	}
 	return CURL_PREREQFUNC_OK;
 }
 

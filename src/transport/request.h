@@ -45,6 +45,9 @@ typedef struct SasRequestNews
 #define SAS_POLL_SOCKET(u64) ((int) ((u64) >> 1))
 #define SAS_POLL_REQUEST(u64) ((SasRequest *) (uintptr_t) ((u64) & ~(uint64_t) 1))
 
+/* So many sockets of a request are known; see kept.c. */
+#define SAS_REQUEST_SOCKETS 8
+
 /* A connection that is no longer libcurl's (upgrade.c). */
 typedef struct SasUpgrade SasUpgrade;
 
@@ -79,7 +82,7 @@ typedef struct SasRequest
 	size_t		body_size;		/* allocated */
 	const char *refused;		/* the reason why a callback gave up, or NULL */
 	int64_t		send_by_us;		/* 0: none */
-	int			sockets[2];		/* the last that were opened for it; 0: none */
+	int			sockets[SAS_REQUEST_SOCKETS];	/* the last that were opened for it; 0: none */
 	int			local_port;		/* of its connection; 0: unknown */
 	bool		unclean;		/* bytes without a request were on the kept connection */
 	const char *denied_by;		/* the setting that forbids an address that was tried, or NULL */

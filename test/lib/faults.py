@@ -9,10 +9,13 @@ GET /asked/NAME/ID: how many came.
 
 Control port: GET /done/NAME/ID: 1 when all of the fault has been written, 0 before.
 """
+import array
 import asyncio
+import fcntl
 import gzip
 import json
 import socket
+import termios
 
 from control import listen, options, reset
 
@@ -38,6 +41,18 @@ async def flood(writer, data):
         writer.write(some)
         await writer.drain()
         await asyncio.sleep(0)
+
+
+async def arrived(writer):
+    """Returns when the other side's TCP has all that was written, or is gone."""
+    left = array.array("i", [1])
+    try:
+        await writer.drain()
+        while left[0] > 0 and not writer.transport.is_closing():
+            await asyncio.sleep(0.001)
+            fcntl.ioctl(writer.get_extra_info("socket").fileno(), termios.TIOCOUTQ, left)
+    except (OSError, AttributeError):  # the connection is gone, and with it its socket
+        pass
 
 
 def told(data):
@@ -67,6 +82,7 @@ async def slow(writer):
 
 async def slow_but_in_time(writer):
     await drip(writer, WELL, 0.004)
+    return "keep"
 
 
 async def informed(writer):
@@ -126,20 +142,24 @@ async def bomb(writer):
 async def two_answers(writer):
     """A second answer right behind the first: it must not pass for that of the next request.
 
-    Nobody could tell it from that answer if it came after the next request, so it comes at once, in a packet of its own."""
+    It comes when the first has been read; nobody could tell it from that of the next request if it came after that.  So a
+    test that makes another waits until it is told to be written: the other side has acknowledged it."""
     writer.write(WELL)
-    await asyncio.sleep(0)
+    await asyncio.sleep(0.02)
     writer.write(BAD)
+    await arrived(writer)
     return "keep"
 
 
 async def two_at_once(writer):
     writer.write(WELL + BAD)
+    await arrived(writer)
     return "keep"
 
 
 async def more_than_said(writer):
     writer.write(WELL + b'"more"')
+    await arrived(writer)
     return "keep"
 
 
