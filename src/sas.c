@@ -20,6 +20,7 @@
 #include "api/notes.h"
 #include "api/open_runs.h"
 #include "api/owned.h"
+#include "api/stored_values.h"
 #include "base/place.h"
 #include "base/settings.h"
 #include "base/shared_table.h"
@@ -90,6 +91,7 @@ _PG_init(void)
 	sas_api_owned_install();
 	sas_api_open_runs_install();
 	sas_api_notes_install();
+	sas_api_stored_values_install();
 	sas_worker_set_methods(SAS_SCHEDULER, &sas_scheduler_methods);
 	sas_worker_set_methods(SAS_AGENT, &sas_agent_methods);
 	sas_worker_set_methods(SAS_FUNCTION, &sas_function_methods);

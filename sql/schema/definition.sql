@@ -111,6 +111,8 @@ CREATE TABLE _sas.secret (
     by_superuser boolean NOT NULL,
     CHECK (num_nonnulls(value, file) = 1)
 );
+-- no sample of the values in the statistics, which a dump of PostgreSQL 18 may include
+ALTER TABLE _sas.secret ALTER COLUMN value SET STATISTICS 0;
 COMMENT ON TABLE _sas.secret IS
     'Values for {{secret.NAME}} in agents, or the names of the files below sas.secret_directory from which '
     'workers read them. Only superusers can read this table, and dumps leave it out. by_superuser: a '
@@ -122,6 +124,7 @@ CREATE TABLE _sas.former_secret (
     changed_at timestamptz NOT NULL,
     PRIMARY KEY (name, value)
 );
+ALTER TABLE _sas.former_secret ALTER COLUMN value SET STATISTICS 0;
 COMMENT ON TABLE _sas.former_secret IS
     'Earlier values of secrets. They are masked as long as a run is open that began before the change. Only '
     'superusers can read this table, and dumps leave it out.';

@@ -315,6 +315,7 @@ CREATE TABLE _sas.token_key (
     one boolean PRIMARY KEY DEFAULT true CHECK (one),
     value uuid NOT NULL
 );
+ALTER TABLE _sas.token_key ALTER COLUMN value SET STATISTICS 0;
 COMMENT ON TABLE _sas.token_key IS 'The secret behind the tokens with which an outside party ends a wait.';
 
 CREATE TABLE _sas.attempt (

@@ -19,6 +19,7 @@
 #include "executor/executor.h"
 #include "miscadmin.h"
 #include "optimizer/pathnode.h"
+#include "parser/parse_relation.h"
 #include "storage/latch.h"
 #include "utils/acl.h"
 #include "utils/datetime.h"
@@ -210,6 +211,33 @@ sas_compat_administers(Oid user, Oid role)
 #else
 	return true;
 #endif
+}
+
+/* The arguments of ExecutorCheckPerms_hook before the last: from 16 on the checks stand in a list of their own. */
+#if PG_VERSION_NUM >= 160000
+#define SAS_COMPAT_CHECKED_TABLES List *tables, List *permissions
+#define SAS_COMPAT_CHECKED tables, permissions
+#else
+#define SAS_COMPAT_CHECKED_TABLES List *tables
+#define SAS_COMPAT_CHECKED tables
+#endif
+
+/* The role that needs the right to this table; InvalidOid: nobody does. */
+#if PG_VERSION_NUM >= 160000
+#define sas_compat_checked_role(entry) sas_compat_role_of(entry, permissions)
+static inline Oid
+sas_compat_role_of(RangeTblEntry *entry, List *permissions)
+{
+	RTEPermissionInfo *checked = entry->perminfoindex == 0 ? NULL : getRTEPermissionInfo(permissions, entry);
+#else
+#define sas_compat_checked_role(entry) sas_compat_role_of(entry)
+static inline Oid
+sas_compat_role_of(RangeTblEntry *checked)
+{
+#endif
+	if (checked == NULL || checked->requiredPerms == 0)
+		return InvalidOid;
+	return OidIsValid(checked->checkAsUser) ? checked->checkAsUser : GetUserId();
 }
 
 #endif							/* SAS_BASE_COMPAT_H */

@@ -50,7 +50,7 @@ SELECT sas.grant_usage(role::regrole, level) FROM (VALUES ('ro_mon', 'monitor'),
     ('ro_only_op', 'operator'), ('ro_member', 'user'), ('ro_reads', 'user')) l (role, level) \g /dev/null
 SELECT FROM login.as_role('ro_ann', $$SELECT sas.create_workflow('ro_masked', '{"mask": ["input.card"], "steps": {"w": {"wait": {"signal": "go"}}}}')$$) \g /dev/null
 SELECT said AS masked FROM login.as_role('ro_ann', $$SELECT run_id FROM sas.submit('ro_masked', '{"card": "4711"}')$$) \gset
-CREATE SCHEMA ro_seen; GRANT USAGE ON SCHEMA ro_seen TO PUBLIC; GRANT CREATE ON SCHEMA ro_seen TO ro_reads;
+CREATE SCHEMA ro_seen; CREATE TABLE ro_seen.kept AS SELECT string_agg(md5(n::text), '') FROM generate_series(1, 120) n; GRANT USAGE ON SCHEMA ro_seen TO PUBLIC; GRANT CREATE ON SCHEMA ro_seen TO ro_reads;
 SELECT is(code, 'ok', 'who may read all data makes a view of runs, for all') FROM login.as_role('ro_reads', 'CREATE VIEW ro_seen.whole AS SELECT * FROM _sas.run; GRANT SELECT ON ro_seen.whole TO PUBLIC');
 SELECT is(code, 'ok', 'and one with the rights of its reader') FROM login.as_role('ro_reads', 'CREATE VIEW ro_seen.invoked WITH (security_invoker) AS SELECT run_id, input FROM _sas.run; GRANT SELECT ON ro_seen.invoked TO PUBLIC');
 SELECT is(string_agg(format('%s by %s: %s', source, who, said), E'\n'), NULL, 'a level beside such a role, or beside a view of such a role, shows no payload more')
@@ -62,6 +62,35 @@ WHERE said NOT IN ('0 rows', '42501');
 SELECT is(pg_temp.says(who, format('SELECT count(*) FROM sas.runs WHERE run_id = %s AND input::text LIKE ''%%4711%%''', id)), n || ' rows', 'sas.runs shows: ' || what)
 FROM (VALUES ('ro_op', :run, 1, 'an operator who may read all data the input'), ('ro_only_op', :run, 1, 'an operator the input'),
              ('ro_only_op', :masked, 0, 'an operator no masked one'), ('ro_member', :run, 1, 'a member of the owner the input')) w (who, id, n, what);
+
+-- What a policy does not reach: PostgreSQL stores long values in a table of their own, and samples in the statistics of the planner.
+SELECT sas.set_secret('ro_long', 'ro long ' || (SELECT string_agg(md5(n::text), '') FROM generate_series(1, 200) n)) \g /dev/null
+SELECT FROM login.as_role('ro_ann', $$SELECT count(*) FROM generate_series(1, 3), sas.submit('ro_w', '{"card": "4711", "long": false}')$$) \g /dev/null
+ANALYZE _sas.run; ANALYZE _sas.secret;
+CREATE TEMP TABLE toast AS SELECT t.oid::regclass AS name, c.relname FROM pg_class c JOIN pg_class t ON t.oid = c.reltoastrelid WHERE c.relnamespace = '_sas'::regnamespace;
+SELECT is((SELECT count(*) FROM toast WHERE relname IN ('run', 'secret', 'former_secret')), 3::bigint, 'long values of runs and secrets have tables of their own');
+SELECT is(string_agg(format('%s by %s: %s', relname, who, said), E'\n'), NULL, 'who may read all data reads no long value there')
+FROM toast, unnest('{ro_reads,ro_writes,ro_mon,ro_op}'::text[]) who, pg_temp.says(who, format('SELECT count(*) FROM %s', name)) said WHERE said <> '42501';
+SELECT is(code, 'ok', 'such a role makes a view of them') FROM toast,
+    login.as_role('ro_reads', format('CREATE VIEW ro_seen.long AS SELECT * FROM %s; CREATE VIEW ro_seen.samples AS SELECT stavalues1::text FROM pg_statistic; GRANT SELECT ON ro_seen.long, ro_seen.samples TO PUBLIC', name))
+WHERE relname = 'secret';
+SELECT is(pg_temp.says(who, statement), '42501', format('no %s: %s', who, statement))
+FROM unnest('{ro_reads,ro_writes,ro_only_op,ro_ann}'::text[]) who,
+     unnest(ARRAY['SELECT count(*) FROM ro_seen.long', 'SELECT count(*) FROM ro_seen.samples', 'SELECT count(*) FROM pg_statistic', 'SELECT count(stavalues1) FROM (SELECT * FROM pg_statistic OFFSET 0) s'
+                  ]) statement;
+SELECT is(pg_temp.says(who, 'SELECT count(*) FROM pg_stats WHERE schemaname = ''_sas'' AND (most_common_vals::text ~ ''4711|ro_'' OR histogram_bounds::text ~ ''4711|ro_'')'), '0 rows', 'nor ' || who || ' by pg_stats')
+FROM unnest('{ro_reads,ro_ann,ro_mon,ro_only_mon,ro_only_op,ro_adm}'::text[]) who;
+SELECT is(pg_temp.says('ro_reads', 'SELECT count(*) FROM ' || name), n, 'it reads as before: ' || name)
+FROM (VALUES ('(SELECT FROM pg_stats LIMIT 1) x', '1 rows'), ('ro_seen.kept', '1 rows'), ((SELECT reltoastrelid::regclass::text FROM pg_class WHERE oid = 'ro_seen.kept'::regclass), '2 rows')) x (name, n);
+-- as it is granted, not as it may read all
+GRANT SELECT ON pg_statistic TO ro_reads;
+SELECT alike(pg_temp.says('ro_reads', 'SELECT count(*) FROM pg_statistic'), '% rows', 'who has been granted the statistics reads them');
+REVOKE SELECT ON pg_statistic FROM ro_reads;
+SELECT is(string_agg(a.attname, ' '), NULL, 'no statistics are made of secrets, for dumps may have them')
+FROM pg_statistic s JOIN pg_attribute a ON a.attrelid = s.starelid AND a.attnum = s.staattnum
+WHERE s.starelid IN ('_sas.secret'::regclass, '_sas.former_secret'::regclass, '_sas.token_key'::regclass) AND a.attname = 'value';
+SELECT is(string_agg(a.attrelid::regclass || '.' || a.attname, ' '), NULL, 'none will be')
+FROM pg_attribute a WHERE a.attrelid IN ('_sas.secret'::regclass, '_sas.former_secret'::regclass, '_sas.token_key'::regclass) AND a.attname = 'value' AND a.attstattarget IS DISTINCT FROM 0;
 
 -- as a class: row security everywhere, and no policy but for reading
 SELECT is(string_agg(c.relname, ' '), NULL, 'every table of sas has row security')
