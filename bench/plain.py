@@ -12,7 +12,7 @@ import statistics
 import subprocess
 import time
 
-from house import LIMIT, Wrong, get, per, percentile, spread, status_of
+from house import CORES, LIMIT, Wrong, get, per, percentile, spread, status_of
 
 INPUT = '{"order": 12345, "customer": "somebody", "amount": 19.99}'
 
@@ -150,31 +150,51 @@ class Plain:
             self.peer_latency()
 
     def calls(self):
-        """One call each, all there when the agent's door opens."""
+        """One call each, all there when the agent's door opens; by one agent worker, and by one per core."""
         n = self.size("calls")
-        rates, bares, submits, delays, used, wal = [], [], [], [], [], 0
+        rates, many, bares, submits, delays, used, wal = [], [], [], [], [], [], 0
         for _ in range(self.repeats):
             bares.append(self.bare(200))
-            self.db.query("SELECT sas.alter_agent('nginx', enabled => false)")
-            begun = time.monotonic()
-            first, last = self.submit("call", n)
-            submits.append(per(n, time.monotonic() - begun))
-            lsn, cpu = self.wal(), self.cpu()
-            opened, _ = self.db.timed("SELECT sas.alter_agent('nginx', enabled => true)")
-            self.wait_for_runs(first, last)
-            used.append((self.cpu() - cpu) / n * 1e6)
-            rates.append(per(n, self.seconds_until_end(first, last, opened / 1e6)))
-            delays.append(float(self.db.value(f"""SELECT extract(epoch FROM min(started_at)) * 1000 - {opened / 1e3:.3f}
-                FROM _sas.step WHERE run_id BETWEEN {first} AND {last}""")))
-            wal = self.wal_bytes(lsn) / n
-            once = self.db.value(f"SELECT count(*) FROM _sas.step WHERE run_id BETWEEN {first} AND {last} AND attempt = 1 AND (output ->> 'status')::int = 200")
-            if once != str(n):
-                raise Wrong(f"{once} of {n} calls were made once and answered")
+            rate, submitted, delay, cpu, wal = self.calls_made(n)
+            rates.append(rate)
+            submits.append(submitted)
+            delays.append(delay)
+            used.append(cpu)
+            if CORES > 1:
+                self.agent_workers(CORES)
+                many.append(self.calls_made(n)[0])
+                self.agent_workers(1)
         self.row(f"{n:,} one-call runs to nginx, 200 in flight", spread(rates) + " durable calls/s", "", f"{n:,} of {n:,}",
                  f"{wal:,.0f} B of WAL, {statistics.median(used):,.0f} us of CPU each")
         self.ratio("  against the bare libcurl loop", rates, bares, "0.2 x; 0.5 x", "", f"{spread(bares)} calls/s")
+        if many:
+            self.ratio(f"  {CORES} agent workers against one such loop", many, bares, "", "", spread(many) + " durable calls/s")
         self.row("  the agent enabled -> first claim", f"at most {max(delays):.1f} ms")
         self.row("  submitted, 1,000 a transaction", spread(submits) + " runs/s")
+
+    def calls_made(self, n):
+        """Calls a second; submits a second; milliseconds from the open door to the first claim; CPU (us) and WAL (B) of each."""
+        self.db.query("SELECT sas.alter_agent('nginx', enabled => false)")
+        begun = time.monotonic()
+        first, last = self.submit("call", n)
+        submitted = per(n, time.monotonic() - begun)
+        lsn, cpu = self.wal(), self.cpu()
+        opened, _ = self.db.timed("SELECT sas.alter_agent('nginx', enabled => true)")
+        self.wait_for_runs(first, last)
+        used = (self.cpu() - cpu) / n * 1e6
+        rate = per(n, self.seconds_until_end(first, last, opened / 1e6))
+        delay = float(self.db.value(f"""SELECT extract(epoch FROM min(started_at)) * 1000 - {opened / 1e3:.3f}
+            FROM _sas.step WHERE run_id BETWEEN {first} AND {last}"""))
+        wal = self.wal_bytes(lsn) / n
+        once = self.db.value(f"SELECT count(*) FROM _sas.step WHERE run_id BETWEEN {first} AND {last} AND attempt = 1 AND (output ->> 'status')::int = 200")
+        if once != str(n):
+            raise Wrong(f"{once} of {n} calls were made once and answered")
+        return rate, submitted, delay, used, wal
+
+    def agent_workers(self, n):
+        """So many from now on."""
+        self.setting(sas__agents=n)
+        self.wait_until(lambda: self.db.value("SELECT count(*) FROM sas.workers WHERE actor = 'agent'") == str(n), f"{n} agent workers")
 
     def submits(self):
         """One submit a transaction beside one INSERT a transaction of the same input, by sixteen clients; nobody works."""
