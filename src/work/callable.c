@@ -22,6 +22,7 @@
 #include "utils/snapmgr.h"
 #include "utils/syscache.h"
 #include "work/callable.h"
+#include "work/sql_function.h"
 
 /* What callable_find() has found; all is forgotten when a function, schema, role, membership or database changes. */
 typedef struct CachedCallable
@@ -187,8 +188,11 @@ sas_work_call(Oid function, Jsonb *input, MemoryContext context)
 	LOCAL_FCINFO(fcinfo, 1);
 	FmgrInfo	flinfo;
 	Datum		result;
+	bool		isnull;
 
 	callable_set_search_path(get_func_namespace(function));
+	if (sas_work_sql_evaluate(function, input, &result, &isnull))
+		return callable_copy_result(result, isnull, context);
 	fmgr_info(function, &flinfo);
 	/* as everywhere: a strict function is not called with a null */
 	if (flinfo.fn_strict && input == NULL)

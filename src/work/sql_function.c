@@ -1,0 +1,206 @@
+/* SPDX-License-Identifier: PostgreSQL */
+/*
+ * sql_function.c: functions of users in SQL whose body is one expression.
+ *
+ * Until PostgreSQL 18 each call of a function in SQL parses and plans its body
+ * again, if what it was planned in has ended; and each call of a step is a
+ * subtransaction.  So the planner puts the body of such a function in the place
+ * of its call, as it does in a statement, and what comes of that is kept to the
+ * end of the transaction.  Not for longer: in a body, 'now' and 'today' are
+ * constants of the transaction in which it is parsed.
+ *
+ * Whatever body the planner leaves to a call is called.
+ */
+#include "postgres.h"
+
+#include "access/htup_details.h"
+#include "access/xact.h"
+#include "catalog/pg_language.h"
+#include "catalog/pg_proc.h"
+#include "catalog/pg_type.h"
+#include "executor/executor.h"
+#include "miscadmin.h"
+#include "nodes/makefuncs.h"
+#include "optimizer/optimizer.h"
+#include "utils/inval.h"
+#include "utils/lsyscache.h"
+#include "utils/memutils.h"
+#include "utils/syscache.h"
+#include "work/sql_function.h"
+
+typedef struct SqlFunction
+{
+	Oid			function;		/* InvalidOid: the entry is empty */
+	Oid			role;			/* whose rights were looked at when it was made */
+	uint64		generation;
+	MemoryContext context;
+	char	   *name;
+	ExprState  *state;
+	SubTransactionId used_in;	/* evaluated in this one, if that is still going on; if not, it failed there */
+} SqlFunction;
+
+static SqlFunction sql_function_kept[32];	/* of this transaction */
+static MemoryContext sql_function_context = NULL;	/* ends with it */
+static uint64 sql_function_generation = 1;	/* of all that bodies are made of */
+
+/* functions that have to be called, as far as this generation tells */
+static struct
+{
+	Oid			function;
+	uint64		generation;
+}			sql_function_called[64];
+
+static void
+sql_function_forget(Datum arg, int cache, uint32 hash)
+{
+	sql_function_generation++;
+}
+
+static void
+sql_function_end(void *arg)
+{
+	memset(sql_function_kept, 0, sizeof(sql_function_kept));
+	sql_function_context = NULL;
+}
+
+static void
+sql_function_prepare(void)
+{
+	static const int caches[] = {PROCOID, NAMESPACEOID, TYPEOID, OPEROID, AUTHOID, AUTHMEMROLEMEM, DATABASEOID};
+	static bool listens = false;
+	MemoryContextCallback *callback;
+
+	for (int i = 0; !listens && i < lengthof(caches); i++)
+		CacheRegisterSyscacheCallback(caches[i], sql_function_forget, (Datum) 0);
+	listens = true;
+	if (sql_function_context != NULL)
+		return;
+	sql_function_context = AllocSetContextCreate(TopTransactionContext, "sas functions in SQL", ALLOCSET_SMALL_SIZES);
+	callback = MemoryContextAllocZero(sql_function_context, sizeof(MemoryContextCallback));
+	callback->func = sql_function_end;
+	MemoryContextRegisterResetCallback(sql_function_context, callback);
+}
+
+/* May the body be one expression, which is evaluated with the rights of the caller? */
+static bool
+sql_function_is_candidate(Oid function, char **name)
+{
+	HeapTuple	tuple = SearchSysCache1(PROCOID, ObjectIdGetDatum(function));
+	Form_pg_proc proc;
+	bool		is;
+
+	if (!HeapTupleIsValid(tuple))
+		return false;
+	proc = (Form_pg_proc) GETSTRUCT(tuple);
+	is = proc->prolang == SQLlanguageId && proc->prokind == PROKIND_FUNCTION && proc->prorettype == JSONBOID &&
+		proc->pronargs == 1 && proc->proargtypes.values[0] == JSONBOID && !proc->proretset && !proc->prosecdef &&
+		heap_attisnull(tuple, Anum_pg_proc_proconfig, NULL);
+	*name = pstrdup(NameStr(proc->proname));
+	ReleaseSysCache(tuple);
+	return is;
+}
+
+/* NULL: it has to be called. */
+static Expr *
+sql_function_body(Oid function)
+{
+	Param	   *input = makeNode(Param);
+	Expr	   *body;
+
+	input->paramkind = PARAM_EXTERN;
+	input->paramid = 1;
+	input->paramtype = JSONBOID;
+	input->paramtypmod = -1;
+	input->paramcollid = InvalidOid;
+	input->location = -1;
+	body = expression_planner((Expr *) makeFuncExpr(function, JSONBOID, list_make1(input), InvalidOid, InvalidOid, COERCE_EXPLICIT_CALL));
+	if (IsA(body, FuncExpr) && ((FuncExpr *) body)->funcid == function)
+		return NULL;
+	return body;
+}
+
+/* Fills the entry; false: the function has to be called. */
+static bool
+sql_function_make(SqlFunction *f, Oid function)
+{
+	uint64		generation = sql_function_generation;
+	MemoryContext context = AllocSetContextCreate(sql_function_context, "sas function in SQL", ALLOCSET_SMALL_SIZES);
+	MemoryContext old = MemoryContextSwitchTo(context);
+	char	   *name;
+	Expr	   *body = sql_function_is_candidate(function, &name) ? sql_function_body(function) : NULL;
+	ExprState  *state = body == NULL ? NULL : ExecInitExpr(body, NULL);
+
+	MemoryContextSwitchTo(old);
+	if (f->context != NULL)
+		MemoryContextDelete(f->context);
+	memset(f, 0, sizeof(*f));
+	if (body == NULL)
+	{
+		MemoryContextDelete(context);
+		return false;
+	}
+	*f = (SqlFunction) {function, GetUserId(), generation, context, name, state, InvalidSubTransactionId};
+	return true;
+}
+
+static SqlFunction *
+sql_function_find(Oid function)
+{
+	SqlFunction *f = &sql_function_kept[function % lengthof(sql_function_kept)];
+	int			called = function % lengthof(sql_function_called);
+
+	if (sql_function_called[called].function == function && sql_function_called[called].generation == sql_function_generation)
+		return NULL;
+	sql_function_prepare();
+	if (f->used_in != InvalidSubTransactionId && SubTransactionIsActive(f->used_in))
+		return NULL;			/* the function calls itself, or another one that has its place */
+	if (f->function == function && f->role == GetUserId() && f->generation == sql_function_generation && f->used_in == InvalidSubTransactionId)
+		return f;
+	if (sql_function_make(f, function))
+		return f;
+	sql_function_called[called].function = function;
+	sql_function_called[called].generation = sql_function_generation;
+	return NULL;
+}
+
+/* As in a call of the function. */
+static void
+sql_function_error_context(void *arg)
+{
+	errcontext("SQL function \"%s\" statement 1", (const char *) arg);
+}
+
+bool
+sas_work_sql_evaluate(Oid function, Jsonb *input, Datum *result, bool *isnull)
+{
+	SqlFunction *f = sql_function_find(function);
+	ErrorContextCallback callback = {.callback = sql_function_error_context};
+	ParamListInfo params;
+	ExprContext *econtext;
+	MemoryContext caller = CurrentMemoryContext;
+	MemoryContext old;
+
+	if (f == NULL)
+		return false;
+	callback.arg = f->name;
+	callback.previous = error_context_stack;
+	error_context_stack = &callback;
+	f->used_in = GetCurrentSubTransactionId();
+	params = makeParamList(1);
+	params->params[0] = (ParamExternData) {JsonbPGetDatum(input), input == NULL, PARAM_FLAG_CONST, JSONBOID};
+	/* an abort frees it with the subtransaction */
+	old = MemoryContextSwitchTo(CurTransactionContext);
+	econtext = CreateStandaloneExprContext();
+	MemoryContextSwitchTo(old);
+	econtext->ecxt_param_list_info = params;
+	*result = ExecEvalExprSwitchContext(f->state, econtext, isnull);
+	if (!*isnull)
+	{
+		MemoryContextSwitchTo(caller);
+		*result = PointerGetDatum(PG_DETOAST_DATUM_COPY(*result));
+	}
+	FreeExprContext(econtext, true);
+	f->used_in = InvalidSubTransactionId;
+	error_context_stack = callback.previous;
+	return true;
+}
