@@ -138,14 +138,14 @@ class Console:
         form = await self.form(request, request.cookies.get("sas_login", "") or secrets.token_hex())
         self.failures = {k: v for k, v in self.failures.items() if v[1] > time.monotonic() - 60}
         role, password = form.get("role", ""), form.get("password", "")
+        # for an empty one libpq would take the user, or the password, of whoever runs this program; no name is longer
+        if not role or not password or len(role.encode()) > 63:
+            return await self.login(request, "No such role, or another password.", 403)
         tries, _ = self.failures.get(role, (0, 0))
         if tries >= 5:
             return await self.login(request, "Too many attempts. Wait a minute.", 429)
         # counted before it is known: attempts may run beside each other
         self.failures[role] = (tries + 1, time.monotonic())
-        # for an empty one libpq would take the user, or the password, of whoever runs this program
-        if not role or not password:
-            return await self.login(request, "No such role, or another password.", 403)
         conninfo = psycopg.conninfo.make_conninfo(self.dsn, user=role, password=password, application_name="sas console", client_encoding="UTF8", connect_timeout=10)
         try:
             connection = await connect(conninfo)

@@ -94,6 +94,7 @@ is(log_in('ann', 'wrong')->{status}, 403, 'a wrong password is refused');
 is(log_in('ann', '')->{status}, 403, 'so is none, also where the program has a file with the password');
 is(log_in('trusted', '')->{status}, 403, 'and a role that the server lets in without one');
 is(log_in('ann@x; DROP', 'x')->{status}, 403, 'and what is no role');
+is(join(' ', map { log_in('a' x 64, 'x')->{status} } 1 .. 6), join(' ', (403) x 6), 'a name that no role can have is not remembered');
 is($plain->post("$site/login", { content => encode(token => 'x', role => 'ann', password => 'ann-secret'), headers => { 'content-type' => 'application/x-www-form-urlencoded', cookie => 'sas_login=y' } })->{status}, 403, 'a login from a form of somebody else is refused');
 my %me = map { $_ => log_in($_, "$_-secret") } qw(ann bob opa mona nobody);
 like($me{ann}{set_cookie}, qr/HttpOnly.*SameSite=Strict/i, 'the cookie of a session is for this site alone, and no script');
