@@ -202,6 +202,7 @@ is(
 			EXECUTE 'CREATE FUNCTION pg_temp.trap() RETURNS int LANGUAGE sql AS $x$ SELECT 1 $x$';
 			EXECUTE 'PREPARE leftover AS SELECT 1';
 			PERFORM pg_advisory_lock(4711);
+			EXECUTE 'DECLARE leftover CURSOR WITH HOLD FOR SELECT 1';
 			BEGIN
 				EXECUTE 'LISTEN leftover';
 			EXCEPTION WHEN feature_not_supported THEN NULL;	-- a background process cannot
@@ -234,12 +235,12 @@ my @left = split /\|/, outcome('other', q{
 			END LOOP;
 			RETURN to_jsonb(concat_ws('|', current_setting('work_mem'), coalesce(nullif(current_setting('my.secret', true), ''), 'none'),
 				(SELECT count(*) FROM pg_class WHERE relnamespace = pg_my_temp_schema()), (SELECT count(*) FROM pg_proc WHERE pronamespace = pg_my_temp_schema()),
-				(SELECT count(*) FROM pg_prepared_statements), (SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'),
+				(SELECT count(*) FROM pg_prepared_statements), (SELECT count(*) FROM pg_cursors WHERE is_holdable), (SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'),
 				(SELECT count(*) FROM pg_listening_channels()), last, CASE WHEN first = foretold THEN 'foretold' ELSE 'none' END,
 				coalesce(shop.dblink_get_connections()::text, 'none'), (SELECT count(*) FROM pg_stat_get_activity(NULL) a WHERE a.application_name = 'left_open')));
 		END});
-my @names = ('setting of the server', 'setting of its own', 'temporary table', 'temporary function', 'prepared statement', 'advisory lock', 'channel', 'sequence value', 'random number', 'connection of dblink', 'connection at all');
-my @none = ('4MB', 'none', 0, 0, 0, 0, 0, 'none', 'none', 'none', 0);
+my @names = ('setting of the server', 'setting of its own', 'temporary table', 'temporary function', 'prepared statement', 'held cursor', 'advisory lock', 'channel', 'sequence value', 'random number', 'connection of dblink', 'connection at all');
+my @none = ('4MB', 'none', 0, 0, 0, 0, 0, 0, 'none', 'none', 'none', 0);
 is($left[$_], $none[$_], "the next owner finds no $names[$_]") foreach 0 .. $#names;
 
 # -- the same owner ---------------------------------------------------------------
