@@ -48,11 +48,32 @@ BEGIN
     END LOOP;
 END $$;
 
--- _sas.scheduler_tick(quantity, by_owner): one tick of the scheduler. Returns how many messages were taken
--- and when the next one is due. A message that raises an error is carried out alone, so that it holds up no
--- other run. If the templates of all together cost too much (src/template/budget.h), none is taken; the next
--- tick takes fewer. by_owner: each owner's are carried out together, and their time is charged to the owner.
--- What comes after one that has changed very many steps is left for the next tick.
+-- _sas.message_parts(taken, by_owner, quantity): which of these messages are carried out together: all; or a
+-- few of each owner in turn. A tick that may take so few follows one that cost too much: then each is apart.
+CREATE FUNCTION _sas.message_parts(taken _sas.message[], by_owner boolean, quantity int)
+RETURNS TABLE (messages _sas.message[])
+LANGUAGE plpgsql AS $$
+BEGIN
+    IF NOT by_owner THEN
+        RETURN QUERY SELECT taken WHERE cardinality(taken) > 0;
+        RETURN;
+    END IF;
+    RETURN QUERY
+    SELECT array_agg(taken[m.n] ORDER BY m.n)
+    FROM (SELECT u.n, (taken[u.n]).owner AS whose,
+                 (row_number() OVER (PARTITION BY (taken[u.n]).owner ORDER BY u.n) - 1)
+                     / CASE WHEN quantity <= 2 THEN 1 ELSE 5 END AS part
+          FROM generate_series(1, cardinality(taken)) AS u (n)) m
+    GROUP BY m.part, m.whose
+    ORDER BY m.part, m.whose;
+END $$;
+
+-- _sas.scheduler_tick(quantity, by_owner): one tick of the scheduler. Returns how many messages were carried
+-- out and when the next one is due. A message that raises an error is carried out alone, so that it holds up
+-- no other run. If the templates of all together cost too much (src/template/budget.h), none is taken; the
+-- next tick takes fewer. by_owner: a few of each owner are carried out together, in turn, and their time is
+-- charged to the owner. What comes after one that has changed very many steps, or after the tick has taken
+-- long, is left for the next tick.
 --   locks   the runs of the messages that no other transaction holds; the other messages are deferred
 --   reads   message
 --   next    _sas.carry_out; workers, for the steps that are ready then
@@ -69,21 +90,18 @@ BEGIN
     BEGIN
         SELECT array_agg(d ORDER BY d.run_id, d.step_no, d.element) INTO taken
         FROM _sas.take_messages('s', quantity) d;
-        worked := coalesce(cardinality(taken), 0);
-        -- all together; but if some cost much, each owner's apart, to know whose do. A tick that may take so
-        -- few follows one that cost too much: then each is apart. Else those of one kind stay together
-        by_owner := by_owner OR worked <= 2;
-        FOR part IN SELECT taken AS messages WHERE worked > 0 AND NOT by_owner
-                    UNION ALL
-                    SELECT array_agg(taken[n] ORDER BY n)
-                    FROM generate_series(1, CASE WHEN by_owner THEN worked END) n
-                    GROUP BY (taken[n]).owner, CASE WHEN quantity <= 2 THEN n END LOOP
-            IF _sas.turn_is_full() THEN
+        worked := 0;
+        -- all together; but if some cost much, each owner's apart, to know whose do. Else those of one kind
+        -- stay together
+        by_owner := by_owner OR cardinality(taken) <= 2;
+        FOR part IN SELECT * FROM _sas.message_parts(taken, by_owner, quantity) LOOP
+            IF worked > 0 AND _sas.turn_is_full() THEN
                 INSERT INTO _sas.message SELECT m.* FROM unnest(part.messages) m;
                 CONTINUE;
             END IF;
             began_us := _sas.processor_us();
             done := _sas.apart('NULL::bigint[] FROM _sas.carry_out($1)', part.messages);
+            worked := worked + cardinality(part.messages);
             PERFORM _sas.charge_owner((part.messages[1]).owner, _sas.processor_us() - began_us,
                                       cardinality(part.messages)) WHERE by_owner;
             PERFORM _sas.defer_message(part.messages[f.n], f.why, f.pause)

@@ -38,6 +38,7 @@ static SasBatch scheduler_messages = {SAS_SCHEDULER_BATCH};
 static SasBatch scheduler_others = {SAS_SCHEDULER_BATCH};
 static SasBatch scheduler_answers = {SAS_SCHEDULER_BATCH};
 static SasBatch scheduler_schedules = {SAS_SCHEDULER_BATCH};
+static int64 scheduler_dear_us[2] = {0, 0}; /* of all and of the others: when messages last cost much; 0: never */
 
 /* so few messages may cost what they do; one of them is urgent, one is not */
 #define SAS_SCHEDULER_FEW 2
@@ -118,10 +119,9 @@ scheduler_answers_tick(SasTick *next, TimestampTz *next_due)
 static int
 scheduler_messages_tick(SasTick *next, TimestampTz *next_due)
 {
-	static int64 dear_us = 0;	/* when a message cost much; 0: never */
 	SasBatch   *batch = sas_work_turns_open() ? &scheduler_others : &scheduler_messages;
-	bool		by_owner = batch == &scheduler_messages && dear_us != 0 &&
-		sas_base_clock_monotonic_us() - dear_us < SAS_SCHEDULER_DEAR_US;
+	int64	   *dear_us = &scheduler_dear_us[batch == &scheduler_others];
+	bool		by_owner = *dear_us != 0 && sas_base_clock_monotonic_us() - *dear_us < SAS_SCHEDULER_DEAR_US;
 	TimestampTz queues_due;
 	int64		spent_us;
 	int			worked;
@@ -135,10 +135,12 @@ scheduler_messages_tick(SasTick *next, TimestampTz *next_due)
 	sas_store_commit();
 	spent_us = sas_template_turn_processor_us();
 	next->again |= scheduler_end(batch, worked) || (worked > 0 && sas_base_clock_ms_until(*next_due) == 0) || sas_store_ready_any_cut();
-	if (batch == &scheduler_others)
+	/* many that cost little may take together what a tick may take, and not much longer */
+	if (sas_template_turn_us() > SAS_BUDGET_FAIR_US / 2 || spent_us > SAS_BUDGET_FAIR_US * 2 || (batch == &scheduler_messages && sas_work_turns_owed()))
+		*dear_us = sas_base_clock_monotonic_us();
+	/* what each owner had is charged already */
+	if (batch == &scheduler_others && !by_owner)
 		sas_work_turns_charge(InvalidOid, spent_us, false);
-	else if (sas_work_turns_owed())
-		dear_us = sas_base_clock_monotonic_us();
 	return worked;
 }
 
@@ -215,6 +217,7 @@ scheduler_tick(void)
 	int			worked = 0;
 	int			applied;
 	int			fired;
+	bool		overran = false;	/* theirs have cost too much, and come again first */
 
 	if (seen == wake_count)
 		sas_work_late_look(SAS_LATE_MESSAGE, 0, scheduler_count, wake_count, known_from);
@@ -224,10 +227,11 @@ scheduler_tick(void)
 	if (sas_work_turns_begin())
 	{
 		worked = scheduler_messages_tick(&next, &messages_due);
-		sas_work_turns_end(worked > 0);
+		overran = sas_template_turn_overran();
+		sas_work_turns_end(worked > 0 || overran);
 		next.again |= worked > 0;
 	}
-	if (worked == 0)
+	if (worked == 0 && !overran)
 		worked = scheduler_messages_tick(&next, &messages_due);
 	seen = wake_count;
 	known_from = sas_work_late_known_from(Min(messages_due, answers_due));

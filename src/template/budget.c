@@ -28,7 +28,7 @@
 #include "template/budget.h"
 
 #define BUDGET_TICK_US 4000
-#define BUDGET_TURN_US 500000
+#define BUDGET_TURN_US 250000
 /* a claim that it ends is no fault of its steps: _sas.claim_calls, _sas.claim_functions, _sas.is_of_item */
 #define BUDGET_OVERRAN MAKE_SQLSTATE('S', 'A', 'S', '0', '1')
 #define BUDGET_TURN_BYTES (64 * 1024 * 1024)
@@ -251,7 +251,7 @@ sas_template_turn_add_steps(int64 n)
 bool
 sas_template_turn_is_full(void)
 {
-	return budget_limits_steps && budget_turn_steps > SAS_BUDGET_TURN_STEPS;
+	return budget_limits_steps && (budget_turn_steps > SAS_BUDGET_TURN_STEPS || sas_template_turn_processor_us() > SAS_BUDGET_FAIR_US);
 }
 
 int64

@@ -34,7 +34,7 @@ extern MemoryContext sas_template_budget_caller(void);
 
 /*
  * A worker evaluates many steps in one transaction.  Between begin and end, all evaluations
- * together may take half a second and return 64 MB; beyond that an ERROR ends the claim or the
+ * together may take a quarter of a second and return 64 MB; beyond that an ERROR ends the claim or the
  * transaction, and the worker tries again with fewer steps.  Single: it is one step, or one or two
  * messages, which have no such limit.
  */
@@ -51,15 +51,16 @@ extern bool sas_template_turn_overran(void);
 
 /*
  * All else counts, too, where it may cost much: called between parts of the turn, raises that ERROR when
- * the turn has taken half a second of processor time.
+ * the turn has taken a quarter of a second of processor time.
  */
 extern void sas_template_turn_check(void);
 
 /*
  * The steps that a turn changes count, too, after turn_limit_steps: what one end of a step changes is all
- * that waits for it.  add: so many more are changed; raises that ERROR when they are too many.  check: would they be?  full:
- * are they too many, in a turn that has no such limit?
+ * that waits for it.  add: so many more are changed; raises that ERROR when they are too many.  check: would they be?
+ * full: are they too many, in a turn that has no such limit, or has the turn taken so long that what can be left is left?
  */
+#define SAS_BUDGET_FAIR_US 100000
 #define SAS_BUDGET_TURN_STEPS 5000
 extern void sas_template_turn_limit_steps(void);
 extern void sas_template_turn_add_steps(int64 n);
