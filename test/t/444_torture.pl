@@ -49,6 +49,12 @@ $faults->one('promote');
 $faults->one('kill_worker');
 $faults->one($_) foreach split / /, $ENV{STRIKES} // '';
 $faults->strike while time() < $end;
+# a minute is too short for each kind
+if ($minutes >= 10)
+{
+	$faults->strike_rest;
+	is(join(' ', $faults->missing), '', 'each kind of fault has happened');
+}
 
 # -- and after ------------------------------------------------------------------------------------
 

@@ -34,12 +34,12 @@ my @kinds = (
 	[ restart_fast => 2 ], [ restart_immediate => 2 ], [ promote => 2 ], [ change_settings => 6 ], [ hold_rows => 10 ],
 	[ hold_table => 4 ], [ vacuum_full => 4 ], [ prepare => 6 ], [ long_transaction => 4 ], [ restart_workers => 3 ],
 	[ checkpoint => 1 ], [ change_agent => 4 ], [ quiet => 8 ], [ promote_late => 2 ], [ fill_disk => 2 ], [ jump_clock => 4 ],
-	[ use_up_connections => 3 ], [ use_up_slots => 2 ], [ update_extension => 2 ]);
+	[ use_up_connections => 3 ], [ use_up_slots => 2 ], [ update_extension => 2 ], [ change_schema => 6 ]);
 
 sub new
 {
 	my ($class, $node, $load) = @_;
-	my $self = bless { node => $node, load => $load, struck => [], frozen => {}, held => [], servers => 1, count => {}, ahead => 0, most_ahead => 0 }, $class;
+	my $self = bless { node => $node, load => $load, struck => [], frozen => {}, held => [], servers => 1, count => {}, vain => {}, ahead => 0, most_ahead => 0 }, $class;
 	return $self;
 }
 
@@ -100,6 +100,31 @@ sub one
 	push @{ $self->{struck} }, [ $begun, time(), $kind ];
 	$self->{count}{$kind}++;
 	sleep(rand(0.6));
+	return;
+}
+
+# A statement that is the fault itself: it has not happened if, say, a lock did not come in time.
+sub try
+{
+	my ($self, $kind, $query) = @_;
+	my $out = $self->sql($query);
+	$self->{vain}{$kind}++ unless defined $out;
+	return defined $out;
+}
+
+# The kinds that have not happened yet.
+sub missing { my ($self) = @_; return grep { ($self->{count}{$_} // 0) <= ($self->{vain}{$_} // 0) } map { $_->[0] } @kinds }
+
+sub strike_rest
+{
+	my ($self) = @_;
+	foreach (1 .. 30)
+	{
+		my @missing = $self->missing or last;
+		$self->end_prepared;
+		$self->let_go;
+		$self->one($_) foreach @missing;
+	}
 	return;
 }
 
@@ -284,11 +309,12 @@ sub use_up_slots
 	return;
 }
 
-# To a version that this library does not know, and back.
+# To a version that this library does not know, and back. What is prepared would keep its locks until then.
 sub update_extension
 {
 	my ($self) = @_;
-	return unless defined $self->sql(q{SET lock_timeout = '5s'; ALTER EXTENSION sas UPDATE TO '0.2.900'});
+	$self->end_prepared;
+	return unless $self->try(update_extension => q{SET lock_timeout = '5s'; ALTER EXTENSION sas UPDATE TO '0.2.900'});
 	sleep(rand(1));
 	SasTest::wait_until(sub { defined $self->sql(q{SET lock_timeout = '5s'; ALTER EXTENSION sas UPDATE TO '0.2.0'}) }) or die 'the extension cannot go back';
 	return;
@@ -345,18 +371,44 @@ sub hold_table
 	return;
 }
 
-sub vacuum_full { my ($self) = @_; my $table = (qw(run step ready message lease attempt))[ rand 6 ]; $self->sql("SET lock_timeout = '2s'; VACUUM FULL _sas.$table"); return }
+sub vacuum_full { my ($self) = @_; my $table = (qw(run step ready message lease attempt))[ rand 6 ]; $self->try(vacuum_full => "SET lock_timeout = '2s'; VACUUM FULL _sas.$table"); return }
+
+# DDL on what the load calls, writes and is defined by, and on tables of sas; some of it is rolled back.
+sub change_schema
+{
+	my ($self) = @_;
+	my $ours = (qw(run step ready message lease attempt))[ rand 6 ];
+	my $theirs = (qw(business effect turn line))[ rand 4 ];
+	my $days = 20 + int(rand(10));
+	my $change = (
+		"DO \$\$ BEGIN EXECUTE pg_get_functiondef('torture.@{[ (qw(effect finish turn take))[ rand 4 ] ]}'::regproc); END \$\$",
+		"ALTER TABLE torture.$theirs ADD COLUMN IF NOT EXISTS more int DEFAULT 1; ALTER TABLE torture.$theirs DROP COLUMN more",
+		"BEGIN; ALTER TABLE torture.$theirs ALTER @{[ $theirs =~ /^(?:business|effect)$/ ? 'id' : 'key' ]} TYPE varchar; SELECT pg_sleep(@{[ rand(2) ]}); ROLLBACK",
+		"REINDEX TABLE _sas.$ours",
+		"ALTER TABLE _sas.$ours SET (autovacuum_enabled = false); ALTER TABLE _sas.$ours RESET (autovacuum_enabled)",
+		"DROP TABLE IF EXISTS torture.other; CREATE TABLE torture.other AS SELECT * FROM torture.effect LIMIT 10; CREATE INDEX ON torture.other (id); DROP TABLE torture.other",
+		qq{SELECT sas.create_workflow('tick', '{"steps": {"b": {"function": "torture.tick"}}, "deadline": "$days days"}')})[ rand 7 ];
+	$self->try(change_schema => "SET lock_timeout = '2s'; $change");
+	return;
+}
 
 sub long_transaction { my ($self) = @_; $self->hold(4 + rand(6), 'BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM sas.runs'); return }
 
-# some are committed later, some rolled back
+# Some are committed, some rolled back.
+sub end_prepared
+{
+	my ($self, $part) = @_;
+	foreach my $name (split /\n/, $self->sql('SELECT gid FROM pg_prepared_xacts') // '')
+	{
+		$self->sql((rand() < 0.7 ? 'COMMIT' : 'ROLLBACK') . " PREPARED '$name'") if rand() < ($part // 1);
+	}
+	return;
+}
+
 sub prepare
 {
 	my ($self) = @_;
-	foreach my $name (split /\n/, $self->sql('SELECT gid FROM pg_prepared_xacts') // '')
-	{
-		$self->sql((rand() < 0.7 ? 'COMMIT' : 'ROLLBACK') . " PREPARED '$name'") if rand() < 0.7;
-	}
+	$self->end_prepared(0.7);
 	my $name = 'p' . int(rand(1 << 30));
 	$self->sql(qq{BEGIN;
 		WITH b AS (INSERT INTO torture.business (id, workflow, input) SELECT n::text, 'beside', jsonb_build_object('id', n::text, 'bad', false) FROM gen_random_uuid() n RETURNING *)
@@ -394,6 +446,6 @@ sub calm
 	return;
 }
 
-sub report { my ($self) = @_; return join ', ', map { "$_ $self->{count}{$_}" } sort keys %{ $self->{count} } }
+sub report { my ($self) = @_; return join ', ', map { "$_ $self->{count}{$_}" . ($self->{vain}{$_} ? " ($self->{vain}{$_} in vain)" : '') } sort keys %{ $self->{count} } }
 
 1;
