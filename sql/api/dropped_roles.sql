@@ -44,6 +44,8 @@ LANGUAGE C AS 'MODULE_PATHNAME', 'sas_api_drop_owned';
 
 CREATE EVENT TRIGGER sas_drop_owned ON ddl_command_start WHEN TAG IN ('DROP OWNED')
 EXECUTE FUNCTION _sas.drop_owned();
+-- whatever session_replication_role is
+ALTER EVENT TRIGGER sas_drop_owned ENABLE ALWAYS;
 
 -- _sas.forget_grants(): after DROP OWNED, deletes the grants of roles that have no privilege left in schema
 -- sas: the privileges of their levels are gone, and the rows must go with them. It is one statement, so
@@ -66,6 +68,7 @@ END $$;
 
 CREATE EVENT TRIGGER sas_forget_grants ON ddl_command_end WHEN TAG IN ('DROP OWNED')
 EXECUTE FUNCTION _sas.forget_grants();
+ALTER EVENT TRIGGER sas_forget_grants ENABLE ALWAYS;
 
 -- _sas.untie_owner(role): DROP ROLE has found that the role no longer owns anything: revokes what ties it to
 -- schema sas, unless that is a level or a grant.
@@ -84,3 +87,4 @@ END $$;
 -- event triggers of the same event run in the order of their names: after the grants are deleted
 CREATE EVENT TRIGGER sas_tie_owner ON ddl_command_end WHEN TAG IN ('DROP OWNED')
 EXECUTE FUNCTION _sas.drop_owned();
+ALTER EVENT TRIGGER sas_tie_owner ENABLE ALWAYS;

@@ -429,6 +429,8 @@ END $$;
 
 CREATE EVENT TRIGGER sas_keep_out ON ddl_command_end WHEN TAG IN ('CREATE EXTENSION')
 EXECUTE FUNCTION _sas.keep_out();
+-- whatever session_replication_role is
+ALTER EVENT TRIGGER sas_keep_out ENABLE ALWAYS;
 
 -- Only the owner has any privilege now, whatever default privileges say: those of the installing role could
 -- open secrets and internal functions to other roles. Everything in the schemas must belong to the

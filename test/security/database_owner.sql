@@ -25,6 +25,16 @@ FROM unnest('{sas,_sas}'::text[]) s;
 SELECT CASE WHEN :'trusted' = 'none' THEN skip('no trusted extension is there', 1)
     ELSE is(pg_temp.says(format('CREATE EXTENSION %I SCHEMA public; ALTER EXTENSION %1$I SET SCHEMA _sas', :'trusted')), '42501', 'it moves none there') END;
 
+-- a right that roles have which replicate or load data: triggers are called nevertheless
+GRANT SET ON PARAMETER session_replication_role TO dbo_owner;
+SELECT CASE WHEN :'trusted' = 'none' THEN skip('no trusted extension is there', 1)
+    ELSE is(pg_temp.says(format('SET session_replication_role = replica; CREATE EXTENSION %I SCHEMA sas', :'trusted')), '42939', 'nor while it sets session_replication_role') END;
+SELECT is(string_agg(x.name, ' '), NULL, 'no trigger of sas can be left out like that')
+FROM (SELECT t.tgrelid::regclass || '.' || t.tgname FROM pg_trigger t JOIN pg_class c ON c.oid = t.tgrelid
+      WHERE c.relnamespace = '_sas'::regnamespace AND NOT t.tgisinternal AND t.tgenabled <> 'A'
+      UNION ALL SELECT e.evtname FROM pg_event_trigger e WHERE e.evtname LIKE 'sas\_%' AND e.evtenabled <> 'A') x (name);
+REVOKE SET ON PARAMETER session_replication_role FROM dbo_owner;
+
 SELECT is(pg_temp.says(statement), '42501', 'it does not: ' || statement)
 FROM unnest(ARRAY[
     'DROP EXTENSION sas CASCADE', 'ALTER EXTENSION sas UPDATE', 'ALTER EXTENSION sas SET SCHEMA public', 'ALTER EXTENSION sas DROP FUNCTION sas.now()',
