@@ -224,7 +224,7 @@ BEGIN
         to_state => CASE WHEN c.undo THEN 'compensating' ELSE 'running' END, started_at => now,
         lease_id => held_under, request_id => c.request_id, complete_by => now + c.complete_in)))
     FROM unnest(claimed) c;
-    PERFORM _sas.start_runs(array_agg(c.run_id)) FROM unnest(claimed) c
+    PERFORM _sas.start_runs(array_agg(c.run_id), now) FROM unnest(claimed) c
         WHERE c.from_state IN ('none', 'ready');
 END $$;
 
@@ -256,7 +256,7 @@ LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 #variable_conflict use_column
 DECLARE
     a _sas.agent := _sas.check_claim(caller, agent, worker, quantity, lease);
-    now timestamptz := sas.now();
+    now timestamptz;
     places int[];
     claimed _sas.claimed[];
     r record;
@@ -286,6 +286,8 @@ BEGIN
             PERFORM pg_sleep(0.005);
             CONTINUE;
         END IF;
+        -- after those ended that the tasks waited for
+        now := sas.now();
         BEGIN
             PERFORM _sas.hold_tasks(a.agent_id, claimed, places, worker, lease, now);
         EXCEPTION WHEN OTHERS THEN

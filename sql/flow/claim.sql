@@ -137,7 +137,7 @@ CREATE FUNCTION _sas.claim_ready(lanes int[], quantities int[], boot bigint, wor
                                  OUT lease_id bigint, OUT claimed _sas.claimed[], OUT plain boolean)
 LANGUAGE plpgsql AS $$
 DECLARE
-    now timestamptz := sas.now();
+    now timestamptz;
     taken record;
     keyed int[] := '{}';
     n int;
@@ -156,6 +156,8 @@ BEGIN
         keyed := '{}';
     END IF;
     taken := _sas.take_from_lanes(lanes, quantities, urgent);
+    -- read after it: a step may have become ready since this began, and begins after those before it ended
+    now := sas.now();
     claimed := taken.claimed;
     plain := taken.plain;
     IF taken.late THEN
@@ -182,7 +184,7 @@ BEGIN
         PERFORM _sas.wake(lanes, false, false, '{}');
     END IF;
     n := _sas.take_steps(claimed, claim_ready.lease_id, now);
-    n := _sas.start_runs(taken.begun);
+    n := _sas.start_runs(taken.begun, now);
     IF taken.shared IS NOT NULL THEN
         PERFORM _sas.look_again(taken.shared, lanes, quantities, claimed);
     END IF;

@@ -26,13 +26,14 @@ BEGIN
         AND r.open_steps = 0;
 END $$;
 
--- _sas.start_runs(run_ids): moves those of these runs that are pending to running: a claim or a reply shows
--- that they have begun. Returns how many. Passes by a run that another session has locked.
+-- _sas.start_runs(run_ids, at): moves those of these runs that are pending to running: a claim or a reply
+-- shows that they have begun, at that time. Returns how many. Passes by a run that another session has
+-- locked.
 -- Caller: needs no lock. Writes: run (_sas.move_started), and what hooks write.
-CREATE FUNCTION _sas.start_runs(run_ids bigint[]) RETURNS int
+CREATE FUNCTION _sas.start_runs(run_ids bigint[], at timestamptz DEFAULT NULL) RETURNS int
 LANGUAGE plpgsql AS $$
 DECLARE
-    begun bigint[] := _sas.move_started(run_ids);
+    begun bigint[] := _sas.move_started(run_ids, at);
 BEGIN
     IF begun IS NULL THEN
         RETURN 0;

@@ -210,12 +210,13 @@ BEGIN
     END IF;
 END $$;
 
--- _sas.move_started(run_ids): moves those of these runs that are pending to running: a claim or a reply
--- shows that they have begun. Returns them; null if there are none.
+-- _sas.move_started(run_ids, at): moves those of these runs that are pending to running: a claim or a reply
+-- shows that they have begun. Returns them; null if there are none. at: when; null: with their first step,
+-- if one has begun, else now.
 --
 -- Never waits: if a session has locked a run, its reply starts it later.
 -- Caller: needs no lock. Writes: run. Next: _sas.start_runs does what follows.
-CREATE FUNCTION _sas.move_started(run_ids bigint[]) RETURNS bigint[]
+CREATE FUNCTION _sas.move_started(run_ids bigint[], at timestamptz) RETURNS bigint[]
 LANGUAGE plpgsql AS $$
 DECLARE
     begun bigint[];
@@ -228,7 +229,9 @@ BEGIN
         UPDATE _sas.run r
         SET state = (SELECT t.to_state FROM _sas.transition t WHERE t.subject = 'run'
                      AND t.from_state = 'pending' AND t.to_state = 'running'),
-            started_at = coalesce(r.started_at, sas.now())
+            started_at = coalesce(r.started_at, at,
+                                  (SELECT min(s.started_at) FROM _sas.step s WHERE s.run_id = r.run_id),
+                                  sas.now())
         WHERE r.ctid = ANY (ARRAY(SELECT l.ctid FROM _sas.run l WHERE l.run_id = ANY (run_ids)
                                   AND l.state = 'pending' FOR NO KEY UPDATE SKIP LOCKED))
         RETURNING r.run_id)
