@@ -108,12 +108,14 @@ BEGIN ATOMIC
 END;
 
 -- _sas.full_memory(agent): the clause for calls that wait until answers are stored; null: there is memory.
--- One owner can hold at most half of the memory of a worker at one agent.
+-- One owner can hold at most half of the memory of a worker at one agent. Only the worker knows whose calls
+-- hold how much of it, so the clause names no role.
 CREATE FUNCTION _sas.full_memory(agent text) RETURNS text
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp
 BEGIN ATOMIC
     SELECT format('the agent workers hold %s of requests and answers (setting sas.agent_memory, %s each); '
-                  'agent "%s" is called again when there is room',
+                  'a role with much of that calls agent "%s" again when there is room, other roles call it '
+                  'meanwhile',
                   string_agg(pg_size_pretty(w.memory), ', '), current_setting('sas.agent_memory'), $1)
     FROM sas.workers w WHERE w.actor = 'agent'
     HAVING min(w.memory) > pg_size_bytes(current_setting('sas.agent_memory')) / 2 - 1000000;

@@ -34,7 +34,7 @@
 #include "agent/large.h"
 #include "agent/outbox.h"
 #include "agent/replies.h"
-#include "agent/room.h"
+#include "work/room.h"
 #include "agent/stuck.h"
 #include "base/capacity.h"
 #include "base/clock.h"
@@ -88,7 +88,7 @@ static void
 agent_start(void)
 {
 	sas_work_agents_open();
-	sas_limits_owners_open(sas_agent_room_for);
+	sas_limits_owners_open(sas_work_room_for);
 	agent_reserve_sockets();
 	sas_stream_open(sas_agent_flights_open(agent_slots), agent_streams);
 }
@@ -282,7 +282,7 @@ agent_wake_in_ms(int64 retry_us)
 	if (retry_us != 0)
 		wake_in_ms = agent_sooner_ms(wake_in_ms, Max(0, (retry_us - sas_base_clock_monotonic_us() + 999) / 1000));
 	wake_in_ms = agent_sooner_ms(wake_in_ms, sas_agent_large_wake_in_ms());
-	if (sas_agent_claims_door_is_shut() || sas_agent_flights_starved())
+	if (sas_agent_claims_door_is_shut() || sas_agent_flights_starved() || sas_stream_is_starved())
 		wake_in_ms = agent_sooner_ms(wake_in_ms, SAS_MEMORY_RETRY_MS);
 	return agent_sooner_ms(wake_in_ms, sas_agent_health_wake_in_ms());
 }

@@ -5,7 +5,7 @@
 #include "agent/claims.h"
 #include "agent/flights.h"
 #include "agent/outbox.h"
-#include "agent/room.h"
+#include "work/room.h"
 #include "base/actor.h"
 #include "base/clock.h"
 #include "limits/owners.h"
@@ -65,7 +65,7 @@ claims_owners_are_full(SasAgentEntry *e)
 
 	for (int i = 0; i < n; i++)
 	{
-		bool		crowded = !sas_agent_room_for(e->stored->agent_id, owners[i]);
+		bool		crowded = !sas_work_room_for(e->stored->agent_id, owners[i]);
 
 		if (!crowded && !sas_limits_owner_is_full(e->stored->agent_id, owners[i]))
 			return false;

@@ -12,7 +12,7 @@
 #include "agent/flights.h"
 #include "agent/outbox.h"
 #include "agent/replies.h"
-#include "agent/room.h"
+#include "work/room.h"
 #include "base/clock.h"
 #include "limits/owners.h"
 #include "metrics/metrics.h"
@@ -112,7 +112,7 @@ sas_agent_flight_end(SasFlight *flight, bool dropped)
 		agent->calls--;
 	sas_agent_outbox_leave(flight->lease, dropped);
 	sas_transport_hold(sas_agent_flights.transport, flight->memory, -(ptrdiff_t) flight->held);
-	sas_agent_room_leave(flight->memory);
+	sas_work_room_leave(flight->memory);
 	if (sas_agent_flights.current == flight)
 		sas_agent_flights.current = NULL;
 	MemoryContextDelete(flight->context);

@@ -11,7 +11,7 @@
 #include "agent/flights.h"
 #include "agent/outbox.h"
 #include "agent/replies.h"
-#include "agent/room.h"
+#include "work/room.h"
 #include "base/clock.h"
 #include "base/peers.h"
 #include "base/settings.h"
@@ -57,7 +57,7 @@ sas_agent_flights_open(int slots)
 	if (sas_agent_flights.transport == NULL)
 		ereport(ERROR, (errcode(ERRCODE_SYSTEM_ERROR), errmsg("could not set up HTTP calls: %s", why)));
 	sas_work_tokens_open(sas_agent_flights.transport);
-	sas_agent_room_open(sas_agent_flights.context, sas_agent_flights.transport);
+	sas_work_room_open(sas_agent_flights.context, sas_agent_flights.transport);
 	sas_agent_outbox_open(sas_agent_flights.context, sas_agent_flights.transport);
 	return sas_agent_flights.transport;
 }
@@ -287,7 +287,7 @@ flights_create(SasClaimedCall *claimed, SasLeaseEntry *lease, int64 claimed_us, 
 	flight->send_by_us = flight->deadline_us - Min(FLIGHTS_LAST_US, (flight->deadline_us - claimed_us) / 10);
 	flight->wake_us = flight->deadline_us;
 	sas_work_flight_fill(flight, claimed, agent->stored);
-	flight->memory = sas_agent_room_enter(flight->agent_id, flight->owner);
+	flight->memory = sas_work_room_enter(flight->agent_id, flight->owner);
 	dlist_push_tail(&sas_agent_flights.all, &flight->node);
 	sas_agent_flights.n++;
 	agent->calls++;

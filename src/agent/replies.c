@@ -9,7 +9,7 @@
 
 #include "agent/dear.h"
 #include "agent/replies.h"
-#include "agent/room.h"
+#include "work/room.h"
 #include "agent/stuck.h"
 #include "base/clock.h"
 #include "base/peers.h"
@@ -84,7 +84,7 @@ replies_forget(SasUnwrittenReply *e)
 		pfree(e->lease);
 	replies_n[e->way]--;
 	sas_transport_hold(replies_transport, e->memory, -(ptrdiff_t) e->size);
-	sas_agent_room_leave(e->memory);
+	sas_work_room_leave(e->memory);
 	if (e->reply.output != NULL)
 		pfree((void *) e->reply.output);
 	if (e->reply.error != NULL)
@@ -114,7 +114,7 @@ sas_agent_replies_add(const SasFlight *flight, const char *verdict, const Jsonb 
 	if (flight->arrived_us != 0)
 		e->reply.arrived_at -= sas_base_clock_monotonic_us() - flight->arrived_us;
 	e->memory = flight->memory;
-	sas_agent_room_stay(e->memory);
+	sas_work_room_stay(e->memory);
 	e->size = (output != NULL ? VARSIZE(output) : 0) + (error != NULL ? VARSIZE(error) : 0);
 	e->way = replies_way_of(e);
 	replies_n[e->way]++;

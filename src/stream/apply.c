@@ -36,6 +36,7 @@ static void
 apply_request(SasWatch *w, const SasWatchRequest *r)
 {
 	double		wait_ms = r->wait_ms;
+	bool		has_room;
 
 	w->agent_id = r->agent_id;
 	w->owner = r->owner;
@@ -51,8 +52,7 @@ apply_request(SasWatch *w, const SasWatchRequest *r)
 	if (r->request == NULL)
 		return;
 	w->kind = apply_kind(r);
-	sas_stream_hosted_drop_request(w);
-	w->request = sas_work_json_copy(sas_stream_context, r->request);
+	has_room = sas_stream_hosted_keep_request(w, r->request);
 	sas_stream_hosted_replace(&w->cursor, NULL);
 	if (r->cursor != NULL && JB_ROOT_IS_SCALAR(r->cursor))
 	{
@@ -68,12 +68,17 @@ apply_request(SasWatch *w, const SasWatchRequest *r)
 	/* a poll that has delivered an item is repeated at its next time */
 	if (w->kind == SAS_WATCH_POLL && w->begun_us != 0)
 		wait_ms = Max(wait_ms, w->every_ms - (sas_base_clock_monotonic_us() - w->begun_us) / 1000.0);
-	if (wait_ms <= 0 && sas_stream_watch_rest(w))
+	if (wait_ms <= 0 && !sas_stream_watch_rest(w))
+	{
+		if (has_room)
+			sas_stream_watch_set_line(w, SAS_LINE_READY);
+		else
+			sas_stream_watch_wait_for_room(w);
 		return;
+	}
 	if (wait_ms > 0)
 		sas_stream_watch_set_timer(w, sas_base_clock_monotonic_us() + (int64) (wait_ms * 1000));
-	else
-		sas_stream_watch_set_line(w, SAS_LINE_READY);
+	sas_stream_hosted_put_away(w);
 }
 
 /*

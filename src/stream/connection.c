@@ -67,6 +67,7 @@ sas_stream_watch_close(SasWatch *w)
 		sas_transport_stop_call(connection_transport(w), w->handle);
 	w->handle = NULL;
 	w->opened = false;
+	sas_stream_hosted_leave(w);
 	sas_stream_items_close(w);
 	connection_free_slot(w);
 }
@@ -85,6 +86,30 @@ connection_take_slot(SasWatch *w, SasAgentEntry *agent, int64 *again_us)
 	return false;
 }
 
+/* Thousands of them do not come back together. */
+static void
+connection_try_again(SasWatch *w, int64 at_us)
+{
+	sas_stream_watch_set_timer(w, at_us + (int64) (random() / (RAND_MAX + 1.0) * SAS_LIMITED_JITTER_US));
+}
+
+void
+sas_stream_watch_wait_for_room(SasWatch *w)
+{
+	sas_stream_hosted_put_away(w);
+	connection_try_again(w, sas_base_clock_monotonic_us() + SAS_LIMITED_US);
+}
+
+/* A poll that begins may have room for its answer, and for a copy of its request. */
+static bool
+connection_has_room(SasWatch *w)
+{
+	if (connection_is_stream(w) || sas_work_room_for(w->agent_id, w->owner))
+		return true;
+	sas_stream_watch_wait_for_room(w);
+	return false;
+}
+
 /* Takes a slot, or a token; false: the timer is set for another try. */
 static bool
 connection_ask_limits(SasWatch *w, SasAgentEntry *agent)
@@ -98,7 +123,10 @@ connection_ask_limits(SasWatch *w, SasAgentEntry *agent)
 	else if (sas_limits_spend(w->agent_id, &agent->limits, &again))
 		return true;
 	if (!w->has_slot)
-		sas_stream_watch_set_timer(w, (again > now ? again : now + SAS_LIMITED_US) + (int64) (random() / (RAND_MAX + 1.0) * SAS_LIMITED_JITTER_US));
+	{
+		connection_try_again(w, again > now ? again : now + SAS_LIMITED_US);
+		sas_stream_hosted_put_away(w);
+	}
 	return w->has_slot;
 }
 
@@ -189,7 +217,12 @@ sas_stream_watch_connect(SasWatch *w)
 	sas_stream_watch_set_line(w, SAS_LINE_NONE);
 	w->deferred = agent == NULL || !agent->stored->enabled;
 	/* without room, it begins when there is room */
-	if (w->deferred || w->room <= 0 || !connection_ask_token(w, agent, &token) || !connection_ask_limits(w, agent))
+	if (w->deferred || w->room <= 0)
+	{
+		sas_stream_hosted_put_away(w);
+		return;
+	}
+	if (!connection_has_room(w) || !connection_ask_token(w, agent, &token) || !connection_ask_limits(w, agent))
 		return;
 	why = sas_work_request_compose(&sent, agent->stored, w->request, NULL);
 	if (why == NULL)
@@ -201,6 +234,7 @@ sas_stream_watch_connect(SasWatch *w)
 		call.window = connection_is_stream(w) ? SAS_WINDOW : 0;
 		call.timeout_ms = connection_is_stream(w) ? 0 : connection_timeout_ms(w, agent);
 		call.owner = w;
+		call.share = connection_is_stream(w) ? NULL : sas_stream_hosted_enter(w);
 		if (w->kind == SAS_WATCH_WEBSOCKET)
 			sas_stream_websocket_prepare(w, &call);
 		w->begun_us = sas_base_clock_monotonic_us();
@@ -220,7 +254,11 @@ sas_stream_watch_connect(SasWatch *w)
 		return;
 	}
 	if (!connection_is_stream(w))
+	{
+		/* if it is large, it is asked for again before the next poll */
+		sas_stream_hosted_put_away(w);
 		return;
+	}
 	/* a stream no longer needs its request: it is requested again before the next connection */
 	sas_stream_hosted_drop_request(w);
 	sas_stream_watch_set_timer(w, w->begun_us + (int64) (agent->stored->request_timeout_ms * 1000));
@@ -411,6 +449,7 @@ sas_stream_watch_finish(SasWatch *w, SasReply *reply)
 	bool		done;
 
 	w->handle = NULL;
+	sas_stream_hosted_leave(w);
 	if (agent == NULL)
 	{
 		sas_stream_watch_close(w);

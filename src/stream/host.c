@@ -57,11 +57,12 @@ host_wake(SasWatch *w)
 	sas_stream_watch_set_timer(w, 0);
 	if (w->handle != NULL)
 		sas_stream_watch_timed_out(w);
+	else if (sas_stream_watch_rest(w))
+		return;
 	else if (w->request != NULL)
-	{
-		if (!sas_stream_watch_rest(w))
-			sas_stream_watch_set_line(w, SAS_LINE_READY);
-	}
+		sas_stream_watch_set_line(w, SAS_LINE_READY);
+	else if (w->put_away > 0 && !sas_work_room_for(w->agent_id, w->owner))
+		sas_stream_watch_wait_for_room(w);
 	else
 	{
 		w->ask = true;
@@ -166,6 +167,12 @@ sas_stream_wake_in_ms(void)
 		own_ms = own_ms < 0 ? locked_ms : Min(own_ms, locked_ms);
 	}
 	return network_ms < 0 ? own_ms : own_ms < 0 ? network_ms : Min(network_ms, own_ms);
+}
+
+bool
+sas_stream_is_starved(void)
+{
+	return sas_transport_is_starved(sas_stream_polls);
 }
 
 /* Watches of an agent that was disabled pause; those of one that was enabled connect. */

@@ -16,6 +16,8 @@
  */
 #define HOSTED_LOCKED_MS 20
 #define HOSTED_LOCKED_MAX_MS 1000
+/* A request of so many bytes counts, and is kept only until it is sent. */
+#define HOSTED_LARGE 8192
 #define SAS_LOOK_US (60 * INT64CONST(1000000))
 
 SasHosted	sas_stream_hosted;
@@ -157,19 +159,79 @@ sas_stream_hosted_replace(char **text, const char *with)
 	*text = with ? MemoryContextStrdup(sas_stream_context, with) : NULL;
 }
 
+SasTransportShare *
+sas_stream_hosted_enter(SasWatch *w)
+{
+	if (w->memory == NULL)
+		w->memory = sas_work_room_enter(w->agent_id, w->owner);
+	return w->memory;
+}
+
+void
+sas_stream_hosted_leave(SasWatch *w)
+{
+	if (w->memory == NULL || w->held > 0 || w->answered > 0 || w->handle != NULL)
+		return;
+	sas_work_room_leave(w->memory);
+	w->memory = NULL;
+}
+
+bool
+sas_stream_hosted_keep_request(SasWatch *w, Jsonb *request)
+{
+	size_t		size = VARSIZE(request);
+
+	w->put_away = 0;
+	sas_stream_hosted_drop_request(w);
+	if (size > HOSTED_LARGE)
+	{
+		if (!sas_work_room_for(w->agent_id, w->owner))
+		{
+			w->put_away = size;
+			return false;
+		}
+		w->held = size;
+		sas_transport_hold(sas_stream_polls, sas_stream_hosted_enter(w), w->held);
+	}
+	w->request = sas_work_json_copy(sas_stream_context, request);
+	return true;
+}
+
 void
 sas_stream_hosted_drop_request(SasWatch *w)
 {
 	if (w->request != NULL)
 		pfree(w->request);
 	w->request = NULL;
+	if (w->held > 0)
+		sas_transport_hold(sas_stream_polls, w->memory, -(ptrdiff_t) w->held);
+	w->held = 0;
+	sas_stream_hosted_leave(w);
+}
+
+void
+sas_stream_hosted_put_away(SasWatch *w)
+{
+	size_t		size = w->held;
+
+	if (size == 0)
+		return;
+	sas_stream_hosted_drop_request(w);
+	w->put_away = size;
 }
 
 void
 sas_stream_hosted_continue(SasWatch *w)
 {
-	if (w->handle == NULL && w->request != NULL && w->wake_us == 0)
+	if (w->handle != NULL || w->wake_us != 0)
+		return;
+	if (w->request != NULL)
 		sas_stream_watch_set_line(w, SAS_LINE_READY);
+	else if (w->put_away > 0 && !w->report && !w->release)
+	{
+		w->ask = true;
+		sas_stream_watch_set_line(w, SAS_LINE_DUE);
+	}
 }
 
 void

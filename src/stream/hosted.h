@@ -45,7 +45,17 @@ extern void sas_stream_hosted_forget(SasWatch *w);
 
 /* Closes its connection, if any, and asks for its request again; the received items stay. */
 extern void sas_stream_hosted_ask_again(SasWatch *w);
+
+/* Keeps a copy of its request until it is dropped; of a large one, only if there is room.  False: there is none. */
+extern bool sas_stream_hosted_keep_request(SasWatch *w, Jsonb *request);
 extern void sas_stream_hosted_drop_request(SasWatch *w);
+
+/* It needs its request only later: a large one is dropped, and asked for again. */
+extern void sas_stream_hosted_put_away(SasWatch *w);
+
+/* A poll of it begins: the share that it counts in.  over: it is over, and so for anything else that counts. */
+extern SasTransportShare *sas_stream_hosted_enter(SasWatch *w);
+extern void sas_stream_hosted_leave(SasWatch *w);
 
 /* A text of a watch: *text becomes a copy, or NULL. */
 extern void sas_stream_hosted_replace(char **text, const char *with);

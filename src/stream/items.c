@@ -17,7 +17,7 @@
 
 #include "base/utf8.h"
 #include "lib/stringinfo.h"
-#include "stream/watch.h"
+#include "stream/hosted.h"
 #include "utils/builtins.h"
 #include "utils/memutils.h"
 #include "work/agents.h"
@@ -69,6 +69,10 @@ sas_stream_items_drop(SasWatch *w)
 	w->n_items = 0;
 	w->bytes = 0;
 	w->tries = 0;
+	if (w->answered > 0)
+		sas_transport_hold(sas_stream_polls, w->memory, -(ptrdiff_t) w->answered);
+	w->answered = 0;
+	sas_stream_hosted_leave(w);
 }
 
 bool
@@ -312,7 +316,12 @@ sas_stream_items_answer(SasWatch *w, const SasReply *reply, const SasStoredAgent
 	}
 	MemoryContextSwitchTo(old);
 	if (w->n_items == 0)
+	{
 		sas_stream_items_drop(w);
+		return;
+	}
+	sas_transport_hold(sas_stream_polls, sas_stream_hosted_enter(w), reply->body_len);
+	w->answered += reply->body_len;
 }
 
 Jsonb *

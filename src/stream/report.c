@@ -37,6 +37,7 @@
 #define SAS_WATCHES_NEWS 10000 /* most of them need nothing written */
 #define SAS_WATCHES_BYTES ((size_t) 1024 * 1024)	/* of items in one transaction, if there are several batches */
 #define SAS_WATCHES_ITEMS 4000	/* likewise */
+#define SAS_WATCHES_ASKED ((size_t) 4 * 1024 * 1024) /* of large requests, likewise: there may be room for so many */
 #define SAS_WATCHES_TRIES 3
 
 static int64 report_node_id;	/* 0: not registered yet */
@@ -54,6 +55,7 @@ report_gather(SasStreamReport *report)
 {
 	int			most = report_at_once;
 	size_t		bytes = 0;
+	size_t		asked = 0;
 	int			items = 0;
 	dlist_iter	iter;
 
@@ -65,7 +67,8 @@ report_gather(SasStreamReport *report)
 	{
 		SasWatch   *w = dlist_container(SasWatch, node, iter.cur);
 
-		if (most-- == 0 || (items > 0 && (bytes + w->bytes > SAS_WATCHES_BYTES || items + w->n_items > SAS_WATCHES_ITEMS)))
+		if (most-- == 0 || (items > 0 && (bytes + w->bytes > SAS_WATCHES_BYTES || items + w->n_items > SAS_WATCHES_ITEMS)) ||
+			(asked > 0 && asked + w->put_away > SAS_WATCHES_ASKED))
 			break;
 		if (w->batch != NULL)
 		{
@@ -90,7 +93,10 @@ report_gather(SasStreamReport *report)
 		else if (w->release)
 			report->released[report->n_released++] = w->id;
 		else if (w->ask)
+		{
 			report->asked[report->n_asked++] = (SasWatchAsk) {w->id, w->looked};
+			asked += w->put_away;
+		}
 	}
 }
 

@@ -24,6 +24,7 @@
 #include "framing/framer.h"
 #include "store/watches.h"
 #include "work/request.h"
+#include "work/room.h"
 
 typedef enum SasWatchKind
 {
@@ -55,6 +56,9 @@ typedef struct SasWatch
 	int64		wake_us;		/* 0: not among the timers */
 
 	Jsonb	   *request;		/* NULL: to be asked for before the next connection */
+	SasTransportShare *memory;	/* that a large request, a poll and what it was answered count in; NULL: there is none */
+	size_t		held;			/* of the request */
+	size_t		put_away;		/* bytes of a large one that was dropped until it is needed; 0: none was */
 	char	   *cursor;			/* goes out as Last-Event-ID, or NULL */
 	List	   *secrets;		/* of its agent, that the last connection was made with */
 	char	   *hello;			/* the first message over a WebSocket, or NULL */
@@ -69,7 +73,7 @@ typedef struct SasWatch
 	char	   *etag;			/* of a poll, in memory only */
 	char	   *digest;			/* of what a poll passed on last */
 
-	void	   *handle;			/* NULL: no connection */
+	void	   *handle;			/* NULL: no connection; that of a poll counts in memory */
 	bool		opened;			/* the answer is a stream */
 	bool		has_slot;
 	bool		deferred;			/* until its agent is enabled, or its access token is there */
@@ -85,6 +89,7 @@ typedef struct SasWatch
 	Jsonb	   *built;			/* the same, once it has been sent */
 	int			n_items;
 	size_t		bytes;
+	size_t		answered;		/* of the answers to polls in it, which count in memory */
 	char	   *new_digest;		/* in batch */
 	char	   *new_cursor;		/* in batch; the cursor of a connection that is over */
 	int			tries;			/* transactions that aborted with it */
@@ -119,6 +124,9 @@ extern void sas_stream_watch_report(SasWatch *w, Jsonb *error, double at_least_m
  * once a minute, since clocks jump.
  */
 extern bool sas_stream_watch_rest(SasWatch *w);
+
+/* There is no room in memory for its poll, or for its request: it tries again later. */
+extern void sas_stream_watch_wait_for_room(SasWatch *w);
 
 /* A problem object about the watch. */
 extern Jsonb *sas_stream_watch_problem(const SasWatch *w, const char *kind, const char *title, const char *detail);
@@ -205,5 +213,8 @@ extern bool sas_stream_move(void);
 /* Reports to the store what is due, and asks it for more; one transaction, if any. True: there is more. */
 extern bool sas_stream_tick(void);
 extern int64 sas_stream_wake_in_ms(void);
+
+/* Answers to polls are read on when there is room. */
+extern bool sas_stream_is_starved(void);
 
 #endif							/* SAS_STREAM_WATCH_H */

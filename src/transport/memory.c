@@ -30,13 +30,13 @@
 void
 sas_transport_limit_memory(SasTransport *t, size_t limit)
 {
-	t->memory_limit = limit;
+	t->memory->limit = limit;
 }
 
 size_t
 sas_transport_held(const SasTransport *t)
 {
-	return t->held;
+	return t->memory->held;
 }
 
 bool
@@ -48,7 +48,7 @@ sas_transport_is_starved(const SasTransport *t)
 void
 sas_transport_hold(SasTransport *t, SasTransportShare *share, ptrdiff_t bytes)
 {
-	t->held += bytes;
+	t->memory->held += bytes;
 	share->bytes += bytes;
 	if (share->all != NULL)
 		share->all->bytes += bytes;
@@ -58,9 +58,9 @@ bool
 sas_transport_has_room(const SasTransport *t, const SasTransportShare *share, size_t bytes)
 {
 	const SasTransportShare *all = share->all != NULL ? share->all : share;
-	size_t		rest = t->held + bytes <= t->memory_limit ? t->memory_limit - t->held : 0;	/* 0: too much is held */
+	size_t		rest = t->memory->held + bytes <= t->memory->limit ? t->memory->limit - t->memory->held : 0;	/* 0: too much is held */
 
-	if (t->memory_limit == 0 || all->bytes + bytes <= LITTLE)
+	if (t->memory->limit == 0 || all->bytes + bytes <= LITTLE)
 		return true;
 	return rest > 0 && share->bytes + bytes <= rest && all->bytes + bytes <= TIMES * rest;
 }

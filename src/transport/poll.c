@@ -101,6 +101,7 @@ sas_transport_join(SasTransport *t, SasTransport *other)
 	if (epoll_ctl(t->epoll_fd, EPOLL_CTL_ADD, other->epoll_fd, &ev) != 0)
 		return false;
 	t->joined[free_one] = other->epoll_fd;
+	other->memory = t->memory;
 	return true;
 }
 

@@ -118,6 +118,13 @@ typedef struct SasRequestList
 	int			length;
 } SasRequestList;
 
+/* Of all transports of a process. */
+typedef struct SasTransportMemory
+{
+	size_t		limit;			/* 0: none */
+	size_t		held;
+} SasTransportMemory;
+
 struct SasTransport
 {
 	CURLM	   *multi;
@@ -132,8 +139,8 @@ struct SasTransport
 	SasRequestList large;		/* finished, with large ones */
 	SasRequestList idle;
 	SasRequestNews news;		/* streams with news; active or finished */
-	size_t		memory_limit;	/* 0: none */
-	size_t		held;
+	SasTransportMemory own_memory;
+	SasTransportMemory *memory; /* its own, or that of the transport it has joined */
 	int			n_starved;
 	uint64_t	turns;			/* large answers that were given */
 	int64_t		work_until_us;	/* then what is large is not read on */

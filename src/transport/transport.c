@@ -156,6 +156,7 @@ sas_transport_open(int max_calls, char *errbuf, size_t errlen)
 	if (t != NULL)
 	{
 		t->deadline_us = -1;
+		t->memory = &t->own_memory;
 		for (int i = 0; i < SAS_TRANSPORT_JOINED; i++)
 			t->joined[i] = -1;
 		if (sas_transport_poll_set_up(t))

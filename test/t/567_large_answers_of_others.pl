@@ -41,6 +41,9 @@ my $held = sub { my ($bytes) = @_; return wait_for($node, "SELECT max(memory) >=
 
 $fills->('shared1', 40);
 ok($held->(7_500_000), 'answers of one role take up the memory that it may have at an agent');
+$as->('heavy', q{SELECT run_id FROM sas.submit('heavy_shared1_stuck')});
+ok(wait_for($node, q{SELECT count(*) FROM sas.explain() WHERE waiting_kind = 'agent'
+	AND text LIKE '%a role with much of that calls agent "shared1" again when there is room, other roles call it meanwhile%'}, '1'), 'sas.explain says for whom there is no room');
 $ends->('light', 'shared1', 'quick', 'a call of another role at this agent ends') foreach 1 .. 3;
 $ends->('light', 'shared1', 'large', 'and one with a large answer');
 $ends->('heavy', 'shared2', 'quick', 'and one of the first role at another agent');

@@ -2,7 +2,7 @@
 /* room.c: whose calls take up how much memory; see room.h. */
 #include "postgres.h"
 
-#include "agent/room.h"
+#include "work/room.h"
 #include "utils/hsearch.h"
 #include "utils/memutils.h"
 
@@ -26,7 +26,7 @@ static SasTransport *room_transport;
 static HTAB *room_entries;
 
 void
-sas_agent_room_open(MemoryContext context, SasTransport *transport)
+sas_work_room_open(MemoryContext context, SasTransport *transport)
 {
 	HASHCTL		control = {.keysize = sizeof(RoomKey), .entrysize = sizeof(RoomEntry), .hcxt = context};
 
@@ -72,7 +72,7 @@ room_of(SasTransportShare *share)
 }
 
 bool
-sas_agent_room_for(int agent_id, Oid owner)
+sas_work_room_for(int agent_id, Oid owner)
 {
 	RoomEntry  *e = room_find(agent_id, owner);
 	RoomEntry  *all = room_find(ROOM_ALL, owner);
@@ -82,7 +82,7 @@ sas_agent_room_for(int agent_id, Oid owner)
 }
 
 SasTransportShare *
-sas_agent_room_enter(int agent_id, Oid owner)
+sas_work_room_enter(int agent_id, Oid owner)
 {
 	RoomEntry  *all = room_enter(ROOM_ALL, owner);
 	RoomEntry  *e = room_enter(agent_id, owner);
@@ -92,14 +92,14 @@ sas_agent_room_enter(int agent_id, Oid owner)
 }
 
 void
-sas_agent_room_stay(SasTransportShare *share)
+sas_work_room_stay(SasTransportShare *share)
 {
 	room_of(share)->users++;
 	room_of(share->all)->users++;
 }
 
 void
-sas_agent_room_leave(SasTransportShare *share)
+sas_work_room_leave(SasTransportShare *share)
 {
 	RoomEntry  *all = room_of(share->all);
 

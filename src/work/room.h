@@ -7,19 +7,19 @@
  * large answers of one owner keep neither another owner's calls of the same
  * agent nor the same owner's calls of another agent waiting.
  */
-#ifndef SAS_AGENT_ROOM_H
-#define SAS_AGENT_ROOM_H
+#ifndef SAS_WORK_ROOM_H
+#define SAS_WORK_ROOM_H
 
 #include "transport/transport.h"
 
-extern void sas_agent_room_open(MemoryContext context, SasTransport *transport);
+extern void sas_work_room_open(MemoryContext context, SasTransport *transport);
 
 /* May calls of this owner begin at that agent? */
-extern bool sas_agent_room_for(int agent_id, Oid owner);
+extern bool sas_work_room_for(int agent_id, Oid owner);
 
 /* The share that a call belongs to; its reply, too, while it waits to be written: it stays. Each leaves it once. */
-extern SasTransportShare *sas_agent_room_enter(int agent_id, Oid owner);
-extern void sas_agent_room_stay(SasTransportShare *share);
-extern void sas_agent_room_leave(SasTransportShare *share);
+extern SasTransportShare *sas_work_room_enter(int agent_id, Oid owner);
+extern void sas_work_room_stay(SasTransportShare *share);
+extern void sas_work_room_leave(SasTransportShare *share);
 
-#endif							/* SAS_AGENT_ROOM_H */
+#endif							/* SAS_WORK_ROOM_H */
