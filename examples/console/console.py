@@ -262,7 +262,7 @@ class Console:
             raise web.HTTPBadRequest(text=f"{verb} is no verb for many runs.")
         changed, refused, before = 0, {}, None
         reason = ", reason => %(reason)s" if "reason" in RUN[verb] else ""
-        sql = f"""WITH found AS MATERIALIZED (SELECT array_agg(run_id) AS ids, min(run_id) AS least FROM sas.find_runs(%(search)s::jsonb, {MANY}, %(before)s::bigint))
+        sql = f"""WITH found AS MATERIALIZED (SELECT array_agg(run_id) AS ids, min(run_id) AS least FROM sas.find_runs(%(search)s::jsonb || '{{"compare": null}}', {MANY}, %(before)s::bigint))
             SELECT coalesce(cardinality(f.ids), 0), f.least, v.changed, v.refused, count(DISTINCT v.run_id) FROM found f
             LEFT JOIN LATERAL sas.{verb}_runs(f.ids{reason}) v ON f.ids IS NOT NULL GROUP BY 1, 2, 3, 4"""
         while True:

@@ -61,10 +61,12 @@ DECLARE
 BEGIN
     FOR p IN
         SELECT * FROM _sas.check_keys(search, '',
-            '{run_id,workflow,key,labels,state,result,submitted_by,text,'
+            '{run_id,workflow,key,labels,state,result,submitted_by,text,compare,'
             'created_after,created_before,finished_after,finished_before}')
         UNION ALL
         SELECT * FROM _sas.check_number(search -> 'run_id', '/run_id', 0, 9223372036854775807)
+        UNION ALL
+        SELECT * FROM _sas.check_number(nullif(search -> 'compare', 'null'), '/compare', 1, 2147483647)
         UNION ALL
         SELECT '/' || e.key,
                CASE WHEN e.key ~ '_(after|before)$' THEN format('%s is no instant', left(e.value::text, 80))
@@ -347,8 +349,8 @@ BEGIN
 END $$;
 
 -- _sas.find_run_page(search, quantity, before, most): the ids of the runs that match, the newest first. It
--- ends once "most" candidates were compared (null: all), for a page that must be ready within a second,
--- however rare the runs are. below: it has searched the runs from there on; null: all.
+-- ends once "most" candidates were compared, however rare the runs are; null: as many as search.compare says,
+-- and a notice says how far it came. below: it has searched the runs from there on; null: all.
 CREATE FUNCTION _sas.find_run_page(search jsonb, quantity int, before bigint, most int,
                                    OUT run_ids bigint[], OUT below bigint)
 LANGUAGE C STABLE AS 'MODULE_PATHNAME', 'sas_api_verb';
@@ -362,7 +364,14 @@ LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 BEGIN
     PERFORM _sas.check_search(search, quantity);
     SELECT f.fitting, f.below INTO run_ids, below
-    FROM _sas.search_runs(_sas.read_search(caller, search), quantity, before, most) f;
+    FROM _sas.search_runs(_sas.read_search(caller, search), quantity, before,
+                          CASE WHEN most IS NULL AND search ? 'compare' THEN (search ->> 'compare')::int
+                               ELSE coalesce(most, 50000) END) f;
+    IF most IS NULL AND below IS NOT NULL AND cardinality(run_ids) < quantity THEN
+        RAISE NOTICE 'the search has ended at run %, before all runs were compared', below
+        USING HINT = format('Call again with before => %s, add a key that uses an index, or set "compare".',
+                            below);
+    END IF;
 END $$;
 
 CREATE FUNCTION sas.find_runs(search jsonb, quantity int DEFAULT 50, before bigint DEFAULT NULL)
@@ -377,4 +386,4 @@ END;
 COMMENT ON FUNCTION sas.find_runs IS
     'The newest runs by run_id, workflow, key, labels, state, result, submitted_by, created_after, '
     'created_before, finished_after, finished_before and text. before: the last run_id of the previous '
-    'page. It is fast for any number of runs and any role.';
+    'page. compare: how many runs are compared at most if no index finds them, 50,000 by default.';

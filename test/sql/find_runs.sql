@@ -38,6 +38,10 @@ BEGIN
 END $$;
 SELECT s.search, t.found('postgres', s.search) AS postgres, t.found('seeker', s.search) AS seeker, t.found('few', s.search) AS few, t.found('guard', s.search) AS guard
 FROM t.searches s ORDER BY s.n;
+\echo a search that no index helps ends after so many runs, and says where
+SELECT run_id FROM sas.find_runs('{"text": "no run has it", "compare": 2}', 1);
+SELECT run_id FROM sas.find_runs('{"text": "no run has it", "compare": null}', 1);
+SELECT run_id FROM sas.find_runs('{"compare": 0}');
 \echo page by page
 SELECT run_id FROM sas.find_runs('{}', 2);
 SELECT run_id FROM sas.find_runs('{}', 2, 5);
