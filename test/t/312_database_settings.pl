@@ -3,7 +3,7 @@
 # What ALTER DATABASE ... SET and ALTER ROLE ... SET say reaches background workers, too. The same work (SasOperations)
 # is done in a database as it comes and in others whose settings change what statements mean, what may be written, how
 # values look and how statements are planned: nothing that is answered or stored differs. The functions of users see the
-# settings of their database.
+# settings of their database. Nor does anything differ under another collation.
 #
 # By itself: all settings at once, of the database, then of the roles; the sessions of clients then have none of them.
 # SAS_LONG=1: each alone, and those of a family, too, of the database and then of the roles; the sessions of clients have
@@ -185,7 +185,7 @@ sub calmly
 }
 
 my $databases = 0;
-sub database { my $name = 'd' . ++$databases; calmly("CREATE DATABASE $name TEMPLATE template0 ENCODING 'UTF8'"); return $name }
+sub database { my ($locale) = @_; my $name = 'd' . ++$databases; calmly("CREATE DATABASE $name TEMPLATE template0 ENCODING 'UTF8' " . ($locale // '')); return $name }
 
 # how a function of a user sees these settings of its database, but for those that are the worker's own, where that is
 # not as the database says
@@ -226,6 +226,10 @@ my %results;
 is(join(' ', sort keys %results), 'cancelled compensated error success warning', 'runs end as they should');
 my $again = { SasOperations::perform($node, database(), $service) };
 is(SasOperations::difference(\%usual, $again), '', 'the same work is seen in the same way in another database');
+# lower('I') is no i, digits are compared as numbers, and punctuation counts for nothing
+$again = { SasOperations::perform($node, database(q{LOCALE_PROVIDER icu ICU_LOCALE 'tr-u-kn-true-ka-shifted' LOCALE 'C'}), $service) };
+is(SasOperations::difference(\%usual, $again), '', 'and in one that compares and folds text in another way');
+is(calmly(q{SELECT lower('I') = 'i', '10' < '9'}, "d$databases"), 'f|f', 'which it does');
 
 # -- under others -------------------------------------------------------------------------------------
 
