@@ -2,7 +2,7 @@
 /*
  * extension.c: looks the extension up in pg_extension.
  *
- * Each transaction of a worker calls it before it touches a table, because
+ * Each transaction of a worker asks this before it touches a table, because
  * DROP EXTENSION does not wait for workers.  A library that finds tables of
  * a version it does not know does not touch them.
  */
@@ -15,10 +15,19 @@
 #include "catalog/pg_extension.h"
 #include "utils/builtins.h"
 #include "utils/fmgroids.h"
+#include "utils/inval.h"
 #include "utils/rel.h"
+#include "utils/syscache.h"
 
+#include "base/clock.h"
 #include "base/version.h"
 #include "store/extension.h"
+
+/* pg_extension itself is looked at so often */
+#define EXTENSION_LOOK_US 1000000
+
+static bool extension_was_known = false;
+static uint64 extension_changes = 0;
 
 char *
 sas_store_extension_version(void)
@@ -93,13 +102,44 @@ sas_store_schema_is_older(void)
 	return older;
 }
 
+static void
+extension_forget(Datum arg, int cache, uint32 hash)
+{
+	extension_was_known = false;
+	extension_changes++;
+}
+
+/* Was it found a moment ago, and has no function been changed since?  Whatever drops, makes or updates it does that. */
+static bool
+extension_is_still_known(void)
+{
+	static bool listens = false;
+	static int64 looked_us = 0;
+	int64		now_us = sas_base_clock_monotonic_us();
+
+	if (!listens)
+		CacheRegisterSyscacheCallback(PROCOID, extension_forget, (Datum) 0);
+	listens = true;
+	if (extension_was_known && now_us - looked_us < EXTENSION_LOOK_US)
+		return true;
+	looked_us = now_us;
+	return false;
+}
+
 bool
 sas_store_installed(void)
 {
 	static bool said = false;
-	char	   *version = sas_store_extension_version();
-	bool		known = version != NULL && extension_is_known(version);
+	char	   *version;
+	bool		known;
+	uint64		changes;
 
+	if (extension_is_still_known())
+		return true;
+	changes = extension_changes;
+	version = sas_store_extension_version();
+	known = version != NULL && extension_is_known(version);
+	extension_was_known = known && changes == extension_changes;
 	if (known)
 		said = false;
 	else if (version != NULL && !said)
