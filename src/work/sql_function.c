@@ -25,6 +25,7 @@
 #include "utils/inval.h"
 #include "utils/lsyscache.h"
 #include "utils/memutils.h"
+#include "utils/snapmgr.h"
 #include "utils/syscache.h"
 #include "work/sql_function.h"
 
@@ -35,6 +36,7 @@ typedef struct SqlFunction
 	uint64		generation;
 	MemoryContext context;
 	char	   *name;
+	bool		changes;		/* it is volatile: it sees all that was written before */
 	ExprState  *state;
 	SubTransactionId used_in;	/* evaluated in this one, if that is still going on; if not, it failed there */
 } SqlFunction;
@@ -83,7 +85,7 @@ sql_function_prepare(void)
 
 /* May the body be one expression, which is evaluated with the rights of the caller? */
 static bool
-sql_function_is_candidate(Oid function, char **name)
+sql_function_is_candidate(Oid function, char **name, bool *changes)
 {
 	HeapTuple	tuple = SearchSysCache1(PROCOID, ObjectIdGetDatum(function));
 	Form_pg_proc proc;
@@ -96,6 +98,7 @@ sql_function_is_candidate(Oid function, char **name)
 		proc->pronargs == 1 && proc->proargtypes.values[0] == JSONBOID && !proc->proretset && !proc->prosecdef &&
 		heap_attisnull(tuple, Anum_pg_proc_proconfig, NULL);
 	*name = pstrdup(NameStr(proc->proname));
+	*changes = proc->provolatile == PROVOLATILE_VOLATILE;
 	ReleaseSysCache(tuple);
 	return is;
 }
@@ -127,7 +130,8 @@ sql_function_make(SqlFunction *f, Oid function)
 	MemoryContext context = AllocSetContextCreate(sql_function_context, "sas function in SQL", ALLOCSET_SMALL_SIZES);
 	MemoryContext old = MemoryContextSwitchTo(context);
 	char	   *name;
-	Expr	   *body = sql_function_is_candidate(function, &name) ? sql_function_body(function) : NULL;
+	bool		changes;
+	Expr	   *body = sql_function_is_candidate(function, &name, &changes) ? sql_function_body(function) : NULL;
 	ExprState  *state = body == NULL ? NULL : ExecInitExpr(body, NULL);
 
 	MemoryContextSwitchTo(old);
@@ -139,7 +143,7 @@ sql_function_make(SqlFunction *f, Oid function)
 		MemoryContextDelete(context);
 		return false;
 	}
-	*f = (SqlFunction) {function, GetUserId(), generation, context, name, state, InvalidSubTransactionId};
+	*f = (SqlFunction) {function, GetUserId(), generation, context, name, changes, state, InvalidSubTransactionId};
 	return true;
 }
 
@@ -193,12 +197,19 @@ sas_work_sql_evaluate(Oid function, Jsonb *input, Datum *result, bool *isnull)
 	econtext = CreateStandaloneExprContext();
 	MemoryContextSwitchTo(old);
 	econtext->ecxt_param_list_info = params;
+	if (f->changes)
+	{
+		CommandCounterIncrement();
+		PushActiveSnapshot(GetTransactionSnapshot());
+	}
 	*result = ExecEvalExprSwitchContext(f->state, econtext, isnull);
 	if (!*isnull)
 	{
 		MemoryContextSwitchTo(caller);
 		*result = PointerGetDatum(PG_DETOAST_DATUM_COPY(*result));
 	}
+	if (f->changes)
+		PopActiveSnapshot();
 	FreeExprContext(econtext, true);
 	f->used_in = InvalidSubTransactionId;
 	error_context_stack = callback.previous;
