@@ -113,8 +113,7 @@ BEGIN
     INSERT INTO _sas.step (run_id, step_no, element, state, attempt, failure_count, in_doubt, alone, deferred,
                            lease_id, request_id, complete_by, started_at)
     SELECT c.run_id, c.step_no, c.element,
-           (SELECT t.to_state FROM _sas.transition t WHERE t.subject = 'step' AND t.from_state = 'none'
-            AND t.to_state = 'running'),
+           (SELECT _sas.legal_state('step', 'none', 'running')),
            0, 0, false, c.alone, false, under_lease, c.request_id, at + c.complete_in, at
     FROM unnest(claimed) c WHERE c.from_state = 'none' AND NOT c.undo;
     GET DIAGNOSTICS inserted = ROW_COUNT;
@@ -149,8 +148,7 @@ DECLARE
 BEGIN
     WITH moved AS (
         UPDATE _sas.step s
-        SET state = (SELECT t.to_state FROM _sas.transition t WHERE t.subject = 'step'
-                     AND t.from_state = 'running' AND t.to_state = 'succeeded'),
+        SET state = (SELECT _sas.legal_state('step', 'running', 'succeeded')),
             attempt = s.attempt + p.attempt, in_doubt = false, transient = false,
             output = coalesce(p.output, s.output), error = NULL,
             completion = completions[p.n], finished_at = now,
@@ -227,8 +225,7 @@ BEGIN
     END IF;
     WITH started AS (
         UPDATE _sas.run r
-        SET state = (SELECT t.to_state FROM _sas.transition t WHERE t.subject = 'run'
-                     AND t.from_state = 'pending' AND t.to_state = 'running'),
+        SET state = (SELECT _sas.legal_state('run', 'pending', 'running')),
             started_at = coalesce(r.started_at, at,
                                   (SELECT min(s.started_at) FROM _sas.step s WHERE s.run_id = r.run_id),
                                   sas.now())
@@ -255,8 +252,7 @@ DECLARE
 BEGIN
     WITH stopped AS (
         UPDATE _sas.run r
-        SET state = (SELECT t.to_state FROM _sas.transition t WHERE t.subject = 'run'
-                     AND t.from_state = 'running' AND t.to_state = 'stopped'),
+        SET state = (SELECT _sas.legal_state('run', 'running', 'stopped')),
             result = 'success', open_steps = 0, finished_at = sas.now(), overdue = NULL,
             paused_for = NULL, paused_by = NULL, paused_at = NULL, paused_state = NULL
         WHERE r.run_id = ANY (run_ids) AND r.state = 'running' AND r.error IS NULL

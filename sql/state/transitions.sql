@@ -2,6 +2,18 @@
 --
 -- The legal changes of state of runs and steps, with a comment each. Shown in sas.transitions.
 
+-- _sas.announce_transitions(): the legal changes of state have changed: every process looks them up again.
+CREATE FUNCTION _sas.announce_transitions() RETURNS trigger
+LANGUAGE C AS 'MODULE_PATHNAME', 'sas_api_announce_transitions';
+CREATE TRIGGER announce AFTER INSERT OR UPDATE OR DELETE OR TRUNCATE ON _sas.transition
+    FOR EACH STATEMENT EXECUTE FUNCTION _sas.announce_transitions();
+ALTER TABLE _sas.transition ENABLE ALWAYS TRIGGER announce;
+
+-- _sas.legal_state(subject, from_state, to_state): to_state, if this change is in _sas.transition; else null.
+-- What a process has looked up it keeps until the table changes (src/store/transitions.c).
+CREATE FUNCTION _sas.legal_state(subject text, from_state text, to_state text) RETURNS text
+LANGUAGE C STABLE STRICT AS 'MODULE_PATHNAME', 'sas_api_legal_state';
+
 INSERT INTO _sas.transition VALUES
     ('run', 'none', 'scheduled', 'submitted, and something keeps it from beginning'),
     ('run', 'none', 'pending', 'submitted, its first steps are ready'),
