@@ -109,9 +109,9 @@ REVOKE EXECUTE ON FUNCTION t.one_7(jsonb) FROM PUBLIC;
 SELECT t.invoke('t.one_7', '{"n": 1}') ->> 'title' AS revoked;
 ROLLBACK;
 -- what the same statement of a session has written before
-CREATE FUNCTION t.counted() RETURNS bigint LANGUAGE plpgsql STABLE AS 'BEGIN RETURN (SELECT count(*) FROM t.written); END';
-CREATE FUNCTION t.plan_evaluated(input jsonb) RETURNS jsonb LANGUAGE sql AS 'SELECT t.reject(to_jsonb(t.counted()))';
-CREATE FUNCTION t.plan_called(input jsonb) RETURNS jsonb LANGUAGE sql AS 'SELECT 1; SELECT t.reject(to_jsonb(t.counted()))';
+CREATE FUNCTION t.amount() RETURNS bigint LANGUAGE plpgsql STABLE AS 'BEGIN RETURN (SELECT count(*) FROM t.written); END';
+CREATE FUNCTION t.plan_evaluated(input jsonb) RETURNS jsonb LANGUAGE sql AS 'SELECT t.reject(to_jsonb(t.amount()))';
+CREATE FUNCTION t.plan_called(input jsonb) RETURNS jsonb LANGUAGE sql AS 'SELECT 1; SELECT t.reject(to_jsonb(t.amount()))';
 SELECT sas.create_workflow('evaluated', '{"plan": "t.plan_evaluated"}'), sas.create_workflow('called', '{"plan": "t.plan_called"}');
 TRUNCATE t.written;
 SELECT t.write('1'), t.write('2'), (SELECT run_id FROM sas.submit('evaluated'));
