@@ -88,6 +88,17 @@ sas_compat_may_execute(Oid function, Oid role)
 #endif
 }
 
+/* The index of the primary key, which is not deferrable. */
+static inline Oid
+sas_compat_primary_key_index(Relation table)
+{
+#if PG_VERSION_NUM >= 180000
+	return RelationGetPrimaryKeyIndex(table, false);
+#else
+	return RelationGetPrimaryKeyIndex(table);
+#endif
+}
+
 /* Memory that a check hook hands over as a setting's extra; NULL when there is none. */
 static inline void *
 sas_compat_guc_malloc(Size size)

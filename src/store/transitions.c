@@ -54,7 +54,7 @@ static bool
 transitions_look_up(const char *subject, const char *from, const char *to)
 {
 	Relation	table = table_open(transitions_table, AccessShareLock);
-	Relation	index = index_open(RelationGetPrimaryKeyIndex(table), AccessShareLock);
+	Relation	index = index_open(sas_compat_primary_key_index(table), AccessShareLock);
 	const char *const values[] = {subject, from, to};
 	TupleTableSlot *slot = table_slot_create(table, NULL);
 	Snapshot	snapshot = RegisterSnapshot(GetLatestSnapshot());
