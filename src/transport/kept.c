@@ -7,7 +7,8 @@
  * where they let OpenSSL read ahead.  So before a request is sent on a kept connection, no bytes may
  * wait there to be read; otherwise libcurl closes it, and the request is sent on a new one.  HTTP/2
  * says itself which answer belongs to which request; whether a connection speaks it is known from its
- * first answer.
+ * first answer.  One that the other side has closed is not used either: libcurl would find that out
+ * when it sends, and whether HTTP/2 has sent a part is not known.
  *
  * Bytes that arrive after the request was sent cannot be told from its answer.
  *
@@ -18,8 +19,8 @@
 #define _GNU_SOURCE
 #endif
 #include <dlfcn.h>
-#include <errno.h>
 #include <netinet/in.h>
+#include <poll.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -70,8 +71,9 @@ kept_has_read_ahead(SasRequest *r)
 bool
 sas_transport_kept_is_clean(SasRequest *r, int local_port, int remote_port)
 {
-	char		byte;
-	int			fd;
+	struct pollfd there = {.events = POLLIN | POLLRDHUP};
+	bool		http1;
+	int			peer;
 
 	if (local_port <= 0 || local_port > 65535)
 		return true;
@@ -82,12 +84,17 @@ sas_transport_kept_is_clean(SasRequest *r, int local_port, int remote_port)
 			kept_by_port[local_port] = r->http2 ? -r->sockets[i] : r->sockets[i];
 			return true;
 		}
-	fd = kept_by_port[local_port];
-	if (fd <= 0 || kept_port(fd, getsockname) != local_port || kept_port(fd, getpeername) != remote_port)
+	http1 = kept_by_port[local_port] > 0;
+	there.fd = abs(kept_by_port[local_port]);
+	if (there.fd == 0 || kept_port(there.fd, getsockname) != local_port)
 		return true;
-	/* its end, or an error, is no good sign either */
-	return recv(fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) < 0 && (errno == EAGAIN || errno == EWOULDBLOCK) &&
-		!kept_has_read_ahead(r);
+	peer = kept_port(there.fd, getpeername);	/* 0: a reset has ended it */
+	if (peer != remote_port)
+		return peer != 0;
+	/* bytes may wait with HTTP/2; the end of the connection, or an error, is a bad sign with both */
+	if (!http1)
+		there.events = POLLRDHUP;
+	return poll(&there, 1, 0) == 0 && !(http1 && kept_has_read_ahead(r));
 }
 
 /* Its answer is one of HTTP/1. */
@@ -108,5 +115,6 @@ sas_transport_kept_again(SasRequest *r)
 		return false;
 	r->unclean = false;
 	return curl_easy_setopt(r->easy, CURLOPT_FRESH_CONNECT, 1L) == CURLE_OK &&
+		curl_easy_setopt(r->easy, CURLOPT_FORBID_REUSE, 0L) == CURLE_OK &&
 		curl_easy_setopt(r->easy, CURLOPT_TIMEOUT_MS, sas_transport_request_left_ms(r)) == CURLE_OK;
 }

@@ -192,6 +192,17 @@ sas_transport_request_note_sent(SasRequest *r)
 }
 
 /*
+ * Nothing is sent, and the connection is closed: newer versions of libcurl would keep it, even one of
+ * HTTP/2 that has not said hello, and the next request on it would break.
+ */
+static int
+reply_refuse(SasRequest *r)
+{
+	(void) curl_easy_setopt(r->easy, CURLOPT_FORBID_REUSE, 1L);
+	return CURL_PREREQFUNC_ABORT;
+}
+
+/*
  * libcurl has a connection and is about to send the request.  When a reused
  * connection breaks before the first byte of an answer, libcurl sends the
  * request again by itself.  But for methods that only ask, that would be an
@@ -207,7 +218,7 @@ sas_transport_request_before_send(void *arg, char *remote_ip, char *local_ip,
 	sas_transport_request_note_sent(r);
 	/* a kept connection, and a newer setting */
 	if (!sas_transport_request_may_use(r, remote_ip))
-		return CURL_PREREQFUNC_ABORT;
+		return reply_refuse(r);
 	/*
 	 * the process was stopped, or the connection took long: the supervisor may have taken the work
 	 * back
@@ -215,18 +226,18 @@ sas_transport_request_before_send(void *arg, char *remote_ip, char *local_ip,
 	if (r->send_by_us > 0 && sas_transport_now_us() >= r->send_by_us)
 	{
 		r->refused = "its time was over before the request was sent";
-		return CURL_PREREQFUNC_ABORT;
+		return reply_refuse(r);
 	}
 	if (r->begun > 0 && r->sent &&
 		strcmp(r->method, "GET") != 0 && strcmp(r->method, "HEAD") != 0 && strcmp(r->method, "OPTIONS") != 0)
 	{
 		r->resend_refused = true;
-		return CURL_PREREQFUNC_ABORT;
+		return reply_refuse(r);
 	}
 	if (!sas_transport_kept_is_clean(r, local_port, remote_port))
 	{
 		r->unclean = true;
-		return CURL_PREREQFUNC_ABORT;
+		return reply_refuse(r);
 	}
 	r->begun++;
 	r->begun_us = sas_transport_now_us();

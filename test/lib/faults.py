@@ -82,7 +82,6 @@ async def slow(writer):
 
 async def slow_but_in_time(writer):
     await drip(writer, WELL, 0.004)
-    return "keep"
 
 
 async def informed(writer):
@@ -149,6 +148,27 @@ async def two_answers(writer):
     writer.write(BAD)
     await arrived(writer)
     return "keep"
+
+
+async def meet():
+    """Returns when two requests are here: they have a connection each."""
+    global met
+    if met is None or met.is_set():
+        met = asyncio.Event()
+        await met.wait()
+    else:
+        met.set()
+
+
+async def well_together(writer):
+    await meet()
+    writer.write(WELL)
+    return "keep"
+
+
+async def two_together(writer):
+    await meet()
+    return await two_answers(writer)
 
 
 async def two_at_once(writer):
@@ -233,7 +253,11 @@ LATER = {"later_absurd": later(b"99999999999999999999999"), "later_infinite": la
 # FAULT_at_N: the answer cut at byte N, with a FIN or a RST
 CUT = {"fin": WELL, "reset": WELL, "chunked_fin": CHUNKED_WELL, "chunked_reset": CHUNKED_WELL, "open_reset": OPEN_ENDED}
 
+# two requests that have a connection each: one is answered well, the other twice
+TOGETHER = {"well_together": well_together, "two_together": two_together}
+
 asked = {}
+met = None
 
 
 async def read_request(reader):
@@ -266,7 +290,7 @@ async def answer(writer, path):
             await asyncio.sleep(0.01)
             reset(writer)
         return False
-    kept = await (FAULTS.get(name) or LATER[name])(writer) == "keep"
+    kept = await (FAULTS.get(name) or LATER.get(name) or TOGETHER[name])(writer) == "keep"
     asked["/done" + path] = 1
     return kept
 

@@ -183,8 +183,8 @@ foreach my $agent (sort keys %single)
 	}
 }
 
-# libcurl sends a question again by itself when the kept connection breaks; the connection that it takes then may be one with
-# an answer that nobody asked for
+# libcurl sends a question again by itself when the kept connection breaks; of two that are kept, the other may be one with an
+# answer that nobody asked for
 my $pair = SasService->new(program => 'faults.py');
 make_agent($node, 'pair', $pair, max_in_flight => 2);
 define($node, 'row_pair', {
@@ -196,7 +196,7 @@ define($node, 'row_pair', {
 	output => { map { ($_ => "{{steps.$_.output.body}}") } qw(a1 a2 b) } });
 foreach my $n (101 .. 105)
 {
-	my @faults = qw(slow_but_in_time two_answers);
+	my @faults = qw(well_together two_together);
 	my $id = submit($node, 'row_pair', { n => $n, a1 => $faults[ $n % 2 ], a2 => $faults[ 1 - $n % 2 ] });
 	ok(wait_until(sub { return http_get("http://127.0.0.1:$pair->{control}/done/$_/$n") == 1 }), "$n, $_: all of it has been written") foreach @faults;
 	$node->safe_psql('postgres', "SELECT FROM sas.signal($id, 'go')");
