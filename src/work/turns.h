@@ -12,7 +12,7 @@
 extern void sas_work_turns_charge(Oid owner, int64 spent_us, bool was_slow);
 
 /* A message that takes so long is slow. */
-#define SAS_WORK_TURNS_SLOW_US 8000
+#define SAS_WORK_TURNS_SLOW_US 30000
 
 /* Does an owner owe the others time? */
 extern bool sas_work_turns_owed(void);
