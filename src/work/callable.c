@@ -191,12 +191,12 @@ sas_work_call(Oid function, Jsonb *input, MemoryContext context)
 	bool		isnull;
 
 	callable_set_search_path(get_func_namespace(function));
+	/* as everywhere: a strict function is not called with a null */
+	if (input == NULL && func_strict(function))
+		return callable_copy_result((Datum) 0, true, context);
 	if (sas_work_sql_evaluate(function, input, &result, &isnull))
 		return callable_copy_result(result, isnull, context);
 	fmgr_info(function, &flinfo);
-	/* as everywhere: a strict function is not called with a null */
-	if (flinfo.fn_strict && input == NULL)
-		return callable_copy_result((Datum) 0, true, context);
 	InitFunctionCallInfoData(*fcinfo, &flinfo, 1, InvalidOid, NULL, NULL);
 	fcinfo->args[0].value = JsonbPGetDatum(input);
 	fcinfo->args[0].isnull = input == NULL;

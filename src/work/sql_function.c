@@ -7,7 +7,9 @@
  * subtransaction.  So the planner puts the body of such a function in the place
  * of its call, as it does in a statement, and what comes of that is kept to the
  * end of the transaction.  Not for longer: in a body, 'now' and 'today' are
- * constants of the transaction in which it is parsed.
+ * constants of the transaction in which it is parsed.  Nor under other settings:
+ * they say what the text of a constant means.  What the functions in it keep for
+ * themselves, plans with row policies among them, ends with each evaluation.
  *
  * Whatever body the planner leaves to a call is called.
  */
@@ -22,12 +24,37 @@
 #include "miscadmin.h"
 #include "nodes/makefuncs.h"
 #include "optimizer/optimizer.h"
+#include "parser/parse_expr.h"
+#include "parser/parser.h"
+#include "pgtime.h"
+#include "utils/array.h"
+#include "utils/bytea.h"
+#include "utils/float.h"
+#include "utils/guc.h"
 #include "utils/inval.h"
 #include "utils/lsyscache.h"
 #include "utils/memutils.h"
 #include "utils/snapmgr.h"
 #include "utils/syscache.h"
+#include "utils/xml.h"
 #include "work/sql_function.h"
+
+/* What a text means as a constant, and a constant as a text, depends on these. */
+typedef struct SqlSettings
+{
+	int			dates[2];
+	int			intervals;
+	int			backslashes;
+	int			xml;
+	int			bytes;
+	int			digits;
+	bool		conforming;
+	bool		null_equals;
+	bool		array_nulls;
+	pg_tz	   *timezone;
+	char		abbreviations[NAMEDATALEN];
+	char		money[NAMEDATALEN];
+} SqlSettings;
 
 typedef struct SqlFunction
 {
@@ -37,7 +64,8 @@ typedef struct SqlFunction
 	MemoryContext context;
 	char	   *name;
 	bool		changes;		/* it is volatile: it sees all that was written before */
-	ExprState  *state;
+	Expr	   *body;
+	SqlSettings settings;		/* under which it was parsed */
 	SubTransactionId used_in;	/* evaluated in this one, if that is still going on; if not, it failed there */
 } SqlFunction;
 
@@ -58,6 +86,13 @@ sql_function_forget(Datum arg, int cache, uint32 hash)
 	sql_function_generation++;
 }
 
+/* It may have become another table or sequence of that name, or have other columns. */
+static void
+sql_function_forget_tables(Datum arg, Oid relation)
+{
+	sql_function_generation++;
+}
+
 static void
 sql_function_end(void *arg)
 {
@@ -68,12 +103,15 @@ sql_function_end(void *arg)
 static void
 sql_function_prepare(void)
 {
-	static const int caches[] = {PROCOID, NAMESPACEOID, TYPEOID, OPEROID, AUTHOID, AUTHMEMROLEMEM, DATABASEOID};
+	static const int caches[] = {PROCOID, NAMESPACEOID, TYPEOID, OPEROID, AUTHOID, AUTHMEMROLEMEM, DATABASEOID,
+	CASTSOURCETARGET, COLLOID, TSCONFIGOID, TSDICTOID};
 	static bool listens = false;
 	MemoryContextCallback *callback;
 
 	for (int i = 0; !listens && i < lengthof(caches); i++)
 		CacheRegisterSyscacheCallback(caches[i], sql_function_forget, (Datum) 0);
+	if (!listens)
+		CacheRegisterRelcacheCallback(sql_function_forget_tables, (Datum) 0);
 	listens = true;
 	if (sql_function_context != NULL)
 		return;
@@ -81,6 +119,28 @@ sql_function_prepare(void)
 	callback = MemoryContextAllocZero(sql_function_context, sizeof(MemoryContextCallback));
 	callback->func = sql_function_end;
 	MemoryContextRegisterResetCallback(sql_function_context, callback);
+}
+
+static void
+sql_function_get_settings(SqlSettings *settings)
+{
+	const char *abbreviations = GetConfigOption("timezone_abbreviations", false, false);
+	const char *money = GetConfigOption("lc_monetary", false, false);
+
+	memset(settings, 0, sizeof(*settings));
+	settings->dates[0] = DateStyle;
+	settings->dates[1] = DateOrder;
+	settings->intervals = IntervalStyle;
+	settings->backslashes = backslash_quote;
+	settings->xml = xmloption;
+	settings->bytes = bytea_output;
+	settings->digits = extra_float_digits;
+	settings->conforming = standard_conforming_strings;
+	settings->null_equals = Transform_null_equals;
+	settings->array_nulls = Array_nulls;
+	settings->timezone = session_timezone;
+	strlcpy(settings->abbreviations, abbreviations, sizeof(settings->abbreviations));
+	strlcpy(settings->money, money, sizeof(settings->money));
 }
 
 /* May the body be one expression, which is evaluated with the rights of the caller? */
@@ -124,15 +184,15 @@ sql_function_body(Oid function)
 
 /* Fills the entry; false: the function has to be called. */
 static bool
-sql_function_make(SqlFunction *f, Oid function)
+sql_function_make(SqlFunction *f, Oid function, const SqlSettings *settings)
 {
 	uint64		generation = sql_function_generation;
-	MemoryContext context = AllocSetContextCreate(sql_function_context, "sas function in SQL", ALLOCSET_SMALL_SIZES);
+	/* an error frees it with the subtransaction */
+	MemoryContext context = AllocSetContextCreate(CurTransactionContext, "sas function in SQL", ALLOCSET_SMALL_SIZES);
 	MemoryContext old = MemoryContextSwitchTo(context);
 	char	   *name;
 	bool		changes;
 	Expr	   *body = sql_function_is_candidate(function, &name, &changes) ? sql_function_body(function) : NULL;
-	ExprState  *state = body == NULL ? NULL : ExecInitExpr(body, NULL);
 
 	MemoryContextSwitchTo(old);
 	if (f->context != NULL)
@@ -143,7 +203,9 @@ sql_function_make(SqlFunction *f, Oid function)
 		MemoryContextDelete(context);
 		return false;
 	}
-	*f = (SqlFunction) {function, GetUserId(), generation, context, name, changes, state, InvalidSubTransactionId};
+	MemoryContextSetParent(context, sql_function_context);
+	*f = (SqlFunction) {function, GetUserId(), generation, context, name, changes, body};
+	memcpy(&f->settings, settings, sizeof(*settings));	/* its padding is compared, too */
 	return true;
 }
 
@@ -152,15 +214,18 @@ sql_function_find(Oid function)
 {
 	SqlFunction *f = &sql_function_kept[function % lengthof(sql_function_kept)];
 	int			called = function % lengthof(sql_function_called);
+	SqlSettings settings;
 
 	if (sql_function_called[called].function == function && sql_function_called[called].generation == sql_function_generation)
 		return NULL;
 	sql_function_prepare();
 	if (f->used_in != InvalidSubTransactionId && SubTransactionIsActive(f->used_in))
 		return NULL;			/* the function calls itself, or another one that has its place */
-	if (f->function == function && f->role == GetUserId() && f->generation == sql_function_generation && f->used_in == InvalidSubTransactionId)
+	sql_function_get_settings(&settings);
+	if (f->function == function && f->role == GetUserId() && f->generation == sql_function_generation && f->used_in == InvalidSubTransactionId &&
+		memcmp(&f->settings, &settings, sizeof(settings)) == 0)
 		return f;
-	if (sql_function_make(f, function))
+	if (sql_function_make(f, function, &settings))
 		return f;
 	sql_function_called[called].function = function;
 	sql_function_called[called].generation = sql_function_generation;
@@ -181,8 +246,9 @@ sas_work_sql_evaluate(Oid function, Jsonb *input, Datum *result, bool *isnull)
 	ErrorContextCallback callback = {.callback = sql_function_error_context};
 	ParamListInfo params;
 	ExprContext *econtext;
+	ExprState  *state;
 	MemoryContext caller = CurrentMemoryContext;
-	MemoryContext old;
+	MemoryContext context;
 
 	if (f == NULL)
 		return false;
@@ -192,25 +258,25 @@ sas_work_sql_evaluate(Oid function, Jsonb *input, Datum *result, bool *isnull)
 	f->used_in = GetCurrentSubTransactionId();
 	params = makeParamList(1);
 	params->params[0] = (ParamExternData) {JsonbPGetDatum(input), input == NULL, PARAM_FLAG_CONST, JSONBOID};
-	/* an abort frees it with the subtransaction */
-	old = MemoryContextSwitchTo(CurTransactionContext);
-	econtext = CreateStandaloneExprContext();
-	MemoryContextSwitchTo(old);
-	econtext->ecxt_param_list_info = params;
 	if (f->changes)
 	{
 		CommandCounterIncrement();
 		PushActiveSnapshot(GetTransactionSnapshot());
 	}
-	*result = ExecEvalExprSwitchContext(f->state, econtext, isnull);
+	/* an abort frees it with the subtransaction */
+	context = AllocSetContextCreate(CurTransactionContext, "sas evaluation of a function in SQL", ALLOCSET_SMALL_SIZES);
+	MemoryContextSwitchTo(context);
+	state = ExecInitExpr(f->body, NULL);
+	econtext = CreateStandaloneExprContext();
+	econtext->ecxt_param_list_info = params;
+	*result = ExecEvalExprSwitchContext(state, econtext, isnull);
+	MemoryContextSwitchTo(caller);
 	if (!*isnull)
-	{
-		MemoryContextSwitchTo(caller);
 		*result = PointerGetDatum(PG_DETOAST_DATUM_COPY(*result));
-	}
 	if (f->changes)
 		PopActiveSnapshot();
 	FreeExprContext(econtext, true);
+	MemoryContextDelete(context);
 	f->used_in = InvalidSubTransactionId;
 	error_context_stack = callback.previous;
 	return true;

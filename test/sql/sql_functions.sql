@@ -116,6 +116,54 @@ SELECT sas.create_workflow('evaluated', '{"plan": "t.plan_evaluated"}'), sas.cre
 TRUNCATE t.written;
 SELECT t.write('1'), t.write('2'), (SELECT run_id FROM sas.submit('evaluated'));
 SELECT t.write('1'), t.write('2'), (SELECT run_id FROM sas.submit('called'));
+SET check_function_bodies = off;
+-- a strict one does nothing with a null, whatever its body would do
+CREATE FUNCTION t.kept_writes(input jsonb) RETURNS jsonb LANGUAGE sql STRICT AS 'SELECT t.kept_write() || input';
+CREATE FUNCTION t.kept_write() RETURNS jsonb LANGUAGE sql STRICT AS 'INSERT INTO t.written VALUES (''1'') RETURNING what';
+TRUNCATE t.written;
+SELECT t.invoke('t.kept_writes', NULL), (SELECT count(*) FROM t.written);
+-- what a setting, a table or a row policy makes of the text of a body is that of each call
+CREATE FUNCTION t.text(input jsonb) RETURNS jsonb LANGUAGE sql AS $$
+SELECT jsonb_build_array('2020-01-01 00:00'::timestamptz AT TIME ZONE 'UTC', to_char('02/01/2020'::date, 'YYYY-MM-DD'),
+                         'a\\b', NULL = NULL,
+                         1.1::float8::text, 'a'::bytea::text) $$;
+BEGIN;
+SET LOCAL timezone = 'UTC'; SET LOCAL datestyle = 'ISO, MDY'; SET LOCAL standard_conforming_strings = on;
+SET LOCAL transform_null_equals = off; SET LOCAL extra_float_digits = 1; SET LOCAL bytea_output = hex;
+SELECT t.invoke('t.text', '{}');
+SET LOCAL timezone = 'Asia/Tokyo'; SET LOCAL datestyle = 'ISO, DMY'; SET LOCAL standard_conforming_strings = off;
+SET LOCAL escape_string_warning = off; SET LOCAL transform_null_equals = on; SET LOCAL extra_float_digits = -14; SET LOCAL bytea_output = escape;
+SELECT t.invoke('t.text', '{}');
+CREATE SEQUENCE t.numbers;
+GRANT ALL ON SEQUENCE t.numbers TO sql_owner;
+CREATE FUNCTION t.number(input jsonb) RETURNS jsonb LANGUAGE sql AS 'SELECT to_jsonb(nextval(''numbers''))';
+SELECT t.invoke('t.number', '{}');
+ALTER SEQUENCE t.numbers RENAME TO older;
+CREATE SEQUENCE t.numbers START 100;
+GRANT ALL ON SEQUENCE t.numbers TO sql_owner;
+SELECT t.invoke('t.number', '{}');
+DROP SEQUENCE t.numbers;
+SELECT t.invoke('t.number', '{}') ->> 'title' AS dropped;
+ROLLBACK;
+CREATE FUNCTION t.rows() RETURNS bigint LANGUAGE sql AS 'SELECT count(*) FROM t.written';
+CREATE FUNCTION t.plan_rows(input jsonb) RETURNS jsonb LANGUAGE sql AS 'SELECT t.plan_of(t.rows())';
+CREATE FUNCTION t.plan_of(n bigint) RETURNS jsonb LANGUAGE plpgsql AS $$
+BEGIN
+    RAISE NOTICE '% rows', n;
+    RETURN '{"steps": {"w": {"wait": {"signal": "go"}}}}';
+END $$;
+SELECT sas.grant_usage('sql_owner', 'user'), sas.create_workflow('rows', '{"plan": "t.plan_rows"}');
+SELECT sas.grant_workflow('rows', 'sql_owner');
+INSERT INTO t.written VALUES ('1');
+BEGIN;
+SET LOCAL ROLE sql_owner;
+SELECT run_id IS NOT NULL AS submitted FROM sas.submit('rows');
+RESET ROLE;
+ALTER TABLE t.written ENABLE ROW LEVEL SECURITY;
+SET LOCAL ROLE sql_owner;
+SELECT run_id IS NOT NULL AS submitted FROM sas.submit('rows');
+ROLLBACK;
+RESET check_function_bodies;
 -- another transaction has its own now
 SELECT t.invoke('t.one_5', '{}') AS now, t.invoke('t.one_5', '{}') AS again;
 SELECT t.invoke('t.one_5', '{}') AS later;
