@@ -209,8 +209,8 @@ BEGIN
 END $$;
 
 -- _sas.move_started(run_ids, at): moves those of these runs that are pending to running: a claim or a reply
--- shows that they have begun. Returns them; null if there are none. at: when; null: with their first step,
--- if one has begun, else now.
+-- shows that they have begun. Returns them; null if there are none. They begin with their first step, but
+-- not after this time; if both are unknown, now.
 --
 -- Never waits: if a session has locked a run, its reply starts it later.
 -- Caller: needs no lock. Writes: run. Next: _sas.start_runs does what follows.
@@ -226,8 +226,9 @@ BEGIN
     WITH started AS (
         UPDATE _sas.run r
         SET state = (SELECT _sas.legal_state('run', 'pending', 'running')),
-            started_at = coalesce(r.started_at, at,
-                                  (SELECT min(s.started_at) FROM _sas.step s WHERE s.run_id = r.run_id),
+            started_at = coalesce(r.started_at,
+                                  least(at, (SELECT min(s.started_at) FROM _sas.step s
+                                             WHERE s.run_id = r.run_id)),
                                   sas.now())
         WHERE r.ctid = ANY (ARRAY(SELECT l.ctid FROM _sas.run l WHERE l.run_id = ANY (run_ids)
                                   AND l.state = 'pending' FOR NO KEY UPDATE SKIP LOCKED))

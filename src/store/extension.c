@@ -122,6 +122,8 @@ extension_is_still_known(void)
 	listens = true;
 	if (extension_was_known && now_us - looked_us < EXTENSION_LOOK_US)
 		return true;
+	/* unknown until it is found, also if that raises an error */
+	extension_was_known = false;
 	looked_us = now_us;
 	return false;
 }
