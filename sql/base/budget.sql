@@ -35,6 +35,6 @@ LANGUAGE C VOLATILE STRICT AS 'MODULE_PATHNAME', 'sas_api_check_steps';
 CREATE FUNCTION _sas.add_steps(n bigint) RETURNS boolean
 LANGUAGE C VOLATILE STRICT AS 'MODULE_PATHNAME', 'sas_api_add_steps';
 
--- _sas.turn_is_full(): has this turn changed so many steps?
+-- _sas.turn_is_full(): has this turn changed so many steps, or taken so long, that the rest is left?
 CREATE FUNCTION _sas.turn_is_full() RETURNS boolean
 LANGUAGE C VOLATILE AS 'MODULE_PATHNAME', 'sas_api_turn_is_full';

@@ -138,7 +138,8 @@ extern int	sas_transport_fd(SasTransport *t);
  * When the other's descriptor is readable, t's is, too.  For an owner that
  * separates calls and streams, so that a call does not search the
  * connections of all streams for a free one, and that waits for one
- * descriptor.  Their calls share the memory of t, which is closed last.  False: the kernel refused, or there are as many already.
+ * descriptor.  The calls of both count against one limit, that of t, which
+ * is closed last.  False: the kernel refused, or there are as many already.
  */
 #define SAS_TRANSPORT_JOINED 3
 
