@@ -104,7 +104,8 @@ sas_stream_watch_wait_for_room(SasWatch *w)
 static bool
 connection_has_room(SasWatch *w)
 {
-	if (connection_is_stream(w) || sas_work_room_for(w->agent_id, w->owner))
+	/* there was room when a large request was kept; it may be more than half of all */
+	if (connection_is_stream(w) || w->held > 0 || sas_work_room_for(w->agent_id, w->owner))
 		return true;
 	sas_stream_watch_wait_for_room(w);
 	return false;
