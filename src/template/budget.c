@@ -263,7 +263,10 @@ sas_template_turn_steps(void)
 int64
 sas_template_turn_fitting(int n)
 {
-	return SAS_BUDGET_TURN_STEPS / 2 * (int64) n / Max(1, budget_turn_steps);
+	const int64 fair = SAS_BUDGET_TURN_STEPS / 2;
+
+	/* one that has changed few says nothing about the next ones: a map begins, and then its elements do */
+	return budget_turn_steps <= fair ? PG_INT64_MAX : fair * n / budget_turn_steps;
 }
 
 const char *

@@ -68,7 +68,7 @@ extern void sas_template_turn_check_steps(int64 n);
 extern bool sas_template_turn_is_full(void);
 extern int64 sas_template_turn_steps(void);
 
-/* It has carried out n items: how many may the next one take?  Half of as many as would change that many steps, since others may change more. */
+/* It has carried out n items: how many may the next one take?  Any number if they have changed few; else half of as many as would change that many steps, since others may change more. */
 extern int64 sas_template_turn_fitting(int n);
 
 /* Since begin: the processor time of all of it. */
