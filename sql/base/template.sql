@@ -152,10 +152,10 @@ LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
         'instance', '/runs/' || run_id || coalesce('/steps/' || _sas.shown_name(step), '')))
 $$;
 
--- _sas.problem_text(problem): what _sas.render reports, as text.
+-- _sas.problem_text(problem): what _sas.render reports, as text; null: nothing.
 CREATE FUNCTION _sas.problem_text(problem jsonb) RETURNS text
 LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
-    SELECT format('%s: %s', problem ->> 'path', problem ->> 'what') WHERE problem IS NOT NULL
+    SELECT (problem ->> 'path') || ': ' || (problem ->> 'what')
 $$;
 
 -- _sas.output_error(problem, run_id, step): the error of a step whose output could not be built; null: it

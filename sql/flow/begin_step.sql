@@ -215,7 +215,7 @@ BEGIN
             FROM unnest(b.runs, b.nos, b.elements, b.states) AS u (run_id, step_no, element, state);
         WHEN 'pass' THEN PERFORM _sas.make_ready(b.runs, b.nos, b.elements, entered => true);
         WHEN 'fan' THEN PERFORM _sas.begin_maps(b.runs, b.nos, b.values, b.states);
-        WHEN 'child' THEN PERFORM _sas.begin_children(b.runs, b.nos, b.elements, b.values);
+        WHEN 'child' THEN PERFORM _sas.begin_children(b.runs, b.nos, b.elements, b.values, b.states);
         WHEN 'wait' THEN PERFORM _sas.begin_waits(b.runs, b.nos, b.elements);
         WHEN 'fall' THEN PERFORM _sas.fall_back(b.runs, b.nos, b.elements);
         WHEN 'fail' THEN PERFORM _sas.fail_steps(b.runs, b.nos, b.elements, b.values);

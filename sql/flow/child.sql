@@ -11,10 +11,12 @@ LANGUAGE sql IMMUTABLE AS $$ SELECT -1 - element $$;
 
 -- _sas.alike_children(...): these steps, or elements, grouped by what their child runs have in common: owner,
 -- workflow and version, queue, priority and labels. A key of concurrency belongs to the root of the parent;
--- so the child runs of each parent are a group if the workflow has such keys.
-CREATE FUNCTION _sas.alike_children(run_ids bigint[], step_nos int[], elements int[], inputs jsonb[])
+-- so the child runs of each parent are a group if the workflow has such keys. states: of the steps; none: it
+-- has no row yet.
+CREATE FUNCTION _sas.alike_children(run_ids bigint[], step_nos int[], elements int[], inputs jsonb[],
+                                    states text[])
 RETURNS TABLE (owner oid, workflow_id int, included int, undo boolean, parents _sas.parent[],
-               parent_inputs jsonb[])
+               parent_inputs jsonb[], parent_states text[])
 LANGUAGE plpgsql STABLE AS $$
 #variable_conflict use_column
 BEGIN
@@ -23,12 +25,12 @@ BEGIN
         SELECT d.*, (_sas.child_workflow(d.run_id, d.step_no, d.undo)).workflow_id,
                _sas.included_version(d.run_id, d.step_no, d.undo) AS included,
                _sas.queue_of_step(d.run_id, d.step_no) AS queue_id
-        FROM (SELECT u.run_id, u.step_no, coalesce(s.state = 'compensating', false) AS undo,
+        FROM (SELECT u.run_id, u.step_no, u.state = 'compensating' AS undo,
                      array_agg(u.element ORDER BY u.element) AS elements,
-                     array_agg(u.input ORDER BY u.element) AS inputs
-              FROM unnest(run_ids, step_nos, elements, inputs) AS u (run_id, step_no, element, input)
-              LEFT JOIN LATERAL (SELECT x.state FROM _sas.step x WHERE x.run_id = u.run_id
-                                 AND x.step_no = u.step_no AND x.element = u.element OFFSET 0) s ON true
+                     array_agg(u.input ORDER BY u.element) AS inputs,
+                     array_agg(u.state ORDER BY u.element) AS states
+              FROM unnest(run_ids, step_nos, elements, inputs, states)
+                  AS u (run_id, step_no, element, input, state)
               GROUP BY 1, 2, 3) d),
     flow AS MATERIALIZED (
         SELECT w.workflow_id, EXISTS (SELECT FROM _sas.workflow_version x WHERE x.workflow_id = w.workflow_id
@@ -37,9 +39,10 @@ BEGIN
     SELECT r.owner::oid, t.workflow_id, t.included, t.undo,
            array_agg(ROW(t.run_id, t.step_no, e.element)::_sas.parent
                      ORDER BY t.run_id, t.step_no, e.element),
-           array_agg(e.input ORDER BY t.run_id, t.step_no, e.element)
+           array_agg(e.input ORDER BY t.run_id, t.step_no, e.element),
+           array_agg(e.state ORDER BY t.run_id, t.step_no, e.element)
     FROM step t
-    CROSS JOIN LATERAL unnest(t.elements, t.inputs) AS e (element, input)
+    CROSS JOIN LATERAL unnest(t.elements, t.inputs, t.states) AS e (element, input, state)
     JOIN _sas.run r ON r.run_id = t.run_id
     LEFT JOIN flow f ON f.workflow_id = t.workflow_id
     -- labels that are equal may be written differently
@@ -48,24 +51,24 @@ BEGIN
 END $$;
 
 -- _sas.begin_children(...): submits a child run for each of these steps, or elements, as the owner of its
--- parent. For a step that is being undone, the child run undoes it. What is alike is submitted together; a
--- step whose child cannot be submitted fails.
+-- parent. For a step whose state is compensating, the child run undoes it. What is alike is submitted
+-- together; a step whose child cannot be submitted fails.
 -- Caller: the scheduler; holds the lock of the parents. Writes: run (the children), step. Next: a child
 -- that stops sends a message (_sas.note_ends), and _sas.children_ended ends the step.
-CREATE FUNCTION _sas.begin_children(run_ids bigint[], step_nos int[], elements int[], inputs jsonb[])
-RETURNS void
+CREATE FUNCTION _sas.begin_children(run_ids bigint[], step_nos int[], elements int[], inputs jsonb[],
+                                    states text[]) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
     g record;
     p record;
 BEGIN
-    FOR g IN SELECT * FROM _sas.alike_children(run_ids, step_nos, elements, inputs) LOOP
+    FOR g IN SELECT * FROM _sas.alike_children(run_ids, step_nos, elements, inputs, states) LOOP
         PERFORM _sas.check_turn();
         -- no function of a user runs in a scheduler, nor what takes long
         IF NOT _sas.calls_plans(g.owner, g.workflow_id, g.included)
             AND NOT EXISTS (SELECT FROM _sas.run r WHERE r.run_id = (g.parents[1]).run_id
                             AND _sas.is_dear_plan(r, (g.parents[1]).step_no, g.undo)) THEN
-            PERFORM _sas.submit_alike(g.parents, g.undo, g.parent_inputs);
+            PERFORM _sas.submit_alike(g.parents, g.undo, g.parent_inputs, g.parent_states);
             CONTINUE;
         END IF;
         FOR p IN SELECT u.run_id, u.step_no, array_agg(u.element ORDER BY u.n) AS elements,
@@ -78,9 +81,11 @@ BEGIN
     END LOOP;
 END $$;
 
--- _sas.submit_alike(parents, undo, inputs): submits child runs that are alike, a thousand at most together. A
--- wrong input must not fail the others: those that cannot be submitted are halved until one is left.
-CREATE FUNCTION _sas.submit_alike(parents _sas.parent[], of_undo boolean, inputs jsonb[]) RETURNS void
+-- _sas.submit_alike(parents, undo, inputs, states): submits child runs that are alike, a thousand at most
+-- together. A wrong input must not fail the others: those that cannot be submitted are halved until one is
+-- left.
+CREATE FUNCTION _sas.submit_alike(parents _sas.parent[], of_undo boolean, inputs jsonb[], states text[])
+RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
     n int := cardinality(parents);
@@ -88,15 +93,16 @@ DECLARE
 BEGIN
     PERFORM _sas.check_turn();
     IF n <= 1000 THEN
-        why := _sas.submit_children(parents, of_undo, inputs);
+        why := _sas.submit_children(parents, of_undo, inputs, states);
         IF why IS NULL OR n = 1 THEN
             PERFORM _sas.fail_children(parents, why) WHERE why IS NOT NULL;
             RETURN;
         END IF;
     END IF;
-    PERFORM _sas.submit_alike(parents[: n / 2], of_undo, inputs[: n / 2]);
+    PERFORM _sas.submit_alike(parents[: n / 2], of_undo, inputs[: n / 2], states[: n / 2]);
     PERFORM _sas.submit_alike(ARRAY(SELECT p FROM unnest(parents[n / 2 + 1 :]) p), of_undo,
-                              ARRAY(SELECT i FROM unnest(inputs[n / 2 + 1 :]) i));
+                              ARRAY(SELECT i FROM unnest(inputs[n / 2 + 1 :]) i),
+                              ARRAY(SELECT s FROM unnest(states[n / 2 + 1 :]) s));
 END $$;
 
 -- _sas.child_workflow(run_id, step_no, undo): the workflow of the child runs of this step, or of its undo.
@@ -174,11 +180,12 @@ BEGIN
 END $$;
 
 -- _sas.submit_children(...): submits child runs of these steps, or elements, whose runs have one owner,
--- priority, labels and queue. Returns null, or why that was not possible; then none is submitted. plans: what
--- their plan function has returned for each. A run that undoes a step has neither the deadline of its
--- parent, nor does it end with the runs above it: what is done must be undone, however long that takes.
+-- priority, labels and queue. Returns null, or why that was not possible; then none is submitted. states: of
+-- the steps; plans: what their plan function has returned for each. A run that undoes a step has neither the
+-- deadline of its parent, nor does it end with the runs above it: what is done must be undone, however long
+-- that takes.
 -- Writes: run, step. Next: the child continues on its own; see _sas.begin_children.
-CREATE FUNCTION _sas.submit_children(parents _sas.parent[], of_undo boolean, inputs jsonb[],
+CREATE FUNCTION _sas.submit_children(parents _sas.parent[], of_undo boolean, inputs jsonb[], states text[],
                                      plans jsonb[] DEFAULT NULL) RETURNS text
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -221,13 +228,10 @@ BEGIN
             included => pinned, child_queue => queue_id);
     END IF;
     PERFORM _sas.move_steps(array_agg(_sas.make_step_change(
-        run_id => p.run_id, step_no => p.step_no, element => p.element,
-        from_state => coalesce(s.state, 'none'),
+        run_id => p.run_id, step_no => p.step_no, element => p.element, from_state => p.state,
         to_state => CASE WHEN of_undo THEN 'compensating' ELSE 'suspended' END, started_at => sas.now(),
         waiting_kind => 'child')))
-    FROM unnest(parents) p
-    LEFT JOIN LATERAL (SELECT x.state FROM _sas.step x WHERE x.run_id = p.run_id AND x.step_no = p.step_no
-                       AND x.element = p.element OFFSET 0) s ON true;
+    FROM unnest(parents, states) AS p (run_id, step_no, element, state);
     RETURN NULL;
 EXCEPTION WHEN OTHERS THEN
     -- an owner's limit frees up after a while, but not if the runs above, which wait for this one, use it

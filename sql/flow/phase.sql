@@ -197,7 +197,7 @@ BEGIN
     END IF;
     IF why IS NULL THEN
         why := _sas.submit_children(ARRAY[ROW(s.run_id, s.step_no, s.element)::_sas.parent], g.undo,
-                                    ARRAY[g.request -> 'of'], ARRAY[made]);
+                                    ARRAY[g.request -> 'of'], ARRAY[s.state], ARRAY[made]);
     END IF;
     IF why IS NULL THEN
         PERFORM _sas.close_phase(g);
