@@ -289,7 +289,8 @@ BEGIN
     END IF;
 END $$;
 
--- _sas.check_headers(value, path): checks the headers of a call. Many servers take _ in a name for -.
+-- _sas.check_headers(value, path): checks the headers of a call. Many servers take _ in a name for -. Few
+-- take more than a hundred headers; a worker compares each with those before it (src/work/request.c).
 CREATE FUNCTION _sas.check_headers(value jsonb, path text) RETURNS SETOF _sas.problem
 LANGUAGE plpgsql STABLE AS $$
 BEGIN
@@ -299,6 +300,10 @@ BEGIN
     IF jsonb_typeof(value) <> 'object' THEN
         RETURN NEXT ROW(path, 'expected an object of header names and values',
                         'Write it as {"X-Name": "value"}.', '22023')::_sas.problem;
+        RETURN;
+    ELSIF (SELECT count(*) > 1000 FROM jsonb_object_keys(value)) THEN
+        RETURN NEXT ROW(path, 'there are more than 1000 headers', 'Send in the body what is much.',
+                        '54000')::_sas.problem;
         RETURN;
     END IF;
     RETURN QUERY

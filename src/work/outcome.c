@@ -120,18 +120,21 @@ sas_work_outcome_problem(const SasReply *reply, const SasStoredAgent *agent, con
 }
 
 static void
-outcome_push_header_value(JsonbParseState **state, JsonbIteratorToken as, char *value)
+outcome_push_text(JsonbParseState **state, JsonbIteratorToken as, char *text)
 {
 	JsonbValue	v = {.type = jbvString};
 
-	v.val.string.val = value;
-	v.val.string.len = strlen(value);
+	v.val.string.val = text;
+	v.val.string.len = strlen(text);
 	pushJsonbValue(state, as, &v);
 }
 
-/* A secret may be split over headers: their values are masked as if they were one. The length stays. */
+/*
+ * All names, or all values, one after the other. A secret may be split over several: they are masked as if
+ * they were one. The length stays.
+ */
 static char *
-outcome_mask_values(const SasReply *reply, const SasStoredAgent *agent)
+outcome_mask_parts(const SasReply *reply, const SasStoredAgent *agent, bool values)
 {
 	StringInfoData all;
 	char	   *at = reply->headers;
@@ -140,10 +143,11 @@ outcome_mask_values(const SasReply *reply, const SasStoredAgent *agent)
 	initStringInfo(&all);
 	for (int i = 0; i < reply->n_headers; i++)
 	{
-		at += strlen(at) + 1;
-		appendStringInfoString(&all, at);
+		char	   *value = at + strlen(at) + 1;
+
+		appendStringInfoString(&all, values ? value : at);
 		ends[i] = all.len;
-		at += strlen(at) + 1;
+		at = value + strlen(value) + 1;
 	}
 	sas_work_value_mask_secrets(all.data, all.len, agent);
 	/* a token ends with its header */
@@ -155,63 +159,78 @@ outcome_mask_values(const SasReply *reply, const SasStoredAgent *agent)
 	return all.data;
 }
 
-/* What is not text, or does not fit into this database's encoding, is left out. */
-static Jsonb *
-outcome_headers(const SasReply *reply, const SasStoredAgent *agent)
+typedef struct OutcomeHeader
 {
-	char	  **names = palloc(sizeof(char *) * Max(reply->n_headers, 1));
-	char	  **values = palloc(sizeof(char *) * Max(reply->n_headers, 1));
-	int			n = 0;
+	char	   *name;
+	char	   *value;
+	int			n;				/* its place in the answer */
+} OutcomeHeader;
+
+/* By name, and those of one name in their order. */
+static int
+outcome_compare_headers(const void *a, const void *b)
+{
+	const OutcomeHeader *x = a;
+	const OutcomeHeader *y = b;
+	int			names = strcmp(x->name, y->name);
+
+	return names != 0 ? names : x->n - y->n;
+}
+
+/* What is not text, or does not fit into this database's encoding, is left out. How many are not. */
+static int
+outcome_read_headers(const SasReply *reply, const SasStoredAgent *agent, OutcomeHeader *headers)
+{
+	char	   *names = outcome_mask_parts(reply, agent, false);
+	char	   *values = outcome_mask_parts(reply, agent, true);
 	char	   *at = reply->headers;
-	char	   *masked = outcome_mask_values(reply, agent);
-	JsonbParseState *state = NULL;
+	int			n = 0;
 
 	for (int i = 0; i < reply->n_headers; i++)
 	{
-		char	   *name = pstrdup(at);
-		char	   *value = pnstrdup(masked, strlen(at + strlen(at) + 1));
+		size_t		name_len = strlen(at);
+		size_t		value_len = strlen(at + name_len + 1);
+		char	   *name = sas_base_utf8_text(names, name_len);
+		char	   *value = sas_base_utf8_text(values, value_len);
 
-		masked += strlen(value);
-		at += strlen(at) + 1;
-		at += strlen(at) + 1;
-		sas_work_value_mask(name, strlen(name), agent);
-		name = sas_base_utf8_text(name, strlen(name));
-		value = sas_base_utf8_text(value, strlen(value));
+		at += name_len + value_len + 2;
+		names += name_len;
+		values += value_len;
 		if (name == NULL || value == NULL)
 			continue;
 		for (char *p = name; *p; p++)
 			if (*p == '-')
 				*p = '_';
-		names[n] = name;
-		values[n++] = value;
+		headers[n] = (OutcomeHeader) {name, value, n};
+		n++;
 	}
-	pushJsonbValue(&state, WJB_BEGIN_OBJECT, NULL);
-	for (int i = 0; i < n; i++)
-	{
-		JsonbValue	key = {.type = jbvString};
-		int			more = 0;
+	return n;
+}
 
-		if (names[i] == NULL)
-			continue;
-		for (int k = i + 1; k < n; k++)
-			if (names[k] != NULL && strcmp(names[k], names[i]) == 0)
-				more++;
-		key.val.string.val = names[i];
-		key.val.string.len = strlen(names[i]);
-		pushJsonbValue(&state, WJB_KEY, &key);
-		if (more == 0)
+/* A service may send tens of thousands: they are sorted, not compared with each other. */
+static Jsonb *
+outcome_headers(const SasReply *reply, const SasStoredAgent *agent)
+{
+	OutcomeHeader *headers = palloc(sizeof(OutcomeHeader) * Max(reply->n_headers, 1));
+	int			n = outcome_read_headers(reply, agent, headers);
+	JsonbParseState *state = NULL;
+
+	qsort(headers, n, sizeof(OutcomeHeader), outcome_compare_headers);
+	pushJsonbValue(&state, WJB_BEGIN_OBJECT, NULL);
+	for (int i = 0, next; i < n; i = next)
+	{
+		next = i + 1;
+		while (next < n && strcmp(headers[next].name, headers[i].name) == 0)
+			next++;
+		outcome_push_text(&state, WJB_KEY, headers[i].name);
+		if (next == i + 1)
 		{
-			outcome_push_header_value(&state, WJB_VALUE, values[i]);
+			outcome_push_text(&state, WJB_VALUE, headers[i].value);
 			continue;
 		}
 		pushJsonbValue(&state, WJB_BEGIN_ARRAY, NULL);
-		outcome_push_header_value(&state, WJB_ELEM, values[i]);
-		for (int k = i + 1; k < n; k++)
-			if (names[k] != NULL && strcmp(names[k], names[i]) == 0)
-			{
-				outcome_push_header_value(&state, WJB_ELEM, values[k]);
-				names[k] = NULL;
-			}
+		for (int k = i; k < next; k++)
+			outcome_push_text(&state, WJB_ELEM, headers[k].value);
 		pushJsonbValue(&state, WJB_END_ARRAY, NULL);
 	}
 	return JsonbValueToJsonb(pushJsonbValue(&state, WJB_END_OBJECT, NULL));
