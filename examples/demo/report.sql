@@ -13,13 +13,13 @@
 
 \echo
 \echo '== How the orders ended'
-SELECT r.state, r.result, count(*) AS orders,
+SELECT r.state, r.result, r.submitted_by, count(*) AS orders,
        round(extract(epoch FROM min(r.finished_at - r.created_at))::numeric, 2) AS "fastest s",
        round((percentile_cont(0.5) WITHIN GROUP
              (ORDER BY extract(epoch FROM r.finished_at - r.created_at)))::numeric, 2) AS "median s",
        round(extract(epoch FROM max(r.finished_at - r.created_at))::numeric, 2) AS "slowest s"
 FROM sas.runs r WHERE r.workflow = 'order'
-GROUP BY r.state, r.result ORDER BY orders DESC;
+GROUP BY r.state, r.result, r.submitted_by ORDER BY orders DESC;
 
 \echo '== Why the others were undone'
 SELECT r.result, r.error->>'title' AS error, r.error->>'status' AS status, r.error->>'instance' AS "where",
