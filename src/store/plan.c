@@ -19,6 +19,7 @@ plan_run(SasPlan *plan, Datum *args, const char *nulls, Snapshot snapshot)
 	const char *text = older ? plan->older : plan->text;
 	SPIPlanPtr *prepared = older ? &plan->older_plan : &plan->plan;
 	bool		reads = snapshot != InvalidSnapshot;
+	MemoryContext results = sas_store_results;
 	int			rc;
 
 	if (*prepared == NULL)
@@ -30,6 +31,8 @@ plan_run(SasPlan *plan, Datum *args, const char *nulls, Snapshot snapshot)
 		*prepared = made;
 	}
 	rc = SPI_execute_snapshot(*prepared, args, nulls, snapshot, InvalidSnapshot, reads, !reads, 0);
+	/* a function in it may have made calls of its own (sas_store_enter) */
+	sas_store_results = results;
 	if (rc < 0)
 		elog(ERROR, "could not run \"%s\": %s", text, SPI_result_code_string(rc));
 }

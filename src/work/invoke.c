@@ -129,6 +129,7 @@ sas_work_invoke(const SasInvocation *p, int64 timeout_ms, SasInvoked *invoked)
 {
 	MemoryContext context = CurrentMemoryContext;
 	ResourceOwner owner = CurrentResourceOwner;
+	MemoryContext results = sas_store_results;
 
 	memset(invoked, 0, sizeof(*invoked));
 	BeginInternalSubTransaction(NULL);
@@ -136,6 +137,8 @@ sas_work_invoke(const SasInvocation *p, int64 timeout_ms, SasInvoked *invoked)
 	PG_TRY();
 	{
 		invoked->output = invoke_as_owner(p, timeout_ms, context);
+		/* a verb that it called may have made calls of its own (sas_store_enter) */
+		sas_store_results = results;
 		invoked->error = p->evaluate ? p->evaluate(p->arg, invoked->output) : NULL;
 		invoked->ok = invoked->error == NULL;
 		if (invoked->ok)
@@ -160,6 +163,7 @@ sas_work_invoke(const SasInvocation *p, int64 timeout_ms, SasInvoked *invoked)
 		RollbackAndReleaseCurrentSubTransaction();
 		MemoryContextSwitchTo(context);
 		CurrentResourceOwner = owner;
+		sas_store_results = results;
 		/* in a session it is the session's statement that is cancelled */
 		if (timeout_ms == 0 && edata->sqlerrcode == ERRCODE_QUERY_CANCELED)
 			ReThrowError(edata);
