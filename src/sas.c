@@ -17,6 +17,7 @@
 
 #include "agent/agent.h"
 #include "api/deferred.h"
+#include "api/event_triggers.h"
 #include "api/notes.h"
 #include "api/open_runs.h"
 #include "api/owned.h"
@@ -72,6 +73,7 @@ _PG_init(void)
 {
 	sas_base_settings_define();
 	sas_api_deferred_install();
+	sas_api_event_triggers_install();
 	if (!process_shared_preload_libraries_in_progress)
 		return;
 

@@ -7,13 +7,14 @@
  * keeps values in two more places, where there can be no policy: long ones in
  * the TOAST table of a table, samples in pg_statistic.  So who may read these
  * only because he may read all data is refused here.  Who was granted one of
- * them by name reads it, and pg_stats shows the statistics of all tables that
- * the reader may read.
+ * them by name, or columns of it, reads these, and pg_stats shows the
+ * statistics of all tables that the reader may read.
  */
 #include "postgres.h"
 
 #include "access/genam.h"
 #include "access/htup_details.h"
+#include "access/sysattr.h"
 #include "access/table.h"
 #include "catalog/dependency.h"
 #include "catalog/indexing.h"
@@ -94,6 +95,24 @@ stored_values_granted(Oid relation, Oid role)
 	return granted;
 }
 
+/* Or on each of these columns?  The rights to columns are none that reading all data gives. */
+static bool
+stored_values_columns_granted(Oid relation, Bitmapset *columns, Oid role)
+{
+	int			column = -1;
+
+	if (bms_is_empty(columns))
+		return false;
+	while ((column = bms_next_member(columns, column)) >= 0)
+	{
+		AttrNumber	number = column + FirstLowInvalidHeapAttributeNumber;
+
+		if (number == InvalidAttrNumber || pg_attribute_aclcheck(relation, number, role, ACL_SELECT) != ACLCHECK_OK)
+			return false;
+	}
+	return true;
+}
+
 static bool
 stored_values_check(SAS_COMPAT_CHECKED_TABLES, bool complain)
 {
@@ -108,6 +127,8 @@ stored_values_check(SAS_COMPAT_CHECKED_TABLES, bool complain)
 			continue;
 		role = sas_compat_checked_role(entry);
 		if (!OidIsValid(role) || superuser_arg(role) || !stored_values_of_sas(entry->relid) || stored_values_granted(entry->relid, role))
+			continue;
+		if (stored_values_columns_granted(entry->relid, sas_compat_checked_columns(entry), role))
 			continue;
 		if (complain)
 			aclcheck_error(ACLCHECK_NO_PRIV, OBJECT_TABLE, get_rel_name(entry->relid));

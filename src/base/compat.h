@@ -27,6 +27,10 @@
 #include "utils/guc_tables.h"
 #include "utils/memutils.h"
 
+#if PG_VERSION_NUM >= 170000
+#include "commands/event_trigger.h"
+#endif
+
 #if PG_VERSION_NUM >= 180000
 #include "commands/explain_format.h"
 #include "commands/explain_state.h"
@@ -249,6 +253,24 @@ sas_compat_role_of(RangeTblEntry *checked)
 	if (checked == NULL || checked->requiredPerms == 0)
 		return InvalidOid;
 	return OidIsValid(checked->checkAsUser) ? checked->checkAsUser : GetUserId();
+}
+
+/* The columns of the table to which it needs the right, as pg_attribute numbers them from FirstLowInvalidHeapAttributeNumber on. */
+#if PG_VERSION_NUM >= 160000
+#define sas_compat_checked_columns(entry) (getRTEPermissionInfo(permissions, entry)->selectedCols)
+#else
+#define sas_compat_checked_columns(entry) ((entry)->selectedCols)
+#endif
+
+/* A session can turn event triggers off from 17 on. */
+static inline bool
+sas_compat_event_triggers_on(void)
+{
+#if PG_VERSION_NUM >= 170000
+	return event_triggers;
+#else
+	return true;
+#endif
 }
 
 #endif							/* SAS_BASE_COMPAT_H */

@@ -86,6 +86,13 @@ FROM (VALUES ('(SELECT FROM pg_stats LIMIT 1) x', '1 rows'), ('ro_seen.kept', '1
 GRANT SELECT ON pg_statistic TO ro_reads;
 SELECT alike(pg_temp.says('ro_reads', 'SELECT count(*) FROM pg_statistic'), '% rows', 'who has been granted the statistics reads them');
 REVOKE SELECT ON pg_statistic FROM ro_reads;
+GRANT SELECT (starelid, stanullfrac) ON pg_statistic TO ro_reads, ro_ann;
+SELECT alike(pg_temp.says(who, 'SELECT count(starelid) FROM pg_statistic WHERE stanullfrac = 0'), '% rows', who || ', who has been granted columns of them, reads these')
+FROM unnest('{ro_reads,ro_ann}'::text[]) who;
+SELECT is(pg_temp.says(who, statement), '42501', format('no more than these: %s, %s', who, statement))
+FROM unnest('{ro_reads,ro_ann}'::text[]) who,
+     unnest(ARRAY['SELECT count(stavalues1) FROM pg_statistic', 'SELECT count(starelid) FROM pg_statistic WHERE stavalues1 IS NULL', 'SELECT count(s) FROM pg_statistic s', 'SELECT count(s.*) FROM pg_statistic s']) statement;
+REVOKE SELECT (starelid, stanullfrac) ON pg_statistic FROM ro_reads, ro_ann;
 SELECT is(string_agg(a.attname, ' '), NULL, 'no statistics are made of secrets, for dumps may have them')
 FROM pg_statistic s JOIN pg_attribute a ON a.attrelid = s.starelid AND a.attnum = s.staattnum
 WHERE s.starelid IN ('_sas.secret'::regclass, '_sas.former_secret'::regclass, '_sas.token_key'::regclass) AND a.attname = 'value';

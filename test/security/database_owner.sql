@@ -34,6 +34,20 @@ FROM (SELECT t.tgrelid::regclass || '.' || t.tgname FROM pg_trigger t JOIN pg_cl
       WHERE c.relnamespace = '_sas'::regnamespace AND NOT t.tgisinternal AND t.tgenabled <> 'A'
       UNION ALL SELECT e.evtname FROM pg_event_trigger e WHERE e.evtname LIKE 'sas\_%' AND e.evtenabled <> 'A') x (name);
 REVOKE SET ON PARAMETER session_replication_role FROM dbo_owner;
+-- PostgreSQL 17 has another one; what sas does in event triggers is done nevertheless
+SELECT current_setting('server_version_num')::int >= 170000 AS can_turn_off \gset
+\if :can_turn_off
+GRANT SET ON PARAMETER event_triggers TO dbo_owner, dbo_ann;
+SELECT CASE WHEN :'trusted' = 'none' THEN skip('no trusted extension is there', 1)
+    ELSE is(pg_temp.says(format('SET event_triggers = off; CREATE EXTENSION %I SCHEMA sas', :'trusted')), '42939', 'nor while it turns event triggers off') END;
+SELECT is(pg_temp.says('SET event_triggers = off; CREATE SCHEMA dbo_other; DO $$BEGIN ASSERT current_setting(''event_triggers'') = ''off''; END$$'), 'ok', 'others stay off');
+SELECT is(code, 'ok', 'who owns levels drops them') FROM login.as_role('dbo_ann', 'SET event_triggers = off; DROP OWNED BY dbo_ann');
+SELECT is((SELECT count(*) FROM sas.grants g WHERE g.role = 'dbo_ann'), 0::bigint, 'and they are gone, though event triggers are off');
+SELECT sas.grant_usage('dbo_ann', 'user') \g /dev/null
+REVOKE SET ON PARAMETER event_triggers FROM dbo_owner, dbo_ann;
+\else
+SELECT skip('event triggers cannot be turned off', 4);
+\endif
 
 SELECT is(pg_temp.says(statement), '42501', 'it does not: ' || statement)
 FROM unnest(ARRAY[
