@@ -74,7 +74,8 @@ sas_function_machine_open(void)
 SasFunctionBatch *
 sas_function_batch_open(void)
 {
-	MemoryContext context = AllocSetContextCreate(sas_function_context, "sas batch", ALLOCSET_SMALL_SIZES);
+	/* it ends with the tick if its claim is not committed; machine_take() keeps it */
+	MemoryContext context = AllocSetContextCreate(sas_store_results, "sas batch", ALLOCSET_SMALL_SIZES);
 	SasFunctionBatch *batch = MemoryContextAllocZero(context, sizeof(SasFunctionBatch));
 
 	batch->context = context;
@@ -277,7 +278,13 @@ machine_take(SasFunctionKind *kind, List *claimed)
 	ListCell   *lc;
 
 	foreach(lc, claimed)
-		sas_function_add(lfirst(lc));
+	{
+		SasFunctionWork *w = lfirst(lc);
+
+		if (w->batch != NULL)
+			MemoryContextSetParent(w->batch->context, sas_function_context);
+		sas_function_add(w);
+	}
 	return kind->claimed(list_length(claimed));
 }
 
