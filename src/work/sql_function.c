@@ -39,7 +39,7 @@
 #include "utils/xml.h"
 #include "work/sql_function.h"
 
-/* What a text means as a constant, and a constant as a text, depends on these. */
+/* What a text means as a constant, and a constant as a text, depends on these. Compared as bytes: it has no padding. */
 typedef struct SqlSettings
 {
 	int			dates[2];
@@ -48,9 +48,9 @@ typedef struct SqlSettings
 	int			xml;
 	int			bytes;
 	int			digits;
-	bool		conforming;
-	bool		null_equals;
-	bool		array_nulls;
+	int			conforming;
+	int			null_equals;
+	int			array_nulls;
 	pg_tz	   *timezone;
 	char		abbreviations[NAMEDATALEN];
 	char		money[NAMEDATALEN];
@@ -205,7 +205,7 @@ sql_function_make(SqlFunction *f, Oid function, const SqlSettings *settings)
 	}
 	MemoryContextSetParent(context, sql_function_context);
 	*f = (SqlFunction) {function, GetUserId(), generation, context, name, changes, body};
-	memcpy(&f->settings, settings, sizeof(*settings));	/* its padding is compared, too */
+	f->settings = *settings;
 	return true;
 }
 
@@ -243,7 +243,7 @@ bool
 sas_work_sql_evaluate(Oid function, Jsonb *input, Datum *result, bool *isnull)
 {
 	SqlFunction *f = sql_function_find(function);
-	ErrorContextCallback callback = {.callback = sql_function_error_context};
+	ErrorContextCallback where = {.callback = sql_function_error_context};
 	ParamListInfo params;
 	ExprContext *econtext;
 	ExprState  *state;
@@ -252,9 +252,9 @@ sas_work_sql_evaluate(Oid function, Jsonb *input, Datum *result, bool *isnull)
 
 	if (f == NULL)
 		return false;
-	callback.arg = f->name;
-	callback.previous = error_context_stack;
-	error_context_stack = &callback;
+	where.arg = f->name;
+	where.previous = error_context_stack;
+	error_context_stack = &where;
 	f->used_in = GetCurrentSubTransactionId();
 	params = makeParamList(1);
 	params->params[0] = (ParamExternData) {JsonbPGetDatum(input), input == NULL, PARAM_FLAG_CONST, JSONBOID};
@@ -278,6 +278,6 @@ sas_work_sql_evaluate(Oid function, Jsonb *input, Datum *result, bool *isnull)
 	FreeExprContext(econtext, true);
 	MemoryContextDelete(context);
 	f->used_in = InvalidSubTransactionId;
-	error_context_stack = callback.previous;
+	error_context_stack = where.previous;
 	return true;
 }
