@@ -141,6 +141,15 @@ agent_fit(void)
 	}
 }
 
+/* False: the extension is gone. */
+static bool
+agent_begin(void)
+{
+	if (sas_agent_in_flight() > 0)
+		sas_agent_replies_leave_unread();
+	return sas_store_begin();
+}
+
 /*
  * One transaction: what is known of agents, claims that were lost, replies,
  * and claims.  What it claimed is sent after the commit.
@@ -154,7 +163,7 @@ agent_exchange(bool stale, bool stops, bool *more)
 
 	agent_open = true;
 	agent_wrote_alone = !stale && !stops && !sas_agent_claims_wanted();
-	if (!sas_store_begin())
+	if (!agent_begin())
 		return false;
 	if (stale)
 		sas_work_agents_read();
@@ -197,7 +206,7 @@ static bool
 agent_write_dear(void)
 {
 	agent_open = agent_wrote_alone = true;
-	if (!sas_store_begin())
+	if (!agent_begin())
 		return false;
 	sas_agent_outbox_write_dear();
 	sas_store_commit();
@@ -229,7 +238,7 @@ agent_move_large(void)
 		return agent_has_large() || sas_agent_replies_has(SAS_REPLY_DEAR) || sas_agent_outbox_due();
 	}
 	agent_open = agent_wrote_alone = true;
-	if (!sas_store_begin())
+	if (!agent_begin())
 		return false;
 	/*
 	 * statements copy the answer many times; to get new pages from the system
@@ -329,13 +338,18 @@ agent_tick(void)
 	{
 		/* what was claimed in this tick, too */
 		sas_agent_flights_give_back();
-		next.again = sas_agent_flights_more() || agent_write_due();
+		next.again = sas_agent_flights_more() || agent_write_due() || sas_agent_replies_are_unread();
 		next.wake_in_ms = sas_agent_flights_wake_in_ms();
 		return next;
 	}
 	sas_agent_claims_pass_on_shut();
 	next.again |= agent_do_large();
+	/* it has a transaction, too */
+	if (sas_agent_in_flight() > 0)
+		sas_agent_replies_leave_unread();
 	next.again |= sas_stream_tick();
+	if (sas_agent_replies_are_unread())
+		next.again |= sas_agent_flights_move();
 	next.again |= sas_agent_flights_more();
 	next.wake_in_ms = agent_wake_in_ms(retry_us);
 	next.again |= ((more || sas_agent_claims_were_cut_short()) && sas_agent_in_flight() < agent_slots) || agent_write_due();

@@ -384,6 +384,6 @@ sas_agent_flights_move(void)
 			break;
 		sas_agent_flight_wake(flight, now);
 	}
-	sas_agent_replies_note_unwritten();
+	sas_agent_replies_note_read();
 	return moved;
 }

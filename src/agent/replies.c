@@ -24,6 +24,7 @@ static MemoryContext replies_context; /* long-lived */
 static SasTransport *replies_transport;
 static List *replies_list = NIL; /* of SasUnwrittenReply, oldest first */
 static int	replies_n[SAS_REPLY_DEAR + 1]; /* of the list, for each way */
+static bool replies_unread = false; /* some may have arrived that are not read */
 
 void
 sas_agent_replies_open(MemoryContext context, SasTransport *transport)
@@ -36,8 +37,28 @@ sas_agent_replies_open(MemoryContext context, SasTransport *transport)
 void
 sas_agent_replies_note_unwritten(void)
 {
-	sas_base_peers_set_unwritten(replies_list != NIL || sas_transport_has_small(replies_transport) ||
+	sas_base_peers_set_unwritten(replies_unread || replies_list != NIL || sas_transport_has_small(replies_transport) ||
 								 sas_transport_has_large(replies_transport));
+}
+
+void
+sas_agent_replies_leave_unread(void)
+{
+	replies_unread = true;
+	sas_base_peers_set_unwritten(true);
+}
+
+void
+sas_agent_replies_note_read(void)
+{
+	replies_unread = false;
+	sas_agent_replies_note_unwritten();
+}
+
+bool
+sas_agent_replies_are_unread(void)
+{
+	return replies_unread;
 }
 
 static SasReplyWay

@@ -43,6 +43,14 @@ extern bool sas_agent_replies_has(SasReplyWay way);
  */
 extern void sas_agent_replies_note_unwritten(void);
 
+/*
+ * From now on this worker does not read its sockets, where an answer may arrive in time: for as long
+ * as a transaction takes.  Until it has read them: sas_agent_replies_note_read().
+ */
+extern void sas_agent_replies_leave_unread(void);
+extern void sas_agent_replies_note_read(void);
+extern bool sas_agent_replies_are_unread(void);
+
 /* Finds the way of each again: other owners are dear than before, or the worker is asked to end, and then none is. */
 extern void sas_agent_replies_part(void);
 

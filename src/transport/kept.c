@@ -97,6 +97,15 @@ sas_transport_kept_is_clean(SasRequest *r, int local_port, int remote_port)
 	return poll(&there, 1, 0) == 0 && !(http1 && kept_has_read_ahead(r));
 }
 
+/* The socket on which its request was sent; -1: unknown. */
+int
+sas_transport_kept_socket(const SasRequest *r)
+{
+	int			fd = abs(kept_by_port[r->local_port]);
+
+	return fd != 0 && kept_port(fd, getsockname) == r->local_port ? fd : -1;
+}
+
 /* Its answer is one of HTTP/1. */
 void
 sas_transport_kept_note_http1(const SasRequest *r)

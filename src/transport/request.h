@@ -74,6 +74,7 @@ typedef struct SasRequest
 	/* one hop: a call has several when it follows redirects */
 	int			begun;			/* times libcurl was about to send the request */
 	int64_t		begun_us;		/* the last time */
+	int64_t		arrived_us;		/* at this machine: the bytes that were read last, when they were read late; 0: at once */
 	bool		resend_refused;
 	bool		answer_done;	/* the headers of the final answer are complete */
 	long		line_status;	/* of the last status line */
@@ -144,6 +145,8 @@ struct SasTransport
 	int			n_starved;
 	uint64_t	turns;			/* large answers that were given */
 	int64_t		work_until_us;	/* then what is large is not read on */
+	int64_t		worked_us;		/* when the sockets were read last */
+	bool		late;			/* they were not read for a while until now */
 	bool		behind;			/* and something was not */
 	SasRequest *beyond;			/* the one that may read beyond the limit */
 };
@@ -161,6 +164,7 @@ extern CURLcode sas_transport_request_set_files(SasRequest *r, const SasCall *ca
 /* kept.c */
 extern void sas_transport_kept_note(SasRequest *r, int fd);
 extern bool sas_transport_kept_is_clean(SasRequest *r, int local_port, int remote_port);
+extern int	sas_transport_kept_socket(const SasRequest *r);
 extern void sas_transport_kept_note_http1(const SasRequest *r);
 extern bool sas_transport_kept_again(SasRequest *r);
 

@@ -24,7 +24,7 @@
 #define ROUNDS_OF_WORK 4
 #define WORK_US 50000
 
-/* A timer of libcurl that is seen so much too late: the process was stopped, or kept busy. */
+/* Sockets that were not read for so long: the process was stopped, kept busy, or had nothing to do. */
 #define LATE_US 20000
 #define ROUNDS_WHEN_LATE 32
 
@@ -396,7 +396,8 @@ transport_is_overdue(const SasRequest *r, int64_t now)
 /*
  * Comes late: the answers of calls whose time is over may be in their sockets.
  * libcurl asks the clock before it reads, so it gets no clock until all that
- * has come is read.  Calls that have no whole answer then end.
+ * has come is read.  Calls that have no whole answer then end.  When its timer
+ * was due says nothing: a call that was started since has set it anew.
  */
 static void
 transport_come_late(SasTransport *t)
@@ -405,7 +406,7 @@ transport_come_late(SasTransport *t)
 	SasRequest *next;
 	int			overdue = 0;
 
-	if (t->deadline_us < 0 || now < t->deadline_us + LATE_US)
+	if (!t->late)
 		return;
 	for (SasRequest *r = t->active.head; r != NULL; r = r->next)
 		if (transport_is_overdue(r, now) && curl_easy_setopt(r->easy, CURLOPT_TIMEOUT_MS, 0L) == CURLE_OK)
@@ -433,6 +434,7 @@ sas_transport_work(SasTransport *t)
 	bool		did = true;
 
 	sas_transport_block_signals(&before);
+	t->late = sas_transport_now_us() >= t->worked_us + LATE_US;
 	t->work_until_us = sas_transport_now_us() + WORK_US;
 	t->behind = false;
 	sas_transport_feed(t);
@@ -443,6 +445,7 @@ sas_transport_work(SasTransport *t)
 		did = sas_transport_poll_once(t);
 		transport_collect(t);
 	}
+	t->worked_us = sas_transport_now_us();
 	sas_transport_restore_signals(&before);
 	return did;
 }
