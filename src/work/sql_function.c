@@ -28,6 +28,7 @@
 #include "parser/parser.h"
 #include "pgtime.h"
 #include "utils/array.h"
+#include "utils/builtins.h"
 #include "utils/bytea.h"
 #include "utils/float.h"
 #include "utils/guc.h"
@@ -48,9 +49,10 @@ typedef struct SqlSettings
 	int			xml;
 	int			bytes;
 	int			digits;
-	int			conforming;
-	int			null_equals;
-	int			array_nulls;
+	bool		conforming;
+	bool		null_equals;
+	bool		array_nulls;
+	bool		quotes;
 	pg_tz	   *timezone;
 	char		abbreviations[NAMEDATALEN];
 	char		money[NAMEDATALEN];
@@ -138,6 +140,7 @@ sql_function_get_settings(SqlSettings *settings)
 	settings->conforming = standard_conforming_strings;
 	settings->null_equals = Transform_null_equals;
 	settings->array_nulls = Array_nulls;
+	settings->quotes = quote_all_identifiers;
 	settings->timezone = session_timezone;
 	strlcpy(settings->abbreviations, abbreviations, sizeof(settings->abbreviations));
 	strlcpy(settings->money, money, sizeof(settings->money));

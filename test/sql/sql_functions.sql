@@ -127,13 +127,15 @@ SELECT t.invoke('t.kept_writes', NULL), (SELECT count(*) FROM t.written);
 CREATE FUNCTION t.text(input jsonb) RETURNS jsonb LANGUAGE sql AS $$
 SELECT jsonb_build_array('2020-01-01 00:00'::timestamptz AT TIME ZONE 'UTC', to_char('02/01/2020'::date, 'YYYY-MM-DD'),
                          'a\\b', NULL = NULL,
-                         1.1::float8::text, 'a'::bytea::text) $$;
+                         1.1::float8::text, 'a'::bytea::text, quote_ident('a')) $$;
 BEGIN;
 SET LOCAL timezone = 'UTC'; SET LOCAL datestyle = 'ISO, MDY'; SET LOCAL standard_conforming_strings = on;
-SET LOCAL transform_null_equals = off; SET LOCAL extra_float_digits = 1; SET LOCAL bytea_output = hex;
+SET LOCAL transform_null_equals = off; SET LOCAL extra_float_digits = 1; SET LOCAL bytea_output = hex; SET LOCAL quote_all_identifiers = off;
 SELECT t.invoke('t.text', '{}');
 SET LOCAL timezone = 'Asia/Tokyo'; SET LOCAL datestyle = 'ISO, DMY'; SET LOCAL standard_conforming_strings = off;
 SET LOCAL escape_string_warning = off; SET LOCAL transform_null_equals = on; SET LOCAL extra_float_digits = -14; SET LOCAL bytea_output = escape;
+SELECT t.invoke('t.text', '{}');
+SET LOCAL quote_all_identifiers = on;
 SELECT t.invoke('t.text', '{}');
 CREATE SEQUENCE t.numbers;
 GRANT ALL ON SEQUENCE t.numbers TO sql_owner;
