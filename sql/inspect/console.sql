@@ -98,8 +98,8 @@ BEGIN ATOMIC
                percentile_cont(ARRAY[0.5, 0.95]) WITHIN GROUP (
                    ORDER BY extract(epoch FROM t.finished_at - t.started_at)::float8 * 1000) AS ms
         FROM sas.attempts t
-        WHERE t.run_id BETWEEN (SELECT _sas.oldest_recent()) AND 9223372036854775807
-            AND t.agent IS NOT NULL GROUP BY 1)
+        WHERE t.run_id BETWEEN (SELECT _sas.oldest_tried()) AND 9223372036854775807
+            AND (t.element <= 20000) IS NOT FALSE AND t.agent IS NOT NULL GROUP BY 1)
     SELECT _sas.html_section('agents', 'Agents',
         _sas.html_table('{agent,state,in flight,rate limit,#waiting,#attempts *,#failed *,#median *,#95 % *,'
                         'last error,address}', array_agg(ARRAY[
@@ -123,7 +123,7 @@ BEGIN ATOMIC
             ORDER BY NOT a.enabled DESC, coalesce(a.breaker, 'closed') <> 'closed' DESC,
                      coalesce(t.failed::float8 / t.n, 0) DESC, t.ms[2] DESC NULLS LAST, a.name),
             'There are none.'),
-        format('* of the newest %s runs', _sas.recent()))
+        format('* of the newest runs, %s at most', _sas.recent()))
     FROM sas.agents a LEFT JOIN tried t ON t.agent = a.name;
 END;
 
@@ -138,14 +138,14 @@ BEGIN ATOMIC
                 _sas.html_escape(e.agent), _sas.html_badge(e.status), e.n::text, e.runs::text,
                 _sas.html_time(e.last, look.now), _sas.html_escape(e.title)]
             ORDER BY e.n DESC, e.last DESC), 'Nothing.'),
-        format('failed attempts of the newest %s runs', _sas.recent()))
+        format('failed attempts of the newest runs, %s at most', _sas.recent()))
     FROM (SELECT r.workflow, t.step, t.undo, t.agent, t.status, t.error ->> 'title' AS title, count(*) AS n,
                  count(DISTINCT t.run_id) AS runs, max(t.finished_at) AS last
           FROM sas.attempts t JOIN sas.runs r ON r.run_id = t.run_id
           -- a condition on each: neither view passes conditions on to the other
-          WHERE t.run_id BETWEEN (SELECT _sas.oldest_recent()) AND 9223372036854775807
-            AND r.run_id BETWEEN (SELECT _sas.oldest_recent()) AND 9223372036854775807
-            AND t.status <> 'succeeded'
+          WHERE t.run_id BETWEEN (SELECT _sas.oldest_tried()) AND 9223372036854775807
+            AND r.run_id BETWEEN (SELECT _sas.oldest_tried()) AND 9223372036854775807
+            AND (t.element <= 20000) IS NOT FALSE AND t.status <> 'succeeded'
           GROUP BY 1, 2, 3, 4, 5, 6 ORDER BY count(*) DESC, max(t.finished_at) DESC LIMIT 20) e;
 END;
 

@@ -79,10 +79,14 @@ BEGIN
         SELECT * FROM _sas.check_keys(args, '', '{root,token,notice}'::text[] || CASE word
             WHEN 'runs' THEN '{run_id,workflow,key,labels,state,result,submitted_by,text,created_after,'
                              'created_before,finished_after,finished_before,before}'::text[]
-            WHEN 'run' THEN '{run_id}' WHEN 'error' THEN '{message,detail,hint,code}' ELSE '{}' END)
+            WHEN 'run' THEN '{run_id,step,state,after}' WHEN 'error' THEN '{message,detail,hint,code}'
+            ELSE '{}' END)
         UNION ALL
         SELECT '/before', 'before is no run_id', 'It is the last run_id of the page before.', '22023'
         WHERE word = 'runs' AND args ->> 'before' !~ '^([0-9]{1,18})?$'
+        UNION ALL
+        SELECT '/after', 'after is no element', 'It is the last element of the page before.', '22023'
+        WHERE word = 'run' AND args ->> 'after' !~ '^([0-9]{1,9})?$'
         UNION ALL
         SELECT '/root', 'root is no path', 'Write what links begin with, such as "" or "/sas".', '22023'
         WHERE args ->> 'root' !~ '^(/[A-Za-z0-9_~-][A-Za-z0-9._~-]*)*$' LOOP
@@ -102,7 +106,7 @@ BEGIN ATOMIC
         WHEN 'overview' THEN _sas.console_all(look)
         WHEN 'runs' THEN _sas.console_runs(look, args)
         WHEN 'run' THEN _sas.console_run(
-            look, coalesce(args ->> 'run_id', split_part(btrim(path, '/'), '/', 2))::bigint)
+            look, coalesce(args ->> 'run_id', split_part(btrim(path, '/'), '/', 2))::bigint, args)
         WHEN 'schedules' THEN _sas.console_schedules_page(look)
         WHEN 'error' THEN _sas.console_error(look, args)
         ELSE _sas.html_page(look, format('sas: %s of %s', word, current_database()),
@@ -133,7 +137,8 @@ END;
 COMMENT ON FUNCTION sas.console_page IS
     'One HTML page of the console with links to the others: /, /runs, /runs/7, /workflows, /agents, '
     '/queues, /schedules, /watches, /alerts or /workers. args: for /runs what sas.find_runs searches, and '
-    'before; root, token and notice from the server that sends the page.';
+    'before; for /runs/7 step, state and after, which choose elements; root, token and notice from the '
+    'server that sends the page.';
 
 CREATE FUNCTION sas.console(run_id bigint DEFAULT NULL) RETURNS text
 LANGUAGE sql STABLE SET jit = off

@@ -21,6 +21,21 @@ BEGIN ATOMIC SELECT 5000; END;
 CREATE FUNCTION _sas.oldest_recent() RETURNS bigint LANGUAGE sql STABLE
 BEGIN ATOMIC SELECT _sas.newest_run() - _sas.recent() + 1; END;
 
+-- _sas.oldest_tried(): the lowest run id of the recent runs whose attempts are counted: together they have
+-- 20,000 steps and 20,000 failed attempts at most, unless the newest alone has more.
+CREATE FUNCTION _sas.oldest_tried() RETURNS bigint
+LANGUAGE C STABLE AS 'MODULE_PATHNAME', 'sas_api_verb';
+
+CREATE FUNCTION _sas.oldest_tried_as(caller oid) RETURNS bigint
+LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+    SELECT least(n.newest, greatest(n.newest - _sas.recent() + 1, (
+               SELECT s.run_id + 1 FROM _sas.step s
+               ORDER BY s.run_id DESC, s.step_no DESC, s.element DESC OFFSET 20000 LIMIT 1), (
+               SELECT t.run_id + 1 FROM _sas.attempt t
+               ORDER BY t.run_id DESC, t.step_no DESC, t.element DESC OFFSET 20000 LIMIT 1)))
+    FROM (SELECT coalesce(max(r.run_id), 0) AS newest FROM _sas.run r) n
+$$;
+
 -- _sas.html_meter(used, places): "used of places", with a bar.
 CREATE FUNCTION _sas.html_meter(used bigint, places bigint) RETURNS text
 LANGUAGE sql IMMUTABLE PARALLEL SAFE

@@ -147,11 +147,12 @@ CREATE FUNCTION _sas.element_label(step text, element int) RETURNS text
 LANGUAGE sql IMMUTABLE PARALLEL SAFE
 BEGIN ATOMIC SELECT step || coalesce(', element ' || element, ''); END;
 
--- _sas.html_timeline(run_id, now): bars over an axis, the first 400.
+-- _sas.html_timeline(run_id, now): bars over an axis: of the whole steps, and of the first 400 elements of
+-- each map, the first 400.
 CREATE FUNCTION _sas.html_timeline(run_id bigint, now timestamptz) RETURNS text
 LANGUAGE sql STABLE
 BEGIN ATOMIC
-    WITH span AS MATERIALIZED (SELECT * FROM _sas.spans($1)),
+    WITH span AS MATERIALIZED (SELECT * FROM _sas.spans($1, 400) s ORDER BY s.started_at LIMIT 401),
     axis AS (
         SELECT x.first, x.last, greatest(extract(epoch FROM x.last - x.first)::float8, 0.001) AS long
         FROM (SELECT least(r.created_at, (SELECT min(s.started_at) FROM span s)) AS first,
@@ -192,9 +193,10 @@ BEGIN ATOMIC
                         b.label, b.class, least(b.lft, 99.8), least(b.width, 100 - least(b.lft, 99.8)),
                         b.title, b.took), '' ORDER BY b.n) FROM bar b)
                 || '</div>'
-                || CASE WHEN total.n > 400 THEN format('<p class="dim">and %s more: see sas.timeline(%s)</p>',
-                                                       total.n - 400, $1) ELSE '' END END
-    FROM (SELECT count(*) AS n FROM span) total;
+                || CASE WHEN total.n > 400 OR total.elements > 400
+                   THEN format('<p class="dim">and more: see sas.timeline(%s)</p>', $1) ELSE '' END END
+    FROM (SELECT (SELECT count(*) FROM span) AS n,
+                 (SELECT max(f.total) FROM _sas.run_facts($1) f) AS elements) total;
 END;
 
 -- _sas.html_facts(names, html): names with their values; null or empty values are left out.
@@ -242,8 +244,9 @@ BEGIN ATOMIC
     FROM sas.runs r WHERE r.run_id = $2;
 END;
 
--- _sas.console_step(look, s): one step, which the reader can open: its input, output or error.
-CREATE FUNCTION _sas.console_step(look _sas.look, s sas.steps) RETURNS text
+-- _sas.console_step(look, s, most): one step, which the reader can open: its input, output or error, of each
+-- that many characters.
+CREATE FUNCTION _sas.console_step(look _sas.look, s sas.steps, most int) RETURNS text
 LANGUAGE sql STABLE
 BEGIN ATOMIC
     SELECT format('<details%s><summary><b>%s</b>%s<span class="dim">%s</span></summary>',
@@ -267,45 +270,83 @@ BEGIN ATOMIC
                   _sas.html_escape(s.locked_by), _sas.html_time(s.complete_by, look.now),
                   _sas.html_escape(concat_ws(' ', replace(s.waiting_kind, '_', ' '), s.waiting_on)),
                   _sas.html_time(s.waiting_until, look.now), _sas.html_escape(s.idempotency_key)])
-           || _sas.html_json('input', nullif(s.input, 'null')) || _sas.html_json('started', s.started)
-           || _sas.html_json('output', s.output) || _sas.html_json('error', s.error)
+           || _sas.html_json('input', nullif(s.input, 'null'), $3) || _sas.html_json('started', s.started, $3)
+           || _sas.html_json('output', s.output, $3) || _sas.html_json('error', s.error, $3)
            || CASE WHEN s.element IS NULL AND s.run_state <> 'stopped'
               THEN _sas.console_step_acts(look, s) ELSE '' END
            || E'</div></details>\n';
 END;
 
--- _sas.console_steps(look, run_id): the first 300 steps, and 50 of their elements: failed ones first, then
--- open ones. The selection comes first, so that inputs are built for the selected elements only.
+-- _sas.console_steps(look, run_id): the first 300 steps. The more there are, the less of each value is shown.
 CREATE FUNCTION _sas.console_steps(look _sas.look, run_id bigint) RETURNS text
 LANGUAGE sql STABLE
 BEGIN ATOMIC
     WITH whole AS MATERIALIZED (
-        SELECT array_agg(x.step) AS steps, max(x.total) AS total
+        SELECT array_agg(x.step) AS steps, max(x.total) AS total,
+               greatest(1000, least(20000, 300000 / greatest(count(*), 1)))::int AS most
         FROM (SELECT s.step, count(*) OVER () AS total FROM sas.steps s
-              WHERE s.run_id = $2 AND s.element IS NULL ORDER BY s.position, s.step LIMIT 300) x),
-    part AS MATERIALIZED (
-        SELECT array_agg(x.step) AS steps, array_agg(x.element) AS elements, max(x.total) AS total
-        FROM (SELECT s.step, s.element, count(*) OVER () AS total FROM sas.steps s
-              WHERE s.run_id = $2 AND s.element IS NOT NULL
-              ORDER BY s.state = 'failed' DESC, s.state IN ('running', 'suspended', 'compensating') DESC,
-                       s.position, s.step, s.element LIMIT 50) x)
+              WHERE s.run_id = $2 AND s.element IS NULL ORDER BY s.position, s.step LIMIT 300) x)
     SELECT _sas.html_section('steps', 'Steps',
                CASE WHEN whole.total IS NULL THEN '<p class="none">It has no steps.</p>' ELSE (
-                   SELECT string_agg(_sas.console_step(look, s), '' ORDER BY s.position, s.step)
+                   SELECT string_agg(_sas.console_step(look, s, whole.most), '' ORDER BY s.position, s.step)
                    FROM sas.steps s
                    WHERE s.run_id = $2 AND s.step = ANY (whole.steps) AND s.element IS NULL) END
                || _sas.html_more(whole.total, 300, 'sas.steps'),
                'open one for its input, output and error')
-           || CASE WHEN part.total IS NULL THEN '' ELSE _sas.html_section('elements', 'Elements', (
-                   SELECT string_agg(_sas.console_step(look, s), ''
+    FROM whole;
+END;
+
+-- _sas.console_element_counts(look, run_id, args): how many elements of each map are in each state, each with
+-- a link to them.
+CREATE FUNCTION _sas.console_element_counts(look _sas.look, run_id bigint, args jsonb) RETURNS text
+LANGUAGE sql STABLE
+BEGIN ATOMIC
+    SELECT string_agg(format(E'<p class="pages">%s: %s</p>\n', m.link, m.states), ''
+                      ORDER BY m.position, m.step)
+    FROM (SELECT g.step, g.position,
+                 _sas.html_link(look, format('/runs/%s', $2)
+                                      || _sas.url_query(jsonb_build_object('step', g.step)),
+                                format('%s of %s', _sas.quantity(sum(g.n)::bigint, 'element'),
+                                       _sas.html_escape(g.step))) AS link,
+                 string_agg(CASE WHEN args ->> 'step' = g.step AND args ->> 'state' = g.state
+                            THEN format('<b>%s %s</b>', g.n, g.state)
+                            ELSE _sas.html_link(look, format('/runs/%s', $2) || _sas.url_query(
+                                     jsonb_build_object('step', g.step, 'state', g.state)),
+                                 format('%s %s', g.n, g.state)) END, ', ' ORDER BY g.n DESC) AS states
+          FROM (SELECT a.step, a.position, a.state, sum(a.n) AS n FROM _sas.element_groups(ARRAY[$2]) a
+                GROUP BY 1, 2, 3) g
+          GROUP BY 1, 2) m;
+END;
+
+-- _sas.console_elements(look, run_id, args): 50 elements of maps: failed ones first, then open ones; or of
+-- args.step, and args.state, those after element args.after. Empty without elements. The selection comes
+-- first, so that inputs are built for the selected elements only.
+CREATE FUNCTION _sas.console_elements(look _sas.look, run_id bigint, args jsonb) RETURNS text
+LANGUAGE sql STABLE
+BEGIN ATOMIC
+    WITH counts AS MATERIALIZED (SELECT _sas.console_element_counts($1, $2, $3) AS html),
+    part AS MATERIALIZED (
+        SELECT coalesce(array_agg(p.step), '{}') AS steps, coalesce(array_agg(p.element), '{}') AS elements,
+               max(p.element) AS last
+        FROM _sas.element_page($2, nullif($3 ->> 'step', ''), nullif($3 ->> 'state', ''),
+                               nullif($3 ->> 'after', '')::int, 51) p)
+    SELECT CASE WHEN counts.html IS NULL THEN '' ELSE _sas.html_section('elements', 'Elements',
+               counts.html || coalesce((
+                   SELECT string_agg(_sas.console_step($1, s, 2000), ''
                                      ORDER BY s.position, s.step, s.element)
                    FROM sas.steps s
-                   JOIN unnest(part.steps, part.elements) AS u (step, element)
+                   JOIN unnest(part.steps[:50], part.elements[:50]) AS u (step, element)
                        ON u.step = s.step AND u.element = s.element
-                   WHERE s.run_id = $2 AND s.step = ANY (part.steps) AND s.element = ANY (part.elements))
-               || _sas.html_more(part.total, 50, 'sas.steps'),
-               'those that failed or are open first') END
-    FROM whole CROSS JOIN part;
+                   WHERE s.run_id = $2 AND s.step = ANY (part.steps) AND s.element = ANY (part.elements)),
+                   '<p class="none">None.</p>')
+               || CASE WHEN cardinality(part.elements) <= 50 THEN ''
+                       WHEN $3 ->> 'step' IS NULL THEN '<p class="dim">and more: see sas.steps</p>'
+                       ELSE '<p class="pages">' || _sas.html_link(
+                               $1, '/runs/' || $2 || _sas.url_query(
+                                   $3 - 'run_id' || jsonb_build_object('after', part.elements[50])),
+                               'next') || '</p>' END,
+               CASE WHEN $3 ->> 'step' IS NULL THEN 'those that failed or are open first' END) END
+    FROM counts CROSS JOIN part;
 END;
 
 -- _sas.console_attempts(look, run_id): the last 200 attempts that did not succeed.
@@ -323,19 +364,22 @@ BEGIN ATOMIC
           ORDER BY x.started_at DESC LIMIT 200) a;
 END;
 
--- _sas.console_history(look, run_id): what operators did to the run.
+-- _sas.console_history(look, run_id): the last 200 things that operators did to the run.
 CREATE FUNCTION _sas.console_history(look _sas.look, run_id bigint) RETURNS text
 LANGUAGE sql STABLE
 BEGIN ATOMIC
     SELECT _sas.html_table('{when,who,act,step,reason,detail}', array_agg(ARRAY[
                    _sas.html_time(h.at, look.now), _sas.html_escape(h.role), _sas.html_escape(h.act),
                    _sas.html_escape(h.step), _sas.html_escape(h.reason),
-                   _sas.html_escape((h.detail - 'reason')::text)] ORDER BY h.at), 'Nothing.')
-    FROM sas.history h WHERE h.run_id = $2;
+                   _sas.html_escape(left((h.detail - 'reason')::text, 2000))] ORDER BY h.at), 'Nothing.')
+           || _sas.html_more(max(h.total), 200, 'sas.history')
+    FROM (SELECT x.*, count(*) OVER () AS total FROM sas.history x WHERE x.run_id = $2
+          ORDER BY x.at DESC LIMIT 200) h;
 END;
 
--- _sas.console_run(look, run_id): the page of one run that the current user may see.
-CREATE FUNCTION _sas.console_run(look _sas.look, run_id bigint) RETURNS text
+-- _sas.console_run(look, run_id, args): the page of one run that the current user may see. args: of
+-- _sas.console_elements.
+CREATE FUNCTION _sas.console_run(look _sas.look, run_id bigint, args jsonb) RETURNS text
 LANGUAGE sql STABLE
 BEGIN ATOMIC
     SELECT _sas.html_page(look, format('sas: run %s of %s', r.run_id, r.workflow),
@@ -345,7 +389,7 @@ BEGIN ATOMIC
         || _sas.html_section('payload', 'Input, output, error', coalesce(nullif(
                _sas.html_json('input', r.input) || _sas.html_json('output', r.output)
                || _sas.html_json('error', r.error), ''), '<p class="none">Not for this role to see.</p>'))
-        || _sas.console_steps(look, $2)
+        || _sas.console_steps(look, $2) || _sas.console_elements(look, $2, args)
         || _sas.html_section('attempts', 'Attempts that did not succeed', _sas.console_attempts(look, $2))
         || _sas.html_section('history', 'What operators did', _sas.console_history(look, $2)))
     FROM sas.runs r WHERE r.run_id = $2;

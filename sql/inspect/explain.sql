@@ -262,37 +262,6 @@ BEGIN ATOMIC
         ELSE kind END END;
 END;
 
--- _sas.open_run_ids(): the runs that have not stopped and that the current user may see. Its condition uses
--- an index, whereas sas.runs WHERE state <> 'stopped' reads all runs that are kept.
-CREATE FUNCTION _sas.open_run_ids() RETURNS SETOF bigint
-LANGUAGE C STABLE AS 'MODULE_PATHNAME', 'sas_api_verb';
-
-CREATE FUNCTION _sas.open_run_ids_as(caller oid) RETURNS SETOF bigint
-LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
-    SELECT o.run_id FROM _sas.open_runs() o
-    CROSS JOIN LATERAL (SELECT x.owner FROM _sas.run x WHERE x.run_id = o.run_id OFFSET 0) r
-    WHERE _sas.may_see($1, r.owner)
-$$;
-
-CREATE FUNCTION sas.explain() RETURNS TABLE (waiting_kind text, waiting_on text, runs bigint, steps bigint,
-                                             since timestamptz, until timestamptz, text text)
-LANGUAGE sql STABLE SET jit = off
-BEGIN ATOMIC
-    SELECT g.waiting_kind, g.waiting_on, g.runs, g.steps, g.since, g.until,
-           _sas.quantity(g.runs, 'run waits: ', 'runs wait: ')
-           || _sas.cause(g.waiting_kind, g.waiting_on, _sas.instant(g.until, n.now)) || n.quarantine
-    FROM (SELECT step.waiting_kind, step.waiting_on, count(DISTINCT step.run_id) AS runs, count(*) AS steps,
-                 min(step.waiting_since) AS since, min(step.waiting_until) AS until
-          FROM sas.steps step WHERE step.run_id = ANY (ARRAY(SELECT _sas.open_run_ids()))
-              AND step.run_state <> 'stopped' AND step.waiting_kind <> 'steps'
-          GROUP BY 1, 2) g
-    CROSS JOIN (SELECT sas.now() AS now, coalesce(_sas.quarantine_told(), '') AS quarantine) n
-    ORDER BY g.runs DESC, g.waiting_kind, g.waiting_on;
-END;
-COMMENT ON FUNCTION sas.explain() IS
-    'What the open runs wait for: one row per cause, with the number of runs, since when, and a sentence. '
-    'Steps that only wait for other steps are left out.';
-
 -- _sas.explain_run(run_id, steps, ended, undone, to_undo): the sentence about the run as a whole. The
 -- numbers count its steps; while it is undone or paused, elements, too.
 CREATE FUNCTION _sas.explain_run(run_id bigint, steps bigint, ended bigint, undone bigint, to_undo bigint)
@@ -352,17 +321,6 @@ BEGIN ATOMIC
     WHERE run.run_id = $1;
 END;
 
--- _sas.elements(ns): elements of a step as text: "[1], [2], [3] and 997 more".
-CREATE FUNCTION _sas.elements(ns int[]) RETURNS text
-LANGUAGE sql IMMUTABLE PARALLEL SAFE
-BEGIN ATOMIC
-    SELECT CASE WHEN ns = '{}' THEN ''
-        ELSE (SELECT string_agg('[' || n || ']', ', ' ORDER BY n) FROM unnest(ns[:3]) n)
-                                            || CASE WHEN cardinality(ns) > 3
-                                                    THEN format(' and %s more', cardinality(ns) - 3)
-                                                        ELSE '' END END;
-END;
-
 -- _sas.waits(elements, span): the verb of the sentence about a step, or about these elements of it, that
 -- waits. span: for how long; null: it is not told.
 CREATE FUNCTION _sas.waits(elements int[], span text) RETURNS text
@@ -406,21 +364,39 @@ BEGIN ATOMIC
                   array_to_string($3, ', '), CASE WHEN $1 > 20 THEN ' ...' END) WHERE $1 > 0;
 END;
 
+-- _sas.told_steps(run_id): the steps of a run that sentences tell of, and which of its elements wait. It
+-- reads sas.steps once, because the plan of that view takes longest; of many elements that wait alike it
+-- reads fifty, each of which counts as several (weight).
+CREATE FUNCTION _sas.told_steps(run_id bigint)
+RETURNS TABLE (step text, "position" int, element int, state text, run_state text, waiting_kind text,
+               waiting_on text, waiting_until timestamptz, waiting_since timestamptz, locked_by text,
+               failure_count int, asks int, error jsonb, in_doubt boolean, weight float8)
+LANGUAGE sql STABLE
+BEGIN ATOMIC
+    WITH alike AS MATERIALIZED (
+        SELECT g.step, e AS element, g.n::float8 / cardinality(g.elements) AS weight
+        FROM _sas.element_groups(ARRAY[$1]) g CROSS JOIN LATERAL unnest(g.elements) e)
+    SELECT s.step, s.position, s.element, s.state, s.run_state, s.waiting_kind, s.waiting_on,
+           s.waiting_until, s.waiting_since, s.locked_by, s.failure_count, s.asks, s.error, s.in_doubt,
+           coalesce(a.weight, 1)
+    FROM sas.steps s LEFT JOIN alike a ON a.step = s.step AND a.element = s.element
+    WHERE s.run_id = $1
+      AND (s.element IS NULL OR s.element = ANY (ARRAY(SELECT x.element FROM alike x)))
+      AND (s.element IS NULL OR a.element IS NOT NULL);
+END;
+
 -- _sas.sentences(run_id): one sentence about the run, then one for each step, or group of its elements,
--- that waits for the same thing; ordered by n: steps that wait for other steps come last. It reads
--- sas.steps once, because the plan of that view takes longest.
+-- that waits for the same thing; ordered by n: steps that wait for other steps come last.
 CREATE FUNCTION _sas.sentences(run_id bigint)
 RETURNS TABLE (n bigint, step text, waiting_kind text, waiting_on text, waiting_until timestamptz, text text)
 LANGUAGE sql STABLE
 BEGIN ATOMIC
-    WITH step AS MATERIALIZED (
-        SELECT s.step, s.position, s.element, s.state, s.run_state, s.waiting_kind, s.waiting_on,
-               s.waiting_until, s.waiting_since, s.locked_by, s.failure_count, s.asks, s.error, s.in_doubt
-        FROM sas.steps s WHERE s.run_id = $1),
+    WITH step AS MATERIALIZED (SELECT * FROM _sas.told_steps($1)),
     part AS (
         SELECT s.step, s.waiting_kind, s.waiting_on, s.state = 'compensating' AS undo,
                min(s.position) AS position, min(s.waiting_until) AS until, min(s.waiting_since) AS since,
                array_remove(array_agg(s.element ORDER BY s.element), NULL) AS elements,
+               round(sum(s.weight)) AS quantity,
                min(s.locked_by) AS locked_by, max(s.failure_count) AS failures, max(s.asks) AS asks,
                min(CASE WHEN s.in_doubt THEN _sas.doubt_told($1, s.step, s.element) END) AS doubt,
                (array_agg(s.error ORDER BY s.element) FILTER (WHERE s.error IS NOT NULL))[1] AS error
@@ -437,18 +413,22 @@ BEGIN ATOMIC
         FROM (SELECT DISTINCT p.waiting_kind, p.waiting_on, p.until FROM part p
               WHERE p.waiting_kind <> 'steps') d)
     SELECT 0, NULL, run.*
-    FROM (SELECT count(*) AS n, count(*) FILTER (WHERE s.state = 'compensated') AS undone,
-                 count(*) FILTER (WHERE s.state = 'compensating' OR s.waiting_kind = 'undo') AS to_undo,
+    FROM (SELECT count(*) AS n, count(*) FILTER (WHERE s.state = 'compensated')
+                 + CASE WHEN bool_or(s.run_state = 'compensating')
+                   THEN (SELECT coalesce(sum(g.n), 0) FROM _sas.element_groups(ARRAY[$1]) g
+                         WHERE g.state = 'compensated')::bigint ELSE 0 END AS undone,
+                 (SELECT coalesce(round(sum(t.weight)), 0) FROM step t
+                  WHERE t.state = 'compensating' OR t.waiting_kind = 'undo')::bigint AS to_undo,
                  count(*) FILTER (WHERE s.waiting_kind IS NULL AND s.state IN (
                      'succeeded', 'failed', 'skipped', 'cancelled', 'compensated')) AS ended
-          FROM step s WHERE s.element IS NULL OR s.run_state IN ('compensating', 'paused')) c
+          FROM step s WHERE s.element IS NULL) c
     CROSS JOIN LATERAL _sas.explain_run($1, c.n, c.ended, c.undone, c.to_undo) run
     UNION ALL
     SELECT row_number() OVER (ORDER BY p.waiting_kind = 'steps', p.waiting_kind = 'undo', p.position, p.step,
                               p.elements, p.waiting_kind, p.waiting_on),
            p.step, p.waiting_kind, p.waiting_on, p.until,
            CASE WHEN p.undo THEN 'the undo of ' ELSE '' END || 'step "' || p.step || '"'
-           || _sas.elements(p.elements)
+           || _sas.elements(p.elements, p.quantity::bigint)
            || _sas.waits(p.elements, CASE WHEN p.waiting_kind NOT IN ('undo', 'elements', 'fallback')
                                           AND p.since < n.now
                                      THEN _sas.short_span(n.now - p.since) END) || ': '

@@ -84,18 +84,23 @@ BEGIN ATOMIC
            ELSE '' END;
 END;
 
--- _sas.html_json(label, value): a value under its label, a short value in one line; its first 20,000
--- characters.
-CREATE FUNCTION _sas.html_json(label text, value jsonb) RETURNS text
+-- _sas.html_json(label, value, most): a value under its label, a short value in one line; its first "most"
+-- characters. OFFSET 0: the text of a large value is made once.
+CREATE FUNCTION _sas.html_json(label text, value jsonb, most int DEFAULT 20000) RETURNS text
 LANGUAGE sql IMMUTABLE PARALLEL SAFE
 BEGIN ATOMIC
     SELECT CASE WHEN value IS NULL THEN ''
                 ELSE format('<div class="json"><h4>%s</h4><pre>%s</pre></div>', _sas.html_escape(label),
-                            _sas.html_escape(left(v.t, 20000) || CASE
-                                             WHEN length(v.t) > 20000
+                            _sas.html_escape(left(v.t, most) || CASE
+                                             WHEN length(v.t) > most
                                              THEN format(E'\n... and %s characters more',
-                                                         length(v.t) - 20000) ELSE '' END)) END
-    FROM (SELECT CASE WHEN length(value::text) <= 110 THEN value::text ELSE jsonb_pretty(value) END AS t) v;
+                                                         length(v.t) - most) ELSE '' END)) END
+    FROM (SELECT CASE WHEN length(s.t) <= 110 OR length(s.t) > 10 * most THEN s.t
+                 ELSE jsonb_pretty(value) END AS t
+          FROM (SELECT CASE WHEN pg_column_size(value) > 100 * most
+                       THEN format('%s: too large for this page',
+                                   pg_size_pretty(pg_column_size(value)::bigint))
+                       ELSE value::text END AS t OFFSET 0) s OFFSET 0) v;
 END;
 
 -- _sas.url_text(value): percent-encoded, for one name or value of a query or one segment of a path.

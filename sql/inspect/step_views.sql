@@ -5,7 +5,7 @@
 -- A step without a row is waiting; it is ready if it is in the queue, and cancelled if its run has ended
 -- without it.
 CREATE VIEW sas.steps WITH (security_barrier) AS
-SELECT r.run_id, w.name AS step, w.position, nullif(e.element, 0) AS element,
+SELECT r.run_id, w.name AS step, w.position, e.shown AS element,
        CASE w.kind WHEN 'join' THEN 'include' ELSE w.kind END AS kind, a.name AS agent,
        coalesce(s.state, CASE WHEN q.lane IS NOT NULL THEN 'ready' WHEN r.state = 'stopped'
                 OR r.abandon_as IS NOT NULL THEN 'cancelled' ELSE 'waiting' END) AS state,
@@ -86,9 +86,10 @@ CROSS JOIN LATERAL (SELECT x.sees, x.sees AND _sas.hides(x.mask, r.owner) AS hid
 JOIN _sas.workflow_step w ON w.version_id = r.version_id AND NOT w.undo
                          -- a fallback is shown once it has begun
                          AND (NOT w.hidden OR w.shape ? 'stands_in')
-CROSS JOIN LATERAL (SELECT 0 AS element
+-- shown: a condition of the reader on it becomes a condition on the indexes
+CROSS JOIN LATERAL (SELECT 0 AS element, NULL::int AS shown
                     UNION ALL
-                    SELECT i.element
+                    SELECT i.element, i.element
                     FROM (SELECT x.element FROM _sas.step x WHERE x.run_id = r.run_id
                           AND x.step_no = w.step_no AND x.element > 0
                           UNION SELECT x.element FROM _sas.ready x WHERE x.run_id = r.run_id

@@ -2,17 +2,19 @@
 --
 -- Timeline: when each attempt of a run took place, on one axis.
 
--- _sas.spans(run_id): what took time in a run: attempts, also those in progress, and steps that waited by
--- themselves.
+-- _sas.spans(run_id, most): what took time in a run: attempts, also those in progress, and steps that waited
+-- by themselves. most: of a map, only that many first elements; null: all. IS NOT FALSE can be evaluated
+-- inside of the views.
 --   status  as in sas.attempts; running: in progress; waiting: for a signal, a time, elements, a child run or
 --           another attempt; waited: it did so
-CREATE FUNCTION _sas.spans(run_id bigint)
+CREATE FUNCTION _sas.spans(run_id bigint, most int)
 RETURNS TABLE (step_position int, step text, element int, attempt int, undo boolean, status text,
                started_at timestamptz, finished_at timestamptz, error jsonb)
 LANGUAGE sql STABLE
 BEGIN ATOMIC
     SELECT a.position, a.step, a.element, a.attempt, a.undo, a.status, a.started_at, a.finished_at, a.error
-    FROM sas.attempts a WHERE a.run_id = $1 AND a.started_at IS NOT NULL
+    FROM sas.attempts a
+    WHERE a.run_id = $1 AND a.started_at IS NOT NULL AND (a.element <= $2) IS NOT FALSE
     UNION ALL
     SELECT s.position, s.step, s.element, CASE x.status WHEN 'running' THEN s.attempt + 1 END,
            x.status = 'running' AND s.state = 'compensating', x.status,
@@ -30,7 +32,7 @@ BEGIN ATOMIC
                              AND EXISTS (SELECT FROM _sas.run_facts($1) f
                                          WHERE f.step = s.step AND f.total IS NOT NULL))
                     THEN 'waited' END AS status OFFSET 0) x
-    WHERE s.run_id = $1 AND x.status IS NOT NULL;
+    WHERE s.run_id = $1 AND (s.element <= $2) IS NOT FALSE AND x.status IS NOT NULL;
 END;
 
 -- Each bar is at least one character long.
@@ -43,7 +45,7 @@ BEGIN ATOMIC
     SELECT _sas.refuse('22023', 'width must be between 10 and 1000', 'At /width.',
                        'It is the length of the longest bar in characters.')
     WHERE $2 IS NULL OR $2 NOT BETWEEN 10 AND 1000;
-    WITH span AS MATERIALIZED (SELECT * FROM _sas.spans($1)),
+    WITH span AS MATERIALIZED (SELECT * FROM _sas.spans($1, NULL)),
     axis AS MATERIALIZED (
         SELECT r.state || coalesce('/' || r.result, '') AS status, x.first, x.last,
                greatest(extract(epoch FROM x.last - x.first)::float8, 1e-6) / $2 AS per

@@ -1,0 +1,52 @@
+-- SPDX-License-Identifier: PostgreSQL
+--
+-- Explain all: what the open runs wait for, by cause. It reads the views as the current user.
+
+-- _sas.open_run_ids(): the runs that have not stopped and that the current user may see. Its condition uses
+-- an index, whereas sas.runs WHERE state <> 'stopped' reads all runs that are kept.
+CREATE FUNCTION _sas.open_run_ids() RETURNS SETOF bigint
+LANGUAGE C STABLE AS 'MODULE_PATHNAME', 'sas_api_verb';
+
+CREATE FUNCTION _sas.open_run_ids_as(caller oid) RETURNS SETOF bigint
+LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+    SELECT o.run_id FROM _sas.open_runs() o
+    CROSS JOIN LATERAL (SELECT x.owner FROM _sas.run x WHERE x.run_id = o.run_id OFFSET 0) r
+    WHERE _sas.may_see($1, r.owner)
+$$;
+
+CREATE FUNCTION sas.explain() RETURNS TABLE (waiting_kind text, waiting_on text, runs bigint, steps bigint,
+                                             since timestamptz, until timestamptz, text text)
+LANGUAGE sql STABLE SET jit = off
+BEGIN ATOMIC
+    WITH large AS MATERIALIZED (SELECT ARRAY(SELECT _sas.large_runs()) AS run_ids),
+    -- of many elements that wait alike, fifty are read, each of which counts as several
+    alike AS MATERIALIZED (
+        SELECT g.run_id, g.step, e AS element, g.n::float8 / cardinality(g.elements) AS weight
+        FROM large l CROSS JOIN LATERAL _sas.element_groups(l.run_ids) g
+        CROSS JOIN LATERAL unnest(g.elements) e),
+    step AS (
+        SELECT s.run_id, s.waiting_kind, s.waiting_on, s.waiting_since, s.waiting_until, 1 AS weight
+        FROM sas.steps s
+        WHERE s.run_id = ANY (ARRAY(SELECT _sas.open_run_ids())) AND s.run_state <> 'stopped'
+            AND s.waiting_kind <> 'steps'
+            AND (s.element IS NULL OR s.run_id <> ALL ((SELECT l.run_ids FROM large l)::bigint[]))
+        UNION ALL
+        SELECT s.run_id, s.waiting_kind, s.waiting_on, s.waiting_since, s.waiting_until, a.weight
+        FROM sas.steps s
+        JOIN alike a ON a.run_id = s.run_id AND a.step = s.step AND a.element = s.element
+        WHERE s.run_id = ANY (ARRAY(SELECT DISTINCT x.run_id FROM alike x))
+            AND s.element = ANY (ARRAY(SELECT DISTINCT x.element FROM alike x))
+            AND s.run_state <> 'stopped' AND s.waiting_kind <> 'steps')
+    SELECT g.waiting_kind, g.waiting_on, g.runs, g.steps, g.since, g.until,
+           _sas.quantity(g.runs, 'run waits: ', 'runs wait: ')
+           || _sas.cause(g.waiting_kind, g.waiting_on, _sas.instant(g.until, n.now)) || n.quarantine
+    FROM (SELECT s.waiting_kind, s.waiting_on, count(DISTINCT s.run_id) AS runs,
+                 round(sum(s.weight))::bigint AS steps,
+                 min(s.waiting_since) AS since, min(s.waiting_until) AS until
+          FROM step s GROUP BY 1, 2) g
+    CROSS JOIN (SELECT sas.now() AS now, coalesce(_sas.quarantine_told(), '') AS quarantine) n
+    ORDER BY g.runs DESC, g.waiting_kind, g.waiting_on;
+END;
+COMMENT ON FUNCTION sas.explain() IS
+    'What the open runs wait for: one row per cause, with the number of runs, since when, and a sentence. '
+    'Steps that only wait for other steps are left out.';
