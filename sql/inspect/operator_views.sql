@@ -318,6 +318,22 @@ BEGIN
     END IF;
 END $$;
 
+-- _sas.left_prepared(since): in words, the prepared transactions with work of sas that have been left for so
+-- long. They may hold up nobody, but what they submit, signal or cancel happens only when they commit.
+CREATE FUNCTION _sas.left_prepared(since interval) RETURNS SETOF text
+LANGUAGE sql VOLATILE AS $$
+    SELECT format('prepared transaction "%s" has waited for %s to be committed or rolled back: what it does '
+                  'in sas has not happened yet', x.gid, date_trunc('second', clock_timestamp() - x.prepared))
+    FROM pg_prepared_xacts x
+    WHERE x.database = current_database() AND x.prepared < clock_timestamp() - since
+      AND EXISTS (SELECT FROM pg_locks t
+                  JOIN pg_locks l ON l.virtualtransaction = t.virtualtransaction AND l.pid IS NULL
+                      AND l.locktype = 'relation' AND l.mode = 'RowExclusiveLock'
+                      AND l.database = (SELECT d.oid FROM pg_database d WHERE d.datname = current_database())
+                  JOIN pg_class c ON c.oid = l.relation AND c.relnamespace = '_sas'::regnamespace
+                  WHERE t.locktype = 'transactionid' AND t.transactionid = x.transaction AND t.pid IS NULL)
+$$;
+
 -- _sas.problems(): in words, what stops work in this database now. Nothing is read from alerts: a stopped
 -- supervisor raises none, and they stay open for a while. A stopped process reports nothing itself; the
 -- others note when they wake it.
@@ -353,6 +369,8 @@ LANGUAGE sql VOLATILE AS $$
         FROM _sas.lateness('v') AS v (late) WHERE v.late > '5 s'
         UNION ALL
         SELECT h.who FROM _sas.run_holders('5 s') h (who)
+        UNION ALL
+        SELECT p.told FROM _sas.left_prepared('5 s') p (told)
         UNION ALL
         SELECT c.message
         FROM _sas.conditions('5 s', '5 s', '5 s') c

@@ -128,6 +128,15 @@ fault('runs held by a prepared transaction', 'prepared transaction "held" holds 
 		my @runs = map { submit($node, 'later', {}) } 1, 2;
 		$holder->query("BEGIN; SELECT FROM _sas.run WHERE run_id IN ($runs[0], $runs[1]) FOR UPDATE; PREPARE TRANSACTION 'held'");
 	}, sub { sql(q{ROLLBACK PREPARED 'held'}) });
+# it holds up nobody, but its run does not begin
+fault('a prepared transaction is left', 'prepared transaction "left" has waited for 00:00:\d\d to be committed or rolled back',
+	sub {
+		sql(q{BEGIN; CREATE TABLE public.not_of_sas (); INSERT INTO public.not_of_sas DEFAULT VALUES; PREPARE TRANSACTION 'other'});
+		sql(q{BEGIN; SELECT FROM sas.submit('local', key => 'left'); PREPARE TRANSACTION 'left'});
+	}, sub { sql(q{COMMIT PREPARED 'left'}) });
+is(sql(q{SELECT gid FROM pg_prepared_xacts}), 'other', 'a prepared transaction that did nothing in sas is no problem');
+sql(q{ROLLBACK PREPARED 'other'});
+ok(wait_for($node, q{SELECT state FROM sas.runs WHERE key = 'left'}, 'stopped'), 'and the run begins at COMMIT PREPARED');
 fault('no process slot', '\d+ workers find no free process slot', sub { set('sas.agents' => 40) }, sub { set('sas.agents' => undef) });
 sql("CREATE DATABASE d$_") foreach 1, 2;
 my @sessions = map { SasSession->new($node) } 1, 2;
