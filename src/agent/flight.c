@@ -90,9 +90,10 @@ flight_report_health(SasFlight *flight, SasAgentEntry *agent, bool success)
 	SasBreaker	now_is;
 
 	if (flight->path_no > 0)
-		(void) sas_limits_report(SAS_LIMITS_PATH_ID(flight->agent_id, flight->path_no), &limits, success, flight->begun_us, &now_is);
+		(void) sas_limits_report(SAS_LIMITS_PATH_ID(flight->agent_id, flight->path_no), flight->owner, &limits, success,
+								 flight->begun_us, &now_is);
 	if (success || flight->path_no == 0)
-		sas_work_agent_report(agent, success, flight->begun_us);
+		sas_work_agent_report(agent, flight->owner, success, flight->begun_us);
 	flight_leave_path(flight);
 }
 

@@ -255,8 +255,50 @@ sas_limits_breaker(int agent_id)
 	return breaker;
 }
 
+static void
+limits_note_success(SasLimitsEntry *e, Oid owner, int64 now)
+{
+	if (e->succeeded[0].owner != owner)
+	{
+		e->succeeded[1] = e->succeeded[0];
+		e->succeeded[0].owner = owner;
+	}
+	e->succeeded[0].used_us = now;
+}
+
+/* Are the failures in a row those of one owner, while the service does what another one asks? */
+static bool
+limits_one_owner_fails(const SasLimitsEntry *e, int64 now)
+{
+	for (int i = 0; OidIsValid(e->failing) && i < lengthof(e->succeeded); i++)
+		if (OidIsValid(e->succeeded[i].owner) && e->succeeded[i].owner != e->failing &&
+			now - e->succeeded[i].used_us <= e->window_us)
+			return true;
+	return false;
+}
+
+/* A failure while the breaker is closed. */
+static void
+limits_count_failure(SasLimitsEntry *e, Oid owner, const SasLimits *limits, int64 now)
+{
+	if (e->failures == 0 || now - e->first_failure_us > limits->breaker_window_us)
+	{
+		e->failures = 0;
+		e->failing = owner;
+		e->first_failure_us = now;
+		e->window_us = limits->breaker_window_us;
+	}
+	else if (e->failing != owner)
+		e->failing = InvalidOid;
+	if (++e->failures < limits->breaker_failures || limits_one_owner_fails(e, now))
+		return;
+	e->breaker = SAS_BREAKER_OPEN;
+	e->open_until_us = now + limits->breaker_open_us;
+	e->failures = 0;
+}
+
 bool
-sas_limits_report(int agent_id, const SasLimits *limits, bool success, int64 begun_us, SasBreaker *now_is)
+sas_limits_report(int agent_id, Oid owner, const SasLimits *limits, bool success, int64 begun_us, SasBreaker *now_is)
 {
 	int64		now = sas_base_clock_monotonic_us();
 	SasLimitsUse *use;
@@ -273,6 +315,7 @@ sas_limits_report(int agent_id, const SasLimits *limits, bool success, int64 beg
 	else if (success)
 	{
 		e->failures = 0;
+		limits_note_success(e, owner, now);
 		/* an answer to a call that began before the breaker opened is no news */
 		if (e->breaker == SAS_BREAKER_HALF_OPEN)
 		{
@@ -287,20 +330,7 @@ sas_limits_report(int agent_id, const SasLimits *limits, bool success, int64 beg
 		e->probe_pid = 0;
 	}
 	else if (e->breaker == SAS_BREAKER_CLOSED)
-	{
-		if (e->failures == 0 || now - e->first_failure_us > limits->breaker_window_us)
-		{
-			e->failures = 0;
-			e->first_failure_us = now;
-			e->window_us = limits->breaker_window_us;
-		}
-		if (++e->failures >= limits->breaker_failures)
-		{
-			e->breaker = SAS_BREAKER_OPEN;
-			e->open_until_us = now + limits->breaker_open_us;
-			e->failures = 0;
-		}
-	}
+		limits_count_failure(e, owner, limits, now);
 	*now_is = e->breaker;
 	sas_limits_close(e, use);
 	return before != *now_is;

@@ -83,12 +83,13 @@ extern bool sas_limits_free(int agent_id);
 extern SasBreaker sas_limits_breaker(int agent_id);
 
 /*
- * Reports what a call, begun then, showed about the service. True when the
- * breaker changed, to *now_is. A success closes it. Failures in a row within
- * the window, or a failed probe, open it. A failed call that began before
- * the service was reported repaired is ignored.
+ * Reports what a call of this owner, begun then, showed about the service.
+ * True when the breaker changed, to *now_is. A success closes it. Failures in
+ * a row within the window, or a failed probe, open it; failures of one owner
+ * do not if a call of another has succeeded within the window. A failed call
+ * that began before the service was reported repaired is ignored.
  */
-extern bool sas_limits_report(int agent_id, const SasLimits *limits, bool success, int64 begun_us, SasBreaker *now_is);
+extern bool sas_limits_report(int agent_id, Oid owner, const SasLimits *limits, bool success, int64 begun_us, SasBreaker *now_is);
 
 /* An operator reports that the service is repaired: a breaker that is not closed lets a new probe through now. */
 extern void sas_limits_half_open(int agent_id);

@@ -193,7 +193,12 @@ table_end_unshared(SasLimitsEntry *e, bool fresh, SasLimitsUse *use)
 		e->probe_pid = own->probe_pid;
 	}
 	if (e->failures == 0)
+	{
 		e->first_failure_us = own->first_failure_us;
+		e->failing = own->failing;
+	}
+	else if (own->failures > 0 && own->failing != e->failing)
+		e->failing = InvalidOid;
 	e->failures += own->failures;
 	e->window_us = Max(e->window_us, own->window_us);
 }

@@ -43,7 +43,9 @@ typedef struct SasLimitsEntry
 	int64		full_us;		/* by then all tokens are back */
 	int64		rate_until_us;	/* there is no token before that */
 	SasBreaker	breaker;
-	int			failures;
+	int			failures;		/* in a row */
+	Oid			failing;		/* whose they are; invalid: of several owners */
+	SasLimitsUser succeeded[2];	/* whose calls succeeded last, the latest first */
 	int64		first_failure_us;
 	int64		window_us;		/* after that long they do not count */
 	int64		open_until_us;

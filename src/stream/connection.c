@@ -290,7 +290,7 @@ connection_open_stream(SasWatch *w, SasAgentEntry *agent, const SasReply *head)
 	const char *content_type = sas_transport_reply_header(head, "content-type");
 	const char *why;
 
-	sas_work_agent_report(agent, true, w->begun_us);
+	sas_work_agent_report(agent, w->owner, true, w->begun_us);
 	connection_free_slot(w);
 	if (w->kind == SAS_WATCH_SSE && (content_type == NULL || pg_strncasecmp(content_type, "text/event-stream", 17) != 0))
 	{
@@ -393,7 +393,7 @@ sas_stream_watch_timed_out(SasWatch *w)
 	else if (!w->opened)
 	{
 		if (agent != NULL)
-			sas_work_agent_report(agent, false, w->begun_us);
+			sas_work_agent_report(agent, w->owner, false, w->begun_us);
 		connection_fail(w, "the service gave no usable answer", "no answer in time");
 	}
 	else if (sas_transport_stream_bytes(w->handle, &bytes) > 0)
@@ -469,7 +469,7 @@ sas_stream_watch_finish(SasWatch *w, SasReply *reply)
 			return;				/* reported already */
 	}
 	if (!w->opened)
-		sas_work_agent_report(agent, done || !outcome.fault, w->begun_us);
+		sas_work_agent_report(agent, w->owner, done || !outcome.fault, w->begun_us);
 	if (done && !connection_is_stream(w))
 	{
 		connection_free_slot(w);

@@ -206,9 +206,9 @@ sas_work_agent_error(SasAgentEntry *agent, const Jsonb *error)
 }
 
 void
-sas_work_agent_report(SasAgentEntry *agent, bool success, int64 begun_us)
+sas_work_agent_report(SasAgentEntry *agent, Oid owner, bool success, int64 begun_us)
 {
-	if (!sas_limits_report(agent->stored->agent_id, &agent->limits, success, begun_us, &agent->breaker))
+	if (!sas_limits_report(agent->stored->agent_id, owner, &agent->limits, success, begun_us, &agent->breaker))
 		return;
 	agent->scan = true;
 	agent->breaker_changed = true;

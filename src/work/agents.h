@@ -35,6 +35,6 @@ extern void sas_work_agent_error(SasAgentEntry *agent, const Jsonb *error);
 extern void sas_work_agent_free_slot(int agent_id, Oid owner);
 
 /* Reports to the breaker what a call that began then has shown about its service. */
-extern void sas_work_agent_report(SasAgentEntry *agent, bool success, int64 begun_us);
+extern void sas_work_agent_report(SasAgentEntry *agent, Oid owner, bool success, int64 begun_us);
 
 #endif							/* SAS_WORK_AGENTS_H */
