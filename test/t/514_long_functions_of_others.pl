@@ -103,4 +103,23 @@ ok(wait_for($node, $behind, '4,5,6,7,8'), 'items that were claimed after some th
 $sql->(q{INSERT INTO gate VALUES (true)});
 ok(wait_for($node, q{SELECT string_agg(n::text, ',' ORDER BY n) FROM gone}, '1,2,3,4,5,6,7,8'), 'each was taken once');
 is($sql->(q{SELECT count(*) FROM sas.alerts}), '0', 'and nothing was amiss');
+
+# a module of C that takes no notice of anything, as PostgreSQL takes none while it plans what functions in SQL make of each other
+my $dir = PostgreSQL::Test::Utils::tempdir();
+chomp(my $includes = `pg_config --includedir-server`);
+system('cc', '-shared', '-fPIC', "-I$includes", '-o', "$dir/deaf.so", "$FindBin::RealBin/../modules/deaf.c") == 0 or die 'no module';
+$sql->($_) foreach q{ALTER SYSTEM SET sas.supervisor_interval = '100 ms'}, 'SELECT pg_reload_conf()';
+$sql->(qq{
+	CREATE FUNCTION wait_for_file(text) RETURNS void LANGUAGE c STRICT AS '$dir/deaf', 'deaf';
+	CREATE FUNCTION deaf(input jsonb) RETURNS jsonb LANGUAGE plpgsql AS \$\$ BEGIN PERFORM public.wait_for_file('$dir/go'); RETURN '{}'; END \$\$;
+	SET ROLE eager;
+	SELECT sas.create_workflow('deaf', '{"steps": {"a": {"function": "public.deaf", "complete_in": "1 s"}}, "recovery": {"max_failures": 1}, "on_failure": "fail"}');
+	SELECT sas.submit_batch('deaf', array_fill('{}'::jsonb, ARRAY[10]))});
+ok(wait_for($node, q{SELECT count(*) > 0 FROM sas.runs WHERE workflow = 'deaf' AND result = 'error'}), 'a function that nothing can end fails with its step');
+ok(wait_for($node, q{SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'sas function' AND state = 'active'}, '2'), 'its worker, and another one, go on with what cannot be ended');
+$sql->(q{SET ROLE calm; SELECT sas.submit_batch('echo', array_fill('{}'::jsonb, ARRAY[50]))});
+ok(wait_for($node, q{SELECT count(*) FROM sas.runs WHERE workflow = 'echo' AND result = 'success'}, '100'), 'functions of another role end beside them');
+like($sql->(q{SELECT text FROM sas.explain() WHERE waiting_kind = 'function_workers'}), qr/functions of role "eager" run on as many workers as may: 2 of 2/, 'for a worker that does not end counts for its role');
+PostgreSQL::Test::Utils::append_to_file("$dir/go", '');
+ok(wait_for($node, q{SELECT count(*) FROM sas.runs WHERE workflow = 'deaf' AND state = 'stopped'}, '10'), 'the others go on when they have ended');
 done_testing();
