@@ -175,16 +175,26 @@ BEGIN
                                                   '{exponential,linear,constant}')
         UNION ALL SELECT * FROM _sas.check_boolean(value -> 'jitter', path || '/jitter')
         UNION ALL
-        SELECT path || '/on', 'expected an array of statuses or SQLSTATEs',
+        SELECT w.place, coalesce(w.item || ' is neither a status nor an SQLSTATE',
+                                 'expected an array of statuses or SQLSTATEs'),
             'Write them as numbers or strings, such as 409, "5xx" or "40001".', '22023'
-        WHERE value ? 'on'
-          AND NOT CASE WHEN jsonb_typeof(value -> 'on') = 'array'
-                       THEN (SELECT coalesce(bool_and(coalesce(
-                                        (e #>> '{}') ~ '^([1-5]([0-9][0-9]|xx)|[0-9A-Z]{5})$', false)), true)
-                             FROM jsonb_array_elements(value -> 'on') e)
-                       ELSE false END;
+        FROM _sas.wrong_items(value -> 'on', '^([1-5]([0-9][0-9]|xx)|[0-9A-Z]{5})$', path || '/on') w
+        WHERE value -> 'on' <> '[]';
     END IF;
 END $$;
+
+-- _sas.wrong_items(value, pattern, path): the place of each element of the array whose text does not match;
+-- of a value that is no array, or of an empty one, its own place, and no item.
+CREATE FUNCTION _sas.wrong_items(value jsonb, pattern text, path text)
+RETURNS TABLE (place text, item text)
+LANGUAGE sql IMMUTABLE AS $$
+    SELECT path, NULL WHERE value IS NOT NULL AND (jsonb_typeof(value) <> 'array' OR value = '[]')
+    UNION ALL
+    (SELECT path || '/' || e.n - 1, left(e.value::text, 80)
+     FROM jsonb_array_elements(CASE jsonb_typeof(value) WHEN 'array' THEN value ELSE '[]' END)
+         WITH ORDINALITY AS e (value, n)
+     WHERE (e.value #>> '{}' ~ pattern) IS NOT TRUE ORDER BY e.n)
+$$;
 
 -- _sas.check_pause_list(value, path): checks "pauses" of retry or recovery: a list of pauses, instead of
 -- initial, max and backoff.
@@ -353,13 +363,13 @@ BEGIN
     ELSIF jsonb_typeof(value) = 'string' THEN
         RETURN QUERY SELECT * FROM _sas.check_path(value #>> '{}', path, 'expect',
                                                    '$.output.body.ok == true');
-    ELSIF jsonb_typeof(value) <> 'array' OR kind <> 'call'
-          OR NOT (SELECT coalesce(bool_and(coalesce((e #>> '{}') ~ '^[1-5]([0-9][0-9]|xx)$', false)), false)
-                  FROM jsonb_array_elements(value) e) THEN
-        RETURN NEXT ROW(path, 'expect must be a predicate, or for a call an array of statuses',
-                        'Write statuses as numbers or strings, such as 200, "2xx" or "404".',
-                        '22023')::_sas.problem;
+        RETURN;
     END IF;
+    RETURN QUERY
+    SELECT w.place, coalesce(w.item || ' is not a status',
+                             'expect must be a predicate, or for a call an array of statuses'),
+        'Write statuses as numbers or strings, such as 200, "2xx" or "404".', '22023'
+    FROM _sas.wrong_items(CASE kind WHEN 'call' THEN value ELSE '{}' END, '^[1-5]([0-9][0-9]|xx)$', path) w;
 END $$;
 
 -- _sas.check_call(value, path): checks "call" of a step.

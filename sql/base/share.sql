@@ -221,8 +221,9 @@ BEGIN
             CASE answer.over WHEN 'open_runs' THEN 'many runs' WHEN 'children' THEN 'many child runs'
             WHEN 'watches' THEN 'many infinite tasks' ELSE 'many bytes of input in runs that are' END
             USING ERRCODE = 'configuration_limit_exceeded',
-                DETAIL = format('Limit %s is %s. %s are used, and this needs %s more.', answer.over,
+                DETAIL = format('Limit %s is %s. %s %s used, and this needs %s more.', answer.over,
                                 _sas.limit_of(owner, answer.over), answer.used,
+                                CASE answer.used WHEN 1 THEN 'is' ELSE 'are' END,
                                 more[array_position('{open_runs,children,bytes,watches}', answer.over)]),
                 HINT = CASE answer.over WHEN 'watches' THEN 'End tasks with sas.unwatch()'
                        ELSE 'Wait until runs have stopped' END

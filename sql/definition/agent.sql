@@ -121,11 +121,12 @@ CREATE FUNCTION _sas.check_breaker_paths(paths jsonb) RETURNS SETOF _sas.problem
 LANGUAGE sql STABLE AS $$
     SELECT '/breaker/paths', 'expected an array of at most 15 paths, each of which begins with /',
         'Write it as ["/charges", "/refunds"].', '22023'
-    WHERE paths IS NOT NULL
-      AND CASE WHEN jsonb_typeof(paths) <> 'array' THEN true
-          ELSE jsonb_array_length(paths) > 15
-              OR EXISTS (SELECT FROM jsonb_array_elements(paths) p
-                         WHERE jsonb_typeof(p) <> 'string' OR p #>> '{}' !~ '^/[^?#]*$') END
+    WHERE CASE jsonb_typeof(paths) WHEN 'array' THEN jsonb_array_length(paths) > 15 ELSE true END
+      AND paths IS NOT NULL
+    UNION ALL
+    SELECT w.place, w.item || ' is not a path that begins with /', 'Write it as ["/charges", "/refunds"].',
+        '22023'
+    FROM _sas.wrong_items(paths, '^/[^?#]*$', '/breaker/paths') w WHERE w.item IS NOT NULL
 $$;
 
 -- _sas.live_agent(agent_name, place): the agent, locked; raises an error if it does not exist. place: the

@@ -266,8 +266,12 @@ BEGIN
              SELECT CASE WHEN v.definition ? 'plan' THEN '/plan' ELSE '' END || c.path, c.problem, c.hint,
                     c.code
              FROM _sas.check_definition(plan.whole, f.name, caller, plan.included) c LOOP
-        RAISE EXCEPTION 'invalid plan of workflow "%": %', f.name, p.problem
-            USING ERRCODE = p.code, DETAIL = _sas.at(p.path), HINT = coalesce(p.hint, '');
+        -- without plan functions, only agents come from the input
+        RAISE EXCEPTION '%', CASE WHEN made <> '{}' THEN format('invalid plan of workflow "%s": ', f.name)
+                             ELSE '' END || p.problem
+            USING ERRCODE = p.code, DETAIL = _sas.at(p.path),
+                HINT = CASE WHEN made = '{}' AND p.problem ~ 'agent "' THEN 'The input of the run names it. '
+                       ELSE '' END || coalesce(p.hint, '');
     END LOOP;
     hidden := _sas.hidden_version();
     PERFORM _sas.store_version(v.workflow_id, hidden, plan.whole, caller, plan.included);

@@ -91,14 +91,14 @@ LANGUAGE sql STABLE AS $$
     WHERE r.problem IS NULL AND r.root = 'steps' AND r.third = 'token' AND r.known
         AND (jsonb_typeof(n.body #> '{wait,signal}') IS DISTINCT FROM 'string' OR n.body ?| '{each,repeat}')
     UNION ALL
-    SELECT n.path || '/after', format('step "%s" does not exist', a.name),
+    SELECT format('%s/after/%s', n.path, a.n - 1), format('step "%s" does not exist', a.name),
         _sas.meant(a.name, ARRAY(SELECT o.local FROM unnest(nodes) o WHERE o.scope = 1))
         || 'Name steps of this definition.', '42P10'
     FROM unnest(nodes) n
-    CROSS JOIN LATERAL (SELECT e #>> '{}' AS name
-                        FROM jsonb_array_elements(CASE jsonb_typeof(n.body -> 'after')
-                                                  WHEN 'array' THEN n.body -> 'after' ELSE '[]' END) e
-                        WHERE jsonb_typeof(e) = 'string') a
+    CROSS JOIN LATERAL (SELECT e.value #>> '{}' AS name, e.n
+                        FROM jsonb_array_elements(CASE jsonb_typeof(n.body -> 'after') WHEN 'array'
+                            THEN n.body -> 'after' ELSE '[]' END) WITH ORDINALITY AS e (value, n)
+                        WHERE jsonb_typeof(e.value) = 'string') a
     LEFT JOIN unnest(nodes) own ON own.scope = 1 AND own.local = a.name
     WHERE n.scope = 1 AND own.local IS NULL
 $$;

@@ -241,24 +241,25 @@ LANGUAGE sql STABLE AS $$
     FROM (VALUES ('methods', methods IS NOT NULL), ('paths', paths IS NOT NULL)) AS g (name, given)
     WHERE g.given AND a.kind = 'external'
     UNION ALL
-    SELECT '/methods', 'methods must be an array of methods in capital letters',
-        'Leave it out for all methods.', '22023'
-    WHERE methods IS NOT NULL
-      AND (cardinality(methods) = 0 OR array_ndims(methods) > 1
-           OR EXISTS (SELECT FROM unnest(methods) m WHERE m IS NULL)
-           OR NOT methods <@ '{GET,HEAD,POST,PUT,PATCH,DELETE,OPTIONS}'::text[])
+    SELECT w.place, coalesce(w.item || ' is not a method in capital letters',
+                             'methods must be an array of methods in capital letters'),
+        'Write such as {GET,POST}. Leave it out for all methods.', '22023'
+    FROM _sas.wrong_items(to_jsonb(methods), '^(GET|HEAD|POST|PUT|PATCH|DELETE|OPTIONS)$', '/methods') w
     UNION ALL
     SELECT '/paths', 'paths must be an array of paths that begin with /',
         'A path stands for itself and all below it, such as "/orders". Leave it out for all paths.', '22023'
-    WHERE paths IS NOT NULL
-      AND (cardinality(paths) = 0
-           OR EXISTS (SELECT FROM unnest(paths) p
-                      WHERE p IS NULL OR p !~ E'^/[^{}?#\\\\ \\x01-\\x1f\\x7f]*$' OR p LIKE '//%'
-                          OR _sas.path_has_dot_segment(p)))
+    WHERE cardinality(paths) = 0 OR array_ndims(paths) > 1
     UNION ALL
     -- a grant of "/orders/*", where * stands for nothing, would allow no call
-    SELECT '/paths', format('path "%s" has a wildcard', p),
-        'A path stands for itself and all below it: write "/orders", not "/orders/*".', '22023'
-    FROM unnest(paths) p
-    WHERE p ~ '/[*]+(/|$)'
+    SELECT '/paths/' || e.n - 1,
+        CASE WHEN e.p ~ '/[*]+(/|$)' THEN format('path "%s" has a wildcard', e.p)
+             ELSE format('%s is not a path that begins with /', coalesce(to_json(left(e.p, 80)), 'null')) END,
+        CASE WHEN e.p ~ '/[*]+(/|$)'
+             THEN 'A path stands for itself and all below it: write "/orders", not "/orders/*".'
+             ELSE 'A path stands for itself and all below it, such as "/orders". '
+                  'Leave it out for all paths.' END, '22023'
+    FROM unnest(paths) WITH ORDINALITY AS e (p, n)
+    WHERE array_ndims(paths) = 1
+      AND (e.p IS NULL OR e.p !~ E'^/[^{}?#\\\\ \\x01-\\x1f\\x7f]*$' OR e.p LIKE '//%'
+           OR _sas.path_has_dot_segment(e.p) OR e.p ~ '/[*]+(/|$)')
 $$;

@@ -213,16 +213,15 @@ BEGIN
     RETURN QUERY SELECT * FROM _sas.check_body(fallback, place, caller, agent);
     RETURN QUERY SELECT * FROM _sas.check_undo(fallback -> 'undo', agent, place || '/undo', caller)
                  UNION ALL SELECT * FROM _sas.check_poll(name, fallback, place);
-    IF fallback ? 'on' AND (jsonb_typeof(fallback -> 'on') <> 'array' OR fallback -> 'on' = '[]'
-                            OR EXISTS (SELECT FROM jsonb_array_elements(fallback -> 'on') o
-                                       WHERE NOT o IN ('"failed"', '"breaker_open"'))) THEN
-        RETURN NEXT ROW(place || '/on', 'expected an array of failed and breaker_open',
-                        'Write ["failed"], which is the default, or ["breaker_open", "failed"].',
-                        '22023')::_sas.problem;
-    ELSIF fallback -> 'on' ? 'breaker_open' AND NOT body ? 'call' THEN
-        RETURN NEXT ROW(place || '/on', 'only the agent of a call has a breaker', 'Leave breaker_open out.',
-                        '22023')::_sas.problem;
-    END IF;
+    RETURN QUERY
+    SELECT w.place, coalesce(w.item || ' is neither "failed" nor "breaker_open"',
+                             'expected an array of failed and breaker_open'),
+        'Write ["failed"], which is the default, or ["breaker_open", "failed"].', '22023'
+    FROM _sas.wrong_items(fallback -> 'on', '^(failed|breaker_open)$', place || '/on') w
+    UNION ALL
+    SELECT w.place, 'only the agent of a call has a breaker', 'Leave breaker_open out.', '22023'
+    FROM _sas.wrong_items(fallback -> 'on', '^(?!breaker_open$)', place || '/on') w
+    WHERE w.item = '"breaker_open"' AND NOT body ? 'call';
 END $$;
 
 -- _sas.check_map_places(value, path): checks "concurrency" of a map: a number, or {limit, key, per_key}.

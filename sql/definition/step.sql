@@ -152,12 +152,18 @@ BEGIN
     ELSE
         RETURN QUERY SELECT * FROM _sas.check_body(body, path, caller, body ->> 'agent');
     END IF;
-    IF body ? 'after' AND (jsonb_typeof(body -> 'after') <> 'array'
-                           OR body @? 'strict $.after[*] ? (@.type() != "string")') THEN
-        RETURN NEXT ROW(path || '/after', 'expected an array of step names',
-                        'Write it as ["name", "name"].', '22023')::_sas.problem;
-    END IF;
     RETURN QUERY
+    SELECT path || '/after', 'expected an array of step names',
+        'Write it as ["name", "name"].', '22023'
+    WHERE jsonb_typeof(body -> 'after') <> 'array'
+    UNION ALL
+    SELECT format('%s/after/%s', path, e.n - 1),
+        'expected the name of a step, not ' || left(e.value::text, 80),
+        'Write it as ["name", "name"].', '22023'
+    FROM jsonb_array_elements(CASE jsonb_typeof(body -> 'after') WHEN 'array' THEN body -> 'after' END)
+        WITH ORDINALITY AS e (value, n)
+    WHERE jsonb_typeof(e.value) <> 'string'
+    UNION ALL
     SELECT * FROM _sas.check_on_failure(body -> 'on_failure', path || '/on_failure', body ? 'each')
     UNION ALL SELECT * FROM _sas.check_shape(body, path)
     UNION ALL SELECT * FROM _sas.check_poll(name, body, path)

@@ -80,11 +80,17 @@ BEGIN
     END IF;
 END $$;
 
--- _sas.earlier_runs(after_run, after_runs): both arguments as one list, each run once. Null: no runs.
-CREATE FUNCTION _sas.earlier_runs(after_run bigint, after_runs bigint[]) RETURNS bigint[]
+-- _sas.earlier_runs(after_run, after_runs, after_result): both arguments as one list, each run once. Null: no
+-- runs. Without them, after_result would mean nothing.
+CREATE FUNCTION _sas.earlier_runs(after_run bigint, after_runs bigint[], after_result text[])
+RETURNS bigint[]
 LANGUAGE plpgsql IMMUTABLE AS $$
 BEGIN
-    IF cardinality(after_runs) > 1000 THEN
+    IF after_result <> '{success,warning}' AND after_run IS NULL AND after_runs IS NULL THEN
+        RAISE EXCEPTION '"after_result" needs "after_run" or "after_runs"'
+            USING ERRCODE = 'invalid_parameter_value', DETAIL = 'At /after_result.',
+                HINT = 'Name the earlier runs, or leave "after_result" out.';
+    ELSIF cardinality(after_runs) > 1000 THEN
         RAISE EXCEPTION 'after_runs names more than 1000 runs'
             USING ERRCODE = 'program_limit_exceeded', DETAIL = 'At /after_runs.',
             HINT = 'Let a run with children wait for them, and name that one.';
@@ -94,10 +100,20 @@ BEGIN
             HINT = 'Write run ids only, such as ''{7,8}''.';
     ELSIF array_position(after_runs, NULL) IS NOT NULL THEN
         RAISE EXCEPTION 'after_runs must not contain nulls'
-            USING ERRCODE = 'null_value_not_allowed', DETAIL = 'At /after_runs.',
+            USING ERRCODE = 'null_value_not_allowed',
+            DETAIL = _sas.at('/after_runs/' || array_position(after_runs, NULL) - array_lower(after_runs, 1)),
             HINT = 'Leave out what is not known.';
     END IF;
     RETURN (SELECT array_agg(DISTINCT e) FROM unnest(after_runs || after_run) e WHERE e IS NOT NULL);
+END $$;
+
+-- _sas.refuse_late_start(): raises the error of a submit whose start_before has passed.
+CREATE FUNCTION _sas.refuse_late_start() RETURNS void
+LANGUAGE plpgsql AS $$
+BEGIN
+    RAISE EXCEPTION 'start_before has passed: the run could never begin'
+        USING ERRCODE = 'invalid_parameter_value', DETAIL = 'At /start_before.',
+            HINT = 'Name a time that is still to come, or leave "start_before" out.';
 END $$;
 
 -- _sas.check_start(caller, start_at, start_before, after_runs, results): raises an error if the arguments
@@ -107,18 +123,19 @@ CREATE FUNCTION _sas.check_start(caller oid, start_at timestamptz, start_before 
 LANGUAGE plpgsql AS $$
 DECLARE
     unknown bigint;
+    wrong record;
 BEGIN
     IF start_before <= start_at THEN
-        RAISE EXCEPTION 'start_before is not after start_at'
+        RAISE EXCEPTION 'start_before is not after start_at: the run could never begin'
             USING ERRCODE = 'invalid_parameter_value', DETAIL = 'At /start_before.',
-                HINT = 'The run may start from start_at until start_before.';
+                HINT = 'The run begins at start_at or later, and before start_before: name a later time.';
     END IF;
-    IF results IS NULL OR cardinality(results) = 0
-        OR NOT results <@ '{success,warning,error,compensated,cancelled}' THEN
-        RAISE EXCEPTION 'after_result must name results'
-            USING ERRCODE = 'invalid_parameter_value', DETAIL = 'At /after_result.',
+    FOR wrong IN SELECT * FROM _sas.wrong_items(coalesce(to_jsonb(results), '[]'),
+                     '^(success|warning|error|compensated|cancelled)$', '/after_result') LOOP
+        RAISE EXCEPTION '%', coalesce(wrong.item || ' is not a result', 'after_result must name results')
+            USING ERRCODE = 'invalid_parameter_value', DETAIL = _sas.at(wrong.place),
                 HINT = 'Name some of success, warning, error, compensated and cancelled.';
-    END IF;
+    END LOOP;
     SELECT e INTO unknown FROM unnest(after_runs) e
     WHERE NOT EXISTS (SELECT FROM _sas.run r WHERE r.run_id = e
                       AND _sas.may_operate(caller, r.owner))

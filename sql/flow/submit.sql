@@ -59,6 +59,8 @@ BEGIN
     END IF;
     SELECT p.ids, p.fresh, p.versions, p.inputs INTO ids, fresh, versions, inputs
     FROM _sas.prepare_runs(caller, v, keys, inputs, labels, is_child, plans) p;
+    -- a key that is known gives its run, also after that time
+    PERFORM _sas.refuse_late_start() WHERE start_before <= now AND true = ANY (fresh);
     PERFORM _sas.open_share($1, u.n, is_child, u.bytes)
     FROM (SELECT count(*)::int AS n, sum(_sas.share_size(i.input))::bigint AS bytes
           FROM unnest(inputs, fresh) AS i (input, fresh) WHERE i.fresh) u WHERE u.n > 0;
@@ -407,7 +409,7 @@ BEGIN
     RETURN QUERY
     SELECT * FROM _sas.submit_runs(caller, workflow, _sas.numbered(inputs), _sas.numbered(keys), priority,
                                    start_at, start_before, deadline,
-                                   _sas.earlier_runs(after_run, after_runs), reply_to, labels,
+                                   _sas.earlier_runs(after_run, after_runs, after_result), reply_to, labels,
                                    after_result => coalesce(after_result, '{success,warning}'),
                                    version => version);
 END $$;

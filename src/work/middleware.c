@@ -34,6 +34,7 @@
 #include "base/array.h"
 #include "catalog/pg_type.h"
 #include "libpq/be-fsstubs.h"
+#include "mb/pg_wchar.h"
 #include "miscadmin.h"
 #include "utils/builtins.h"
 #include "utils/fmgroids.h"
@@ -102,20 +103,48 @@ middleware_is_null(Jsonb *value)
 	return value == NULL || (JsonbExtractScalar(&value->root, &scalar) && scalar.type == jbvNull);
 }
 
+/* The first keys of the object, as a list in quotes: what it holds is limited, but not what a message should be. */
+static char *
+middleware_key_names(Jsonb *object)
+{
+	StringInfoData names;
+	JsonbIterator *each = JsonbIteratorInit(&object->root);
+	JsonbValue	key;
+	JsonbIteratorToken token;
+	int			n = 0;
+
+	initStringInfo(&names);
+	while ((token = JsonbIteratorNext(&each, &key, true)) != WJB_DONE)
+	{
+		if (token != WJB_KEY)
+			continue;
+		if (++n > 10)
+		{
+			appendStringInfoString(&names, ", ...");
+			break;
+		}
+		appendStringInfo(&names, "%s\"%.*s\"", n > 1 ? ", " : "",
+						 pg_mbcliplen(key.val.string.val, key.val.string.len, NAMEDATALEN), key.val.string.val);
+	}
+	return names.data;
+}
+
 Jsonb *
 sas_work_middleware_answer(const char *middleware, Jsonb *answer, ArrayType *keys)
 {
 	bool		is_object;
+	Jsonb	   *rest = NULL;
 
 	if (middleware_is_null(answer))
 		return DatumGetJsonbP(DirectFunctionCall1(jsonb_in, CStringGetDatum("{}")));
 	is_object = JB_ROOT_IS_OBJECT(answer);
-	if (!is_object ||
-		JB_ROOT_COUNT(DatumGetJsonbP(DirectFunctionCall2(jsonb_delete_array, JsonbPGetDatum(answer), PointerGetDatum(keys)))) > 0)
+	if (is_object)
+		rest = DatumGetJsonbP(DirectFunctionCall2(jsonb_delete_array, JsonbPGetDatum(answer), PointerGetDatum(keys)));
+	if (!is_object || JB_ROOT_COUNT(rest) > 0)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 				 errmsg("middleware \"%s\" returned %s", middleware,
-						is_object ? "unknown keys" : TextDatumGetCString(DirectFunctionCall1(jsonb_typeof, JsonbPGetDatum(answer)))),
+						is_object ? psprintf("unknown keys: %s", middleware_key_names(rest)) : TextDatumGetCString(DirectFunctionCall1(jsonb_typeof, JsonbPGetDatum(answer)))),
 				 errhint("It returns null, or an object with %s.",
 						 TextDatumGetCString(OidFunctionCall2(F_ARRAY_TO_STRING_ANYARRAY_TEXT, PointerGetDatum(keys), CStringGetTextDatum(" or "))))));
 	return answer;

@@ -218,8 +218,8 @@ SELECT pg_temp.bad_step('{"call": {}, "agent": "{{input.to}}", "agents": "pay*",
 SELECT pg_temp.bad('{"steps": {}, "hooks": [{"call": {}, "agent": "{{secret.token}}"}]}', '22023', '/hooks/0/agent', 'a hook whose agent is a reference');
 SELECT pg_temp.bad_step('{"call": {}, "agent": "payments", "undo": {"call": {}, "agent": 5}}', '22023', '/steps/a/undo/agent', 'an undo whose agent is a number');
 SELECT pg_temp.bad_step('{"call": {}, "agent": "payments", "undo": {"call": {}, "agent": null}}', '22023', '/steps/a/undo/agent', 'an undo whose agent is null');
-SELECT pg_temp.bad_step('{"call": {}, "agent": "payments", "expect": [200, null]}', '22023', '/steps/a/expect', 'an expected status that is null');
-SELECT pg_temp.bad_step('{"call": {}, "agent": "payments", "retry": {"on": [null, 409]}}', '22023', '/steps/a/retry/on', 'a status to retry on that is null');
+SELECT pg_temp.bad_step('{"call": {}, "agent": "payments", "expect": [200, null]}', '22023', '/steps/a/expect/1', 'an expected status that is null');
+SELECT pg_temp.bad_step('{"call": {}, "agent": "payments", "retry": {"on": [null, 409]}}', '22023', '/steps/a/retry/on/0', 'a status to retry on that is null');
 SELECT pg_temp.bad_step('{"include": "good", "when": "go"}', '42P10', '/steps/a/when', 'a condition of an include over what is not there');
 SELECT pg_temp.bad_step('{"include": "good", "when": "$.output == 1"}', '42P10', '/steps/a/when', 'a condition of an include over its output');
 SELECT pg_temp.bad_step('{"call": {}, "agent": "{{input.to}}", "agents": "Pay!"}', '22023', '/steps/a/agents', 'a pattern that no agent can have');
@@ -266,7 +266,7 @@ SELECT pg_temp.bad_fallback('{"call": {}, "agent": "nope"}', '42704', '/agent', 
 SELECT pg_temp.bad_fallback('{"task": {}, "agent": "payments"}', '42809', '/agent', 'a task of an http agent as a fallback');
 SELECT pg_temp.bad_fallback('{"function": "shop.nope"}', '42883', '/function', 'a fallback to a function that does not exist');
 SELECT pg_temp.bad_fallback('{"call": {"verb": 1}}', '22023', '/call/verb', 'an unknown key in the call of a fallback');
-SELECT pg_temp.bad_fallback(jsonb_build_object('call', '{}'::jsonb, 'on', o), '22023', '/on', format('a fallback on %s', o)) FROM jsonb_array_elements('["failed", [], ["sometimes"], [1], {}, null]') o;
+SELECT pg_temp.bad_fallback(jsonb_build_object('call', '{}'::jsonb, 'on', o), '22023', '/on' || CASE WHEN jsonb_typeof(o) = 'array' AND o <> '[]' THEN '/0' ELSE '' END, format('a fallback on %s', o)) FROM jsonb_array_elements('["failed", [], ["sometimes"], [1], {}, null]') o;
 SELECT pg_temp.bad_fallback('{"call": {}, "on_failure": "skip"}', '22023', '/on_failure', 'a fallback with a rule of its own');
 SELECT pg_temp.bad_fallback('{"call": {}, "complete_in": 3}', '22007', '/complete_in', 'a fallback with a bad window');
 SELECT pg_temp.bad_fallback('{"call": {}, "poll": {"call": {}}}', '22023', '/poll', 'a fallback with a poll without an end');
@@ -287,7 +287,7 @@ SELECT pg_temp.bad_fallback('{"call": {"path": "/{{steps.c.output.id}}"}}', '42P
 SELECT pg_temp.bad_fallback('{"call": {}, "undo": {"call": {"path": "/{{steps.b.output.id}}"}}}', '42P10', '/undo/call/path', 'a fallback whose undo refers to what comes later');
 SELECT pg_temp.bad_fallback('{"call": {"path": "/{{output.id}}"}}', '42P10', '/call/path', 'a fallback that refers to a result that is not there yet');
 SELECT pg_temp.bad('{"steps": {"a": {"agent": "payments", "call": {}, "fallback": {"function": "shop.book", "input": "{{steps.b.output}}"}}, "b": {"function": "shop.book", "after": ["a"]}}}', '42P17', '/steps/a', 'a cycle over a fallback');
-SELECT pg_temp.bad('{"steps": {"a": {"function": "shop.book", "fallback": {"function": "shop.book", "on": ["breaker_open"]}}}}', '22023', '/steps/a/fallback/on', 'a fallback for the breaker of a function');
+SELECT pg_temp.bad('{"steps": {"a": {"function": "shop.book", "fallback": {"function": "shop.book", "on": ["breaker_open"]}}}}', '22023', '/steps/a/fallback/on/0', 'a fallback for the breaker of a function');
 SELECT pg_temp.bad('{"steps": {"a": {"include": "good", "fallback": {"function": "shop.book"}}}}', '22023', '/steps/a/fallback', 'a fallback of an include');
 SELECT pg_temp.bad_step('{"wait": {}}', '22023', '/steps/a/wait', 'a wait for nothing');
 SELECT pg_temp.bad_step('{"wait": {"signal": "go", "for": "1 s"}}', '22023', '/steps/a/wait', 'a wait for two things');
@@ -361,9 +361,9 @@ SELECT pg_temp.bad_step('{"function": "shop.book; DROP TABLE x"}', '42602', '/st
 SELECT pg_temp.bad_step('{"function": {"name": "shop.book"}}', '42602', '/steps/a/function', 'a function that is not a string');
 SELECT pg_temp.bad_step('{"function": "shop.nope", "after": ["a"]}', '42883', '/steps/a/function', 'two mistakes: the first');
 SELECT pg_temp.bad_step('{"function": "shop.book", "after": "b"}', '22023', '/steps/a/after', 'an after that is not an array');
-SELECT pg_temp.bad_step('{"function": "shop.book", "after": [1]}', '22023', '/steps/a/after', 'an after that does not hold names');
-SELECT pg_temp.bad_step('{"function": "shop.book", "after": [["b"]]}', '22023', '/steps/a/after', 'an after that holds an array of names');
-SELECT pg_temp.bad_step('{"function": "shop.book", "after": ["nope"]}', '42P10', '/steps/a/after', 'an after that names a step that is not there');
+SELECT pg_temp.bad_step('{"function": "shop.book", "after": [1]}', '22023', '/steps/a/after/0', 'an after that does not hold names');
+SELECT pg_temp.bad_step('{"function": "shop.book", "after": [["b"]]}', '22023', '/steps/a/after/0', 'an after that holds an array of names');
+SELECT pg_temp.bad_step('{"function": "shop.book", "after": ["nope"]}', '42P10', '/steps/a/after/0', 'an after that names a step that is not there');
 SELECT pg_temp.bad_step('{"function": "shop.book", "complete_in": "a while"}', '22007', '/steps/a/complete_in', 'a malformed window');
 SELECT pg_temp.bad_step('{"function": "shop.book", "complete_in": "-5 s"}', '22007', '/steps/a/complete_in', 'a negative window');
 SELECT pg_temp.bad_step('{"function": "shop.book", "complete_in": "0 s"}', '22007', '/steps/a/complete_in', 'a window of nothing');
@@ -372,8 +372,8 @@ SELECT pg_temp.bad_step('{"function": "shop.book", "complete_in": "10"}', '22007
 SELECT pg_temp.bad_step('{"function": "shop.book", "pivot": "yes"}', '22023', '/steps/a/pivot', 'a pivot that is no boolean');
 SELECT pg_temp.bad_step('{"function": "shop.book", "priority": -5000}', '22023', '/steps/a/priority', 'a priority of a step out of bounds');
 SELECT pg_temp.bad_step('{"call": {}, "agent": "payments", "retry": {"max_attempts": -1}}', '22023', '/steps/a/retry/max_attempts', 'a negative number of attempts');
-SELECT pg_temp.bad_step('{"call": {}, "agent": "payments", "retry": {"on": [999]}}', '22023', '/steps/a/retry/on', 'a retry on what is no status');
-SELECT pg_temp.bad_step('{"call": {}, "agent": "payments", "expect": [99]}', '22023', '/steps/a/expect', 'an expect of what is no status');
+SELECT pg_temp.bad_step('{"call": {}, "agent": "payments", "retry": {"on": [999]}}', '22023', '/steps/a/retry/on/0', 'a retry on what is no status');
+SELECT pg_temp.bad_step('{"call": {}, "agent": "payments", "expect": [99]}', '22023', '/steps/a/expect/0', 'an expect of what is no status');
 SELECT pg_temp.bad_step('{"call": {}, "agent": "payments", "expect": "$.output ==="}', '42601', '/steps/a/expect', 'an expect that is no predicate');
 SELECT pg_temp.bad_step('{"function": "shop.book", "undo": {"include": "nope"}}', '42704', '/steps/a/undo/include', 'an undo that includes nothing');
 SELECT pg_temp.bad_step('{"function": "shop.book", "undo": {"include": ["good"]}}', '22023', '/steps/a/undo/include', 'an undo that includes what is no name');
@@ -585,7 +585,9 @@ SELECT pg_temp.refused('SELECT * FROM sas.submit(''good'', start_at => now() + i
 SELECT pg_temp.refused('SELECT sas.signal(4711, ''go'')', '42704', '/run_id', 'a signal to a run that does not exist');
 SELECT pg_temp.refused('SELECT sas.signal_key(''good'', ''no such key'', ''go'')', '42704', '/key', 'a signal to a key that no run has');
 SELECT pg_temp.refused('SELECT * FROM sas.submit(''good'', after_run => 4711)', '42704', '/after_run', 'an earlier run that does not exist');
-SELECT pg_temp.refused(format('SELECT * FROM sas.submit(''good'', after_result => %L)', r), '22023', '/after_result', format('after_result %s', coalesce(r, 'null'))) FROM unnest('{"{}","{done}","{NULL}"}'::text[]) r;
+SELECT pg_temp.refused(format('SELECT * FROM sas.submit(''good'', after_runs => ''{}'', after_result => %L)', r), '22023', '/after_result' || CASE r WHEN '{}' THEN '' ELSE '/0' END, format('after_result %s', coalesce(r, 'null'))) FROM unnest('{"{}","{done}","{NULL}"}'::text[]) r;
+SELECT pg_temp.refused('SELECT * FROM sas.submit(''good'', after_result => ''{error}'')', '22023', '/after_result', 'an after_result without an earlier run');
+SELECT pg_temp.refused('SELECT * FROM sas.submit(''good'', start_before => now())', '22023', '/start_before', 'a start_before that has passed');
 SELECT pg_temp.refused(format('SELECT sas.%s_workflow(''nope'')', v), '42704', '/name', format('a workflow that is not there: %s', v)) FROM unnest('{pause,resume}'::text[]) v;
 SELECT pg_temp.refused('SELECT sas.create_queue(''Not Plain'', 1)', '42602', '/name', 'a queue whose name is not plain');
 SELECT pg_temp.refused(format('SELECT sas.create_queue(''q'', %s)', n), '22023', '/max_running', format('a queue of %s', n)) FROM unnest('{0,-1,1000001,NULL}'::text[]) n WHERE n IS NOT NULL;

@@ -117,7 +117,7 @@ SELECT results_eq($$SELECT path, problem FROM sas.validate_workflow('{"colour": 
              ('/flow/sequence/2', 'a part of a flow is the name of a step, or an object with one of sequence and concurrence that contains an array of parts'), ('/flow/sequence/1', 'step "w" does not exist'),
              ('/steps/a/input', '"item" cannot be referenced here'),
              ('/steps/a/input', 'step "n" does not exist'), ('/output', 'step "z" does not exist'),
-             ('/steps/b/after', 'step "q" does not exist'), ('/steps/b', 'the steps form a cycle: b -> c -> b')$$, 'every problem is told, and each once');
+             ('/steps/b/after/0', 'step "q" does not exist'), ('/steps/b', 'the steps form a cycle: b -> c -> b')$$, 'every problem is told, and each once');
 SELECT results_eq($$SELECT path, problem FROM sas.validate_workflow('{"steps": {
         "a": {"function": "shop.f", "when": "$.inptu.n > 1", "expect": "$.item.n == 1", "fallback": {"function": "shop.f", "expect": "$.started == 1"}, "undo": {"function": "shop.f", "expect": "$.outptu == 1"}},
         "b": {"function": "shop.f", "when": "$.output.n > 1", "each": "{{input.all}}", "expect": "$.item.n == $.index && $.output.n > 1 && $.last == 1"},

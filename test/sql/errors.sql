@@ -30,6 +30,25 @@ SELECT sas.alter_queue('zzflash', 2);
 SELECT sas.alter_agent('inventroy');
 SELECT sas.alter_agent('payments', options => '{"http_versoin": "2"}');
 SELECT * FROM sas.submit('misspelled_');
+\echo in a list, the place is that of the element
+SELECT path, problem FROM sas.validate_workflow('{"steps": {
+    "a": {"agent": "payments", "call": {}, "expect": ["2xx", "9xx", null], "retry": {"on": [503, "zz"]}},
+    "b": {"agent": "payments", "call": {}, "after": ["a", 5, {}], "fallback": {"on": ["failed", "late"], "call": {}}},
+    "c": {"function": "t.echo", "fallback": {"on": ["failed", "breaker_open"], "function": "t.echo"}},
+    "d": {"function": "t.echo", "expect": ["2xx"], "after": "a", "fallback": {"on": [], "function": "t.echo"}}}}') \g (format=unaligned)
+SELECT path, problem, hint FROM sas.validate_workflow('{"steps": {"charge": {"function": "t.echo"},
+    "b": {"function": "t.echo", "after": ["charge", "chagre"]}}}') \g (format=unaligned)
+SELECT sas.create_agent('zz', 'http://127.0.0.1:9', breaker => '{"paths": ["/a", "b"]}');
+SELECT sas.grant_agent('payments', current_user::regrole, methods => '{GET,get}');
+SELECT sas.grant_agent('payments', current_user::regrole, methods => '{}');
+SELECT sas.grant_agent('payments', current_user::regrole, paths => '{/a,b}');
+SELECT sas.grant_agent('payments', current_user::regrole, paths => '{/a,NULL}');
+SELECT * FROM sas.submit('misspelled', after_runs => '{1,NULL}');
+\echo an agent that the input names: the fact, its place, and where the name comes from
+SELECT sas.create_workflow('chosen', '{"steps": {"a": {"agent": "{{input.agent}}", "agents": "pay*", "call": {}}}}'),
+    sas.create_workflow('chooses', '{"steps": {"b": {"include": "chosen"}}}') \g /dev/null
+SELECT * FROM sas.submit('chosen', '{"agent": "paypal"}');
+SELECT * FROM sas.submit('chooses', '{"agent": "paypal"}');
 \echo nothing is near; no name; a name that nobody means
 SELECT * FROM sas.submit('something_else');
 SELECT * FROM sas.submit(NULL);
