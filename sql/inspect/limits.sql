@@ -3,17 +3,18 @@
 -- Limits: what keeps ready steps from being claimed. It is the same for all steps of an agent or queue; so
 -- it is computed once per agent, not once per step, and a hundred thousand waiting steps cost one join.
 
--- _sas.limits(): one row per agent and queue, and one for the steps of each whose key has no slot.
+-- _sas.lane_limits(): one row per agent and queue, and one for the steps of each whose key has no slot.
 --   lane    as in _sas.ready: the agent, or the negative id of the queue, or its key lane
 --   kind    agent_disabled, secret (a secret that it refers to is not set), breaker, slot (max_in_flight
 --           calls are in progress), rate; agent: nothing keeps its steps; queue_paused; queue: all its slots
 --           are taken; queue_key, agent_key: all its slots under one key are taken
 --   until   when that ends by itself, if it is known
 -- Views call it as the current user; it shows nothing that sas.agents and sas.queues do not.
-CREATE FUNCTION _sas.limits() RETURNS TABLE (lane int, kind text, name text, until timestamptz)
+CREATE FUNCTION _sas.lane_limits() RETURNS TABLE (lane int, kind text, name text, until timestamptz)
 LANGUAGE C STABLE ROWS 20 AS 'MODULE_PATHNAME', 'sas_api_verb';
 
-CREATE FUNCTION _sas.limits_as(caller oid) RETURNS TABLE (lane int, kind text, name text, until timestamptz)
+CREATE FUNCTION _sas.lane_limits_as(caller oid)
+RETURNS TABLE (lane int, kind text, name text, until timestamptz)
 LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
     SELECT a.agent_id, k.kind, a.name,
            CASE k.kind WHEN 'breaker' THEN k.open_until

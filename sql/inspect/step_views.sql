@@ -108,7 +108,7 @@ LEFT JOIN LATERAL (SELECT x.lane, x.ready_at FROM _sas.ready x
                        AND x.element = e.element OFFSET 0) q ON true
 LEFT JOIN _sas.agent a ON a.agent_id = w.lane
 -- the lane that the step is in, or will be in; with q alone the planner would scan all limits for each step
-LEFT JOIN _sas.limits() d ON d.lane = coalesce(q.lane, w.lane)
+LEFT JOIN _sas.lane_limits() d ON d.lane = coalesce(q.lane, w.lane)
 -- what is in progress: the step, or its undo
 CROSS JOIN LATERAL (SELECT CASE s.state WHEN 'compensating' THEN o.lane ELSE w.lane END AS lane, CASE s.state
                     WHEN 'compensating' THEN o.function ELSE w.function END AS function,

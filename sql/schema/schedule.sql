@@ -37,7 +37,7 @@ CREATE TABLE _sas.schedule (
     copy boolean NOT NULL DEFAULT false,
     CHECK (NOT copy OR due_at IS NULL)
 ) WITH (fillfactor = 70);
-CREATE INDEX schedule_due ON _sas.schedule (due_at) WHERE due_at IS NOT NULL;
+CREATE INDEX schedule_by_due ON _sas.schedule (due_at) WHERE due_at IS NOT NULL;
 CREATE INDEX schedule_owner ON _sas.schedule (owner);
 CREATE INDEX schedule_owner_due ON _sas.schedule (owner, due_at) WHERE due_at IS NOT NULL;
 COMMENT ON COLUMN _sas.schedule.workflow_owner IS

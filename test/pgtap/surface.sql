@@ -239,6 +239,10 @@ SELECT is(ARRAY(SELECT p.oid::regprocedure::text
                 FROM pg_proc p
                 JOIN pg_type y ON y.typname = p.proname AND y.typnamespace = p.pronamespace
                 WHERE p.pronamespace = '_sas'::regnamespace), '{}', 'none has the name of a table or type');
+SELECT is(ARRAY(SELECT p.oid::regprocedure::text
+                FROM pg_proc p
+                JOIN pg_class c ON c.relname = p.proname AND c.relnamespace IN ('sas'::regnamespace, p.pronamespace)
+                WHERE p.pronamespace = '_sas'::regnamespace), '{}', 'nor that of a view, an index or a sequence');
 SELECT is(ARRAY(SELECT i.oid::regprocedure::text
                 FROM pg_proc i JOIN pg_proc p ON p.proname = i.proname AND p.pronamespace = 'sas'::regnamespace
                 WHERE i.pronamespace = '_sas'::regnamespace), '{}', 'nor that of a public function');
