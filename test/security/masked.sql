@@ -19,6 +19,11 @@ CREATE FUNCTION ma.version(mask jsonb) RETURNS int LANGUAGE sql AS $$
                                          "hooks": [{"on": "stopped", "function": "ma.act"}]}'::jsonb || mask) $$;
 SELECT pg_temp.reads('ma_ann', format('SELECT ma.version(%L)', mask)) FROM unnest(ARRAY['{}', '{"mask": ["input.card"]}', '{"mask": ["input.card", "output"]}', '{"mask": ["output"]}']) mask \g /dev/null
 SELECT said AS run FROM login.as_role('ma_ann', $$SELECT run_id FROM sas.submit('ma_w', '{"card": "4711"}', version => 2)$$) \gset
+-- what costs more than its value is large, for all who look at the run
+SELECT is((login.as_role('ma_ann', format('SELECT ma.version(%L)', jsonb_build_object('mask', ARRAY[path])), false)).code, '22023', 'no mask has the path ' || path)
+FROM unnest(ARRAY['input.**', 'input.a.**.**.**.b', '$.input.**{2 to last}', 'input.a ? (@ like_regex "(a*)*b")', 'input.a.keyvalue()', 'input[0 to 100000]', 'input["a"]', 'item.a']) path;
+SELECT is((login.as_role('ma_ann', format('SELECT ma.version(%L)', jsonb_build_object('mask', (SELECT jsonb_agg('input.a' || n) FROM generate_series(1, n) n))), false)).code, code, format('a mask of %s paths: %s', n, code))
+FROM (VALUES (100, 'ok'), (101, '54000')) x (n, code);
 
 -- what a step has told, whatever the mask leads to
 INSERT INTO _sas.chunk (run_id, step_no, element, ordinal, attempt, undo, chunk, emitted_at) SELECT :run, w.step_no, 0, 1, 1, false, '"4711"', now()

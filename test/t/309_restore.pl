@@ -37,7 +37,11 @@ define($node, 'timer', { steps => { a => { wait => { for => '5 s' } } } });
 define($node, 'ready', { steps => { a => { agent => 'closed', call => { path => '/ready' } } } });
 define($node, 'held', { steps => { a => { agent => 'remote', call => { path => '/hangs' }, complete_in => '3 s', recovery => { initial => '100 ms' } } } });
 define($node, 'signal', { steps => { a => { wait => { signal => 'go' } } } });
+# whose definition has a token; no run of it is open
+define($node, 'token', { steps => { a => { wait => { signal => 'go' } }, b => { agent => 'remote', call => { path => '/{{steps.a.token}}' } } } });
 submit($node, $_, {}, key => 'old') foreach qw(ready held signal);
+my $token = $node->safe_psql('postgres', q{SELECT _sas.token(run_id, trace_id, 'a') FROM sas.runs WHERE workflow = 'signal'});
+like($token, qr/^\d+-[0-9a-f]{40}$/, 'a wait has a token');
 my $limits = q{SELECT string_agg(concat_ws(' ', role, name, value), ', ' ORDER BY role, name) FROM sas.limits WHERE role = 'limited' OR role IS NULL};
 my $limited = $node->safe_psql('postgres', $limits);
 $node->safe_psql('postgres', q{
@@ -89,7 +93,7 @@ like($out, qr/quiet[|]t\s+1\s+stopped\s*$/, 'a verb in the same session lets the
 
 # -- what was open goes on ------------------------------------------------------------------------
 
-$node->safe_psql('restored', q{SELECT sas.alter_agent('closed', enabled => true); SELECT sas.signal_key('signal', 'old', 'go')});
+$node->safe_psql('restored', q{SELECT sas.alter_agent('closed', enabled => true); SELECT sas.signal_token('} . $token . q{')});
 ok(wait_for($node, q{SELECT string_agg(workflow || ' ' || coalesce(result, state), ', ' ORDER BY workflow) FROM sas.runs WHERE key = 'old'},
 	'held success, ready success, signal success, timer success', dbname => 'restored'), 'every open run of the dump reaches its end');
 my $ticks = $node->safe_psql('restored', 'SELECT count(*) FROM shop.tick');
