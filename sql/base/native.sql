@@ -183,6 +183,11 @@ LANGUAGE C VOLATILE AS 'MODULE_PATHNAME', 'sas_api_live_workers';
 CREATE FUNCTION _sas.writing_workers() RETURNS bigint[]
 LANGUAGE C VOLATILE AS 'MODULE_PATHNAME', 'sas_api_writing_workers';
 
+-- _sas.holding_workers(): the workers of this database with calls that may have time left although the clock
+-- says otherwise, because it has jumped ahead since they were claimed.
+CREATE FUNCTION _sas.holding_workers() RETURNS bigint[]
+LANGUAGE C VOLATILE AS 'MODULE_PATHNAME', 'sas_api_holding_workers';
+
 -- _sas.half_open(agent_id): at commit, a breaker of this agent that is not closed lets a new probe through,
 -- because its service is repaired.
 CREATE FUNCTION _sas.half_open(agent_id int) RETURNS void

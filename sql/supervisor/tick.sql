@@ -159,23 +159,26 @@ END $$;
 
 -- _sas.pass_by_writing(leases, boot, live): those of these leases that are judged now. A worker that has
 -- unwritten replies may have one that came in time; its leases are checked again in a moment. The workers
--- are asked after the time was read: a worker that has no reply by now cannot get one that is in time.
+-- are asked after the time was read: a worker that has no reply by now cannot get one that is in time. A
+-- worker measures windows on the monotonic clock: if the clock jumps ahead, its calls still have their time.
 --   holds   the locks of the leases
 --   writes  lease
 CREATE FUNCTION _sas.pass_by_writing(leases _sas.lease[], boot bigint, live bigint[]) RETURNS _sas.lease[]
 LANGUAGE plpgsql AS $$
 DECLARE
     writing bigint[] := _sas.writing_workers();
+    passed bigint[] := writing || _sas.holding_workers();
 BEGIN
-    IF writing = '{}' THEN
+    IF passed = '{}' THEN
         RETURN leases;
     END IF;
-    UPDATE _sas.lease u SET next_by = sas.now() + interval '20 ms'
+    UPDATE _sas.lease u
+    SET next_by = sas.now() + interval '20 ms' * CASE WHEN l.worker_id = ANY (writing) THEN 1 ELSE 50 END
     FROM unnest(leases) l
     WHERE u.lease_id = l.lease_id AND l.boot = $2 AND l.worker_id = ANY (live)
-      AND l.worker_id = ANY (writing);
+      AND l.worker_id = ANY (passed);
     RETURN ARRAY(SELECT l FROM unnest(leases) l
-                 WHERE NOT (l.boot = $2 AND l.worker_id = ANY (live) AND l.worker_id = ANY (writing)));
+                 WHERE NOT (l.boot = $2 AND l.worker_id = ANY (live) AND l.worker_id = ANY (passed)));
 END $$;
 
 -- _sas.held_steps(leases, boot, live, newest): the steps that are still held under these leases. A step

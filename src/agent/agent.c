@@ -159,7 +159,7 @@ static bool
 agent_exchange(bool stale, bool stops, bool *more)
 {
 	List	   *claimed = NIL;
-	int64		claimed_us;
+	SasClaimTime when;
 
 	agent_open = true;
 	agent_wrote_alone = !stale && !stops && !sas_agent_claims_wanted();
@@ -171,7 +171,7 @@ agent_exchange(bool stale, bool stops, bool *more)
 		sas_agent_flights_find_lost();
 	sas_template_turn_begin(sas_agent_outbox_batch() == 1);
 	agent_write();
-	claimed_us = sas_base_clock_monotonic_us();
+	when = sas_agent_flights_claim_time();
 	if (sas_agent_claims_wanted())
 		claimed = sas_agent_claims_take();
 	sas_store_commit();
@@ -183,8 +183,8 @@ agent_exchange(bool stale, bool stops, bool *more)
 	if (stops)
 		sas_agent_flights_stop_lost();
 	if (claimed != NIL)
-		sas_agent_large_claimed(claimed_us);
-	*more = sas_agent_claims_use(claimed, claimed_us);
+		sas_agent_large_claimed(when.us);
+	*more = sas_agent_claims_use(claimed, &when);
 	if (stale)
 	{
 		sas_stream_agents_changed();

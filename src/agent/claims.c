@@ -248,7 +248,7 @@ claims_fit_batch(int n)
 }
 
 bool
-sas_agent_claims_use(List *claimed, int64 claimed_us)
+sas_agent_claims_use(List *claimed, const SasClaimTime *when)
 {
 	SasLeaseEntry *lease = NULL;
 	bool		more = false;
@@ -294,7 +294,7 @@ sas_agent_claims_use(List *claimed, int64 claimed_us)
 		claims_come_back(e, sas_base_clock_monotonic_us());
 	}
 	foreach(lc, claimed)
-		sas_agent_flight_start(lfirst(lc), lease, claimed_us);
+		sas_agent_flight_start(lfirst(lc), lease, when);
 	claims_n_lanes = 0;
 	return more;
 }

@@ -7,6 +7,7 @@
 #ifndef SAS_AGENT_CLAIMS_H
 #define SAS_AGENT_CLAIMS_H
 
+#include "agent/flights.h"
 #include "nodes/pg_list.h"
 
 /* Asks the limits for calls of at most the free ones of so many slots; *retry_us: when a limit may be lifted. */
@@ -19,7 +20,7 @@ extern bool sas_agent_claims_wanted(void);
 extern List *sas_agent_claims_take(void);
 
 /* After the commit: starts the calls, and gives back the slots that found no step.  True: there may be more. */
-extern bool sas_agent_claims_use(List *claimed, int64 claimed_us);
+extern bool sas_agent_claims_use(List *claimed, const SasClaimTime *when);
 
 /* The transaction did not commit: nothing was claimed. */
 extern void sas_agent_claims_failed(void);

@@ -18,6 +18,7 @@
 #include "limits/owners.h"
 #include "miscadmin.h"
 #include "utils/memutils.h"
+#include "utils/timestamp.h"
 #include "stream/watch.h"
 #include "wake/wakeup.h"
 #include "work/oauth.h"
@@ -269,8 +270,17 @@ sas_agent_flights_take_large(void)
 	sas_agent_replies_note_unwritten();
 }
 
+SasClaimTime
+sas_agent_flights_claim_time(void)
+{
+	SasClaimTime when = {.us = sas_base_clock_monotonic_us(), .at = sas_base_clock_now(), .ahead_us = GetCurrentTimestamp()};
+
+	when.ahead_us -= sas_base_clock_monotonic_us();
+	return when;
+}
+
 static SasFlight *
-flights_create(SasClaimedCall *claimed, SasLeaseEntry *lease, int64 claimed_us, SasAgentEntry *agent)
+flights_create(SasClaimedCall *claimed, SasLeaseEntry *lease, const SasClaimTime *when, SasAgentEntry *agent)
 {
 	MemoryContext context = AllocSetContextCreate(sas_agent_flights.context, "sas flight", ALLOCSET_SMALL_SIZES);
 	MemoryContext old = MemoryContextSwitchTo(context);
@@ -280,12 +290,14 @@ flights_create(SasClaimedCall *claimed, SasLeaseEntry *lease, int64 claimed_us, 
 	flight->agent_id = claimed->agent_id;
 	flight->workflow_id = claimed->workflow_id;
 	flight->owner = claimed->owner;
-	flight->claimed_us = claimed_us;
+	flight->claimed_us = when->us;
+	flight->claimed_at = when->at;
 	flight->lease = lease;
 	flight->has_slot = true;
-	flight->deadline_us = claimed_us + (int64) (claimed->window_ms * 1000);
-	flight->send_by_us = flight->deadline_us - Min(FLIGHTS_LAST_US, (flight->deadline_us - claimed_us) / 10);
+	flight->deadline_us = when->us + (int64) (claimed->window_ms * 1000);
+	flight->send_by_us = flight->deadline_us - Min(FLIGHTS_LAST_US, (flight->deadline_us - when->us) / 10);
 	flight->wake_us = flight->deadline_us;
+	sas_base_peers_hold_calls(flight->deadline_us, when->ahead_us);
 	sas_work_flight_fill(flight, claimed, agent->stored);
 	flight->memory = sas_work_room_enter(flight->agent_id, flight->owner);
 	dlist_push_tail(&sas_agent_flights.all, &flight->node);
@@ -297,7 +309,7 @@ flights_create(SasClaimedCall *claimed, SasLeaseEntry *lease, int64 claimed_us, 
 }
 
 void
-sas_agent_flight_start(SasClaimedCall *claimed, SasLeaseEntry *lease, int64 claimed_us)
+sas_agent_flight_start(SasClaimedCall *claimed, SasLeaseEntry *lease, const SasClaimTime *when)
 {
 	MemoryContext caller = CurrentMemoryContext;
 	SasAgentEntry *agent = sas_work_agent(claimed->agent_id);
@@ -314,7 +326,7 @@ sas_agent_flight_start(SasClaimedCall *claimed, SasLeaseEntry *lease, int64 clai
 	PG_TRY();
 	{
 		sas_agent_flights.current = NULL;
-		sas_agent_flights.current = flights_create(claimed, lease, claimed_us, agent);
+		sas_agent_flights.current = flights_create(claimed, lease, when, agent);
 		created = true;
 		sas_agent_flight_compose(sas_agent_flights.current, claimed, agent);
 	}

@@ -52,7 +52,17 @@ extern void sas_agent_flights_stop_lost(void);
 /* The worker is asked to end: gives back every call of which nothing was sent yet. */
 extern void sas_agent_flights_give_back(void);
 
+/* Before a claim: when it was made, on both clocks. */
+typedef struct SasClaimTime
+{
+	int64		us;				/* monotonic */
+	TimestampTz at;
+	int64		ahead_us;		/* of the server's clock, of the monotonic one */
+} SasClaimTime;
+
+extern SasClaimTime sas_agent_flights_claim_time(void);
+
 /* Starts a claimed call, or fails it at once when it cannot be composed. It has its slot already. */
-extern void sas_agent_flight_start(SasClaimedCall *claimed, SasLeaseEntry *lease, int64 claimed_us);
+extern void sas_agent_flight_start(SasClaimedCall *claimed, SasLeaseEntry *lease, const SasClaimTime *when);
 
 #endif							/* SAS_AGENT_FLIGHTS_H */

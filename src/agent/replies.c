@@ -133,7 +133,11 @@ sas_agent_replies_add(const SasFlight *flight, const char *verdict, const Jsonb 
 	e->reply.arrived_at = sas_base_clock_now();
 	/* its answer may have waited for its evaluation */
 	if (flight->arrived_us != 0)
+	{
 		e->reply.arrived_at -= sas_base_clock_monotonic_us() - flight->arrived_us;
+		/* the clock may have jumped ahead since the claim; the monotonic one tells what is in time */
+		e->reply.arrived_at = Min(e->reply.arrived_at, flight->claimed_at + (flight->arrived_us - flight->claimed_us));
+	}
 	e->memory = flight->memory;
 	sas_work_room_stay(e->memory);
 	e->size = (output != NULL ? VARSIZE(output) : 0) + (error != NULL ? VARSIZE(error) : 0);

@@ -36,6 +36,7 @@
 PG_FUNCTION_INFO_V1(sas_api_follow);
 PG_FUNCTION_INFO_V1(sas_api_live_workers);
 PG_FUNCTION_INFO_V1(sas_api_writing_workers);
+PG_FUNCTION_INFO_V1(sas_api_holding_workers);
 PG_FUNCTION_INFO_V1(sas_api_workers);
 PG_FUNCTION_INFO_V1(sas_api_worker_restart);
 PG_FUNCTION_INFO_V1(sas_api_launcher_state);
@@ -457,6 +458,15 @@ sas_api_writing_workers(PG_FUNCTION_ARGS)
 	int64		ids[SAS_API_MAX_WORKERS];
 
 	return worker_api_ids(ids, sas_base_peers_unwritten(ids, SAS_API_MAX_WORKERS));
+}
+
+/* _sas.holding_workers() */
+Datum
+sas_api_holding_workers(PG_FUNCTION_ARGS)
+{
+	int64		ids[SAS_API_MAX_WORKERS];
+
+	return worker_api_ids(ids, sas_base_peers_holding(ids, SAS_API_MAX_WORKERS));
 }
 
 /* sas.follow() */

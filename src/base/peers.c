@@ -163,6 +163,19 @@ sas_base_peers_unwritten(int64 *ids, int max)
 	return peers_methods ? peers_methods->unwritten(ids, max) : 0;
 }
 
+void
+sas_base_peers_hold_calls(int64 until_us, int64 ahead_us)
+{
+	if (peers_methods)
+		peers_methods->hold_calls(until_us, ahead_us);
+}
+
+int
+sas_base_peers_holding(int64 *ids, int max)
+{
+	return peers_methods ? peers_methods->holding(ids, max) : 0;
+}
+
 int
 sas_base_peers_overdue(SasPeerInvocation *invocations, int max, int64 *next_us)
 {

@@ -120,6 +120,18 @@ extern void sas_base_peers_set_unwritten(bool unwritten);
 extern int	sas_base_peers_unwritten(int64 *ids, int max);
 
 /*
+ * This worker has claimed a call, which is over then at the latest, on the monotonic clock. By so much
+ * the server's clock was ahead of that before the claim.
+ */
+extern void sas_base_peers_hold_calls(int64 until_us, int64 ahead_us);
+
+/*
+ * The workers of this database, at most max of them, with calls that may have time left although the
+ * clock says otherwise: it has jumped ahead since they were claimed.
+ */
+extern int	sas_base_peers_holding(int64 *ids, int max);
+
+/*
  * The workers of this database that should have finished by now, at most max
  * of them. *next_us: when the next one should; 0: none works.
  */
@@ -167,6 +179,8 @@ typedef struct SasPeersMethods
 	int			(*other_owners) (Oid *owners, int max);
 	void		(*set_unwritten) (bool unwritten);
 	int			(*unwritten) (int64 *ids, int max);
+	void		(*hold_calls) (int64 until_us, int64 ahead_us);
+	int			(*holding) (int64 *ids, int max);
 	int			(*overdue) (SasPeerInvocation *invocations, int max, int64 *next_us);
 	void		(*user_code) (const char *what);	/* NULL: that code has returned */
 	int			(*long_calls) (SasPeerCall *calls, int max);

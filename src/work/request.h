@@ -83,6 +83,7 @@ typedef struct SasFlight
 	int			workflow_id;
 	Oid			owner;			/* of the run */
 	int64		claimed_us;
+	TimestampTz claimed_at;		/* the same on the clock */
 	SasLeaseEntry *lease;
 	SasStepId	id;
 	char	   *step;

@@ -61,6 +61,9 @@ typedef struct SasSlot
 	int64		interrupted;	/* the one for which it was interrupted last; 0: none */
 	int64		interrupted_until_us; /* when that should be over, then */
 	bool		unwritten;		/* has replies that it has not written yet */
+	int64		calls_until_us; /* all its calls are over then, monotonic */
+	int64		calls_ahead_us; /* by how much the clock was ahead of the monotonic one when it claimed last */
+	int64		calls_jumped_us;	/* calls from before a jump of the clock are over then, monotonic */
 	bool		end_now;		/* its next SIGTERM is no planned stop */
 	Oid			function_owner; /* the role whose functions it calls now; InvalidOid: none */
 	Oid			last_owner;		/* the last such role; InvalidOid: none yet */

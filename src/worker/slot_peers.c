@@ -8,6 +8,7 @@
 #include <signal.h>
 
 #include "miscadmin.h"
+#include "utils/timestamp.h"
 
 #include "base/clock.h"
 #include "base/peers.h"
@@ -346,6 +347,44 @@ slot_peers_unwritten(int64 *ids, int max)
 	return n;
 }
 
+/* By how much the clock may gain on the monotonic one before that counts as a jump. */
+#define JUMP_US 100000
+
+/*
+ * Two looks at two clocks, and between them this process may wait. Then the
+ * clock seems to jump, which does no harm: it is asked only whether calls are
+ * over that the monotonic clock can tell.
+ */
+static void
+slot_peers_hold_calls(int64 until_us, int64 ahead_us)
+{
+	SasSlot    *slot = sas_worker_my_slot;
+
+	if (slot == NULL)
+		return;
+	if (ahead_us > slot->calls_ahead_us + JUMP_US)
+		slot->calls_jumped_us = slot->calls_until_us;
+	slot->calls_ahead_us = ahead_us;
+	slot->calls_until_us = Max(slot->calls_until_us, until_us);
+}
+
+static int
+slot_peers_holding(int64 *ids, int max)
+{
+	int64		now_us = sas_base_clock_monotonic_us();
+	int64		ahead_us = GetCurrentTimestamp() - now_us;
+	int			n = 0;
+
+	if (sas_worker_shmem == NULL)
+		return 0;
+	LWLockAcquire(&sas_worker_shmem->lock, LW_SHARED);
+	for (SasSlot *slot = slot_peers_next(NULL); slot != NULL; slot = slot_peers_next(slot))
+		if (n < max && now_us < (ahead_us > slot->calls_ahead_us + JUMP_US ? slot->calls_until_us : slot->calls_jumped_us))
+			ids[n++] = slot->worker_id;
+	LWLockRelease(&sas_worker_shmem->lock);
+	return n;
+}
+
 static int
 slot_peers_overdue(SasPeerInvocation *invocations, int max, int64 *next_us)
 {
@@ -449,6 +488,8 @@ const SasPeersMethods sas_worker_peers = {
 	.other_owners = slot_peers_other_owners,
 	.set_unwritten = slot_peers_set_unwritten,
 	.unwritten = slot_peers_unwritten,
+	.hold_calls = slot_peers_hold_calls,
+	.holding = slot_peers_holding,
 	.overdue = slot_peers_overdue,
 	.user_code = sas_worker_tick_user_code,
 	.long_calls = slot_peers_long_calls,
