@@ -75,7 +75,7 @@ sub submit_all
 # crash has left them.
 sub drive
 {
-	my $end = time() + 90;
+	my $end = time() + 600;
 	my $was = '';
 	while (time() < $end)
 	{

@@ -9,6 +9,7 @@ TortureChecker - proves from the tables, the application's rows and the service'
     TortureChecker::check($node, $books, $faults->{struck});
 
 It reads tables with SQL of its own, and calls no function of sas. Each claim is one test; what breaks it is shown.
+What has struck is [begin, end, kind, pid] each; kind died, crash or upgrade: all processes of the server ended without notice.
 
 =cut
 
@@ -59,7 +60,7 @@ sub check
 	local_effects($node);
 	leftovers($node);
 	histories($node);
-	sent_again($books, $struck);
+	sent_again($node, $books, $struck, $lost);
 	overtaken($books, $struck);
 	return;
 }
@@ -200,18 +201,61 @@ sub histories
 	return;
 }
 
-# A call that was answered is sent again only where something happened between its answer and the next request: the
-# answer was in a process that died, or could not be stored.
+# A call that was answered is sent again only where the process that held it then died, or was frozen, before it had
+# stored the answer; and another process has taken the step from it. That a fault happened meanwhile is not enough.
 sub sent_again
 {
-	my ($books, $struck) = @_;
-	my @unexplained = grep {
-		my $again = $_;
-		!grep { $_->[0] < $again->{at} && $_->[1] > $again->{answered} - 1 && $_->[2] ne 'quiet' } @$struck
-	} @{ $books->{again} };
-	is(scalar(@unexplained), 0, 'no call was sent again after it was answered, but where its worker was struck')
-	  or diag(join "\n", map { $json->encode($_) } splice(@unexplained, 0, 5));
-	note('figure: ' . @$struck . " strikes, $books->{requests} requests, sent again after an answer " . @{ $books->{again} });
+	my ($node, $books, $struck, $lost) = @_;
+	my $boot = time() - $node->safe_psql('postgres', 'SELECT torture.uptime()');
+	my (%why, @unexplained);
+	foreach my $again (@{ $books->{again} })
+	{
+		my $holders = holders($node, $again, $boot);
+		my $why = (grep { $again->{answered} > $_ - 5 && $again->{answered} < $_ + 1 } @{ $lost // [] }) ? 'lost with an asynchronous promotion' : ended_by($again, $holders, $struck);
+		if ($why) { $why{$why}++ }
+		else { push @unexplained, $json->encode({ %$again, holders => $holders, struck => [ grep { $_->[0] < $again->{at} && $_->[1] > $again->{answered} - 1 } @$struck ] }), whereabouts($node, "($again->{id},"), history($node, $again, $boot) }
+	}
+	is(scalar(@unexplained), 0, 'no call was sent again after it was answered, but where the process that held it died or was frozen') or diag(join "\n", splice(@unexplained, 0, 10));
+	note('figure: ' . (grep { $_->[2] !~ /^(?:died|frozen)$/ } @$struck) . " strikes, $books->{requests} requests, sent again after an answer " . @{ $books->{again} }
+		. join('', map { ", $_ $why{$_}" } sort keys %why));
+	return;
+}
+
+# Who held the steps of a run, and when.
+sub history
+{
+	my ($node, $again, $boot) = @_;
+	return $node->safe_psql('postgres', qq{
+		SELECT format('%s[%s] undo %s held by %s from %s until %s, ended by %s', w.name, h.element, h.undo, h.holder, h.since + $boot, h.until + $boot, h.ended_by)
+		FROM torture.known k JOIN _sas.run r USING (run_id) JOIN torture.held h USING (run_id)
+		JOIN _sas.workflow_step w ON w.version_id = r.version_id AND w.step_no = h.step_no AND w.undo = h.undo WHERE k.id = '$again->{id}' ORDER BY h.since});
+}
+
+# The processes that held this step when its answer left: [pid, pid of the one that took it from it], ...
+sub holders
+{
+	my ($node, $again, $boot) = @_;
+	my $at = $again->{answered} - $boot;
+	my $undo = $again->{kind} eq 'undo' ? 'true' : 'false';
+	my $element = ($again->{item} // '') =~ /^(\d+)$/ ? "AND h.element = $1" : '';
+	return [ map { [ split /\|/ ] } split /\n/, $node->safe_psql('postgres', qq{
+		SELECT h.holder, coalesce(h.ended_by, 0) FROM torture.known k JOIN _sas.run r USING (run_id)
+		JOIN _sas.workflow_step w ON w.version_id = r.version_id AND w.undo = $undo AND w.local_name = '$again->{step}'
+		JOIN torture.held h ON h.run_id = k.run_id AND h.step_no = w.step_no AND h.undo = $undo $element
+		WHERE k.id = '$again->{id}' AND h.since < $at + 0.1 AND coalesce(h.until, 'infinity') > $at - 0.1}) ];
+}
+
+sub ended_by
+{
+	my ($again, $holders, $struck) = @_;
+	foreach my $s (grep { $_->[0] < $again->{at} && $_->[1] > $again->{answered} - 1 } @$struck)
+	{
+		foreach my $h (grep { $_->[0] != $_->[1] } @$holders)
+		{
+			return 'its server had crashed' if $s->[2] =~ /^(?:died|crash|upgrade)$/;
+			return 'its worker was frozen' if $s->[2] eq 'frozen' && $s->[3] == $h->[0];
+		}
+	}
 	return;
 }
 

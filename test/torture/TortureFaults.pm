@@ -96,8 +96,10 @@ sub one
 	my $begun = time();
 	Test::More::note(sprintf '%.1f %s', $begun, $kind);
 	$self->thaw;
+	$self->note_deaths;
 	$self->$kind;
 	push @{ $self->{struck} }, [ $begun, time(), $kind ];
+	$kind eq 'restart_fast' ? delete $self->{alive} : $self->note_deaths;
 	$self->{count}{$kind}++;
 	sleep(rand(0.6));
 	return;
@@ -128,6 +130,19 @@ sub strike_rest
 	return;
 }
 
+# All processes of a server that crashed since the last look died without notice. One that was asked to end (a fast
+# restart) let its workers write what they had.
+sub note_deaths
+{
+	my ($self) = @_;
+	my ($was, $since) = @{ $self->{alive} // [] };
+	my $checkpointer = $self->sql(q{SELECT pid FROM pg_stat_activity WHERE backend_type = 'checkpointer'}) or return;
+	my $now = "$self->{servers} $checkpointer";
+	push @{ $self->{struck} }, [ $since, time(), 'died' ] if defined $was && $was ne $now;
+	$self->{alive} = [ $now, time() ];
+	return;
+}
+
 # a worker of any kind, or the launcher
 sub any_worker
 {
@@ -144,9 +159,19 @@ sub any_backend
 sub until_up { my ($self) = @_; wait_for($self->{node}, 'SELECT NOT pg_is_in_recovery()') or die 'the server does not come back'; return }
 
 sub stop_worker { my ($self) = @_; my $pid = $self->any_worker or return; kill('TERM', $pid); return }
-sub kill_worker { my ($self) = @_; my $pid = $self->any_worker or return; kill('KILL', $pid); $self->until_up; return }
+sub kill_worker { my ($self) = @_; my $pid = $self->any_worker or return; $self->kill_process($pid); return }
 sub end_backend { my ($self) = @_; my $pid = $self->any_backend or return; kill('TERM', $pid); return }
-sub kill_backend { my ($self) = @_; my $pid = $self->any_backend or return; kill('KILL', $pid); $self->until_up; return }
+sub kill_backend { my ($self) = @_; my $pid = $self->any_backend or return; $self->kill_process($pid); return }
+
+# The server ends all others then, whenever it finds that.
+sub kill_process
+{
+	my ($self, $pid) = @_;
+	push @{ $self->{struck} }, [ time(), time() + 1, 'died' ];
+	kill('KILL', $pid);
+	$self->until_up;
+	return;
+}
 
 # Past complete-by, now and then. A process of its own lets it go on: one that holds a lock of the server's shared
 # memory stops everybody, this program too.
@@ -163,7 +188,7 @@ sub freeze_worker
 		kill('CONT', $pid);
 		POSIX::_exit(0);
 	}
-	$self->{frozen}{$timer} = $seconds;
+	$self->{frozen}{$timer} = [ time(), $pid ];
 	return;
 }
 
@@ -174,7 +199,8 @@ sub thaw
 	foreach my $timer (keys %{ $self->{frozen} })
 	{
 		next unless waitpid($timer, $all ? 0 : POSIX::WNOHANG());
-		push @{ $self->{struck} }, [ time() - $self->{frozen}{$timer} - 2, time(), 'frozen' ];
+		my ($since, $pid) = @{ $self->{frozen}{$timer} };
+		push @{ $self->{struck} }, [ $since, time(), 'frozen', $pid ];
 		delete $self->{frozen}{$timer};
 	}
 	return;

@@ -45,3 +45,24 @@ BEGIN
 END $$;
 CREATE TRIGGER torture AFTER UPDATE ON _sas.run FOR EACH ROW WHEN (OLD.state IS DISTINCT FROM NEW.state) EXECUTE FUNCTION torture.moved('run');
 CREATE TRIGGER torture AFTER UPDATE ON _sas.step FOR EACH ROW WHEN (OLD.state IS DISTINCT FROM NEW.state) EXECUTE FUNCTION torture.moved('step');
+
+-- Which process held which step, and which one ended that: by the machine's own clock, which does not jump.
+CREATE FUNCTION torture.uptime() RETURNS float8 LANGUAGE sql AS $$ SELECT split_part(pg_read_file('/proc/uptime'), ' ', 1)::float8 $$;
+CREATE TABLE torture.held (
+	request_id uuid, run_id bigint, step_no int, element int, undo boolean, holder int NOT NULL DEFAULT pg_backend_pid(),
+	since float8 NOT NULL DEFAULT torture.uptime(), until float8, ended_by int);
+CREATE INDEX ON torture.held (request_id);
+CREATE INDEX ON torture.held (run_id);
+CREATE FUNCTION torture.held() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+	IF TG_OP = 'UPDATE' AND OLD.request_id IS NOT NULL THEN
+		UPDATE torture.held h SET until = torture.uptime(), ended_by = pg_backend_pid() WHERE h.request_id = OLD.request_id AND h.until IS NULL;
+	END IF;
+	IF NEW.request_id IS NOT NULL THEN
+		INSERT INTO torture.held (request_id, run_id, step_no, element, undo)
+		VALUES (NEW.request_id, NEW.run_id, NEW.step_no, NEW.element, NEW.state = 'compensating');
+	END IF;
+	RETURN NULL;
+END $$;
+CREATE TRIGGER held AFTER UPDATE ON _sas.step FOR EACH ROW WHEN (OLD.request_id IS DISTINCT FROM NEW.request_id) EXECUTE FUNCTION torture.held();
+CREATE TRIGGER held_first AFTER INSERT ON _sas.step FOR EACH ROW WHEN (NEW.request_id IS NOT NULL) EXECUTE FUNCTION torture.held();

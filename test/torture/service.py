@@ -16,7 +16,8 @@ Control:
     GET  /books                  {effects: [...], requests: N, again: [...], overtaken: [...]}
 
 The first answer to a key is remembered and given again; the effect is not repeated. An effect knows when the whole
-answer to its key had left, and when its requests came; a request for the key after that answer is written into "again".
+answer to its key had left on a connection that the worker still held open, and when its requests came; a request for
+the key after that answer is written into "again".
 A request whose undo came first is refused, as docs/explanation/guarantees.md advises, and written into "overtaken".
 """
 import argparse
@@ -64,8 +65,8 @@ class Books:
             if known is not None:
                 known["asked"] += 1
                 if known["answered"]:
-                    self.again.append({"key": key, "answered": known["answered"], "at": time.time(),
-                                       "id": known["id"], "step": known["step"]})
+                    self.again.append({"key": key, "answered": known["answered"], "at": time.time(), "id": known["id"],
+                                       "step": known["step"], "kind": known["kind"], "item": known["item"]})
                 return known["answer"]
             kind = path.split("/")[1]
             if kind == "do" and key in self.undone:
@@ -141,10 +142,19 @@ class Handler(http.server.BaseHTTPRequestHandler):
         elif how == "half":
             self.connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 500\r\n\r\n{")
             self.hang_up()
-        else:
+        elif self.is_held():
             self.give(200, value)
-            return True
+            return self.connection.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR) == 0
         return False
+
+    def is_held(self):
+        """Does the other side still wait for the answer?"""
+        try:
+            return self.connection.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT) != b""
+        except BlockingIOError:
+            return True
+        except OSError:
+            return False
 
     def feed(self, after):
         """Numbers, some of them in pieces; the connection breaks off anywhere."""
