@@ -224,12 +224,13 @@ class Worker:
 
     async def _connect(self, conninfo: str) -> psycopg.AsyncConnection[Tuple[Any, ...]]:
         given: Any = {"application_name": self.name, "client_encoding": "utf8", "keepalives_idle": 15,
-                      "keepalives_interval": 5, "keepalives_count": 3, **conninfo_to_dict(conninfo)}
+                      "keepalives_interval": 5, "keepalives_count": 3, "tcp_user_timeout": ANSWER * 1000, **conninfo_to_dict(conninfo)}
         return await asyncio.wait_for(psycopg.AsyncConnection.connect(autocommit=True, prepare_threshold=None, **given), ANSWER)
 
-    async def _query(self, conn: psycopg.AsyncConnection[Any], sql: str, values: List[Any]) -> List[Tuple[Any, ...]]:
+    async def _query(self, conn: psycopg.AsyncConnection[Any], query: Any, values: Optional[List[Any]] = None) -> List[Any]:
         try:
-            return await (await asyncio.wait_for(conn.execute(sql, values), ANSWER)).fetchall()
+            cursor = await asyncio.wait_for(conn.execute(query, values), ANSWER)
+            return await cursor.fetchall() if cursor.description else []
         except psycopg.Error as error:
             raise OSError(str(error)) if conn.closed else error
 
@@ -247,7 +248,7 @@ class Worker:
             pause = min(2 * pause, 5)
 
     async def _listen(self, conn: psycopg.AsyncConnection[Any]) -> None:
-        await conn.execute(self._listens)
+        await self._query(conn, self._listens)
         self._heard()
         async for _ in conn.notifies():
             self._heard()
@@ -260,7 +261,7 @@ class Worker:
     async def _work(self, conn: psycopg.AsyncConnection[Any]) -> None:
         if self.listen_conninfo is None:
             conn.add_notify_handler(self._heard)
-            await conn.execute(self._listens)
+            await self._query(conn, self._listens)
         self._heard()
         while True:
             self._wake.clear()
@@ -356,15 +357,13 @@ class Worker:
             if answer == "cancel" and task.reason is None:
                 task.reason = "cancel"
                 task.cancelled.set()
-            report.answer()
-        elif answer == "stored":
-            report.answer()
         elif answer == "lost":
             task._gone = True
             self._lose(task)
             report.answer(Lost("the claim is not valid any more"))
         elif answer == "false":
             log.warning("step %s of run %s: %s was too late, or came twice", task.step, task.run_id, report.verb)
+        report.answer()         # unless it was told of an error
         if report.verb not in MEANWHILE:
             self._held.pop(task.request_id, None)
         return True
