@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: PostgreSQL
 #
-# sas.health() says no soon after anything stops work, and what; and says ok soon after that is over, though
-# alerts of it are open for longer. The figures are the seconds that both took.
+# sas.health() says no when anything stops work, and what; and says ok when that is over, though alerts of it are open
+# for longer. How many seconds both took is printed and not judged: ten are promised, and a slow machine needs more.
 # Takes about 180 s.
 # Long: only make check-long runs it.
 use strict;
