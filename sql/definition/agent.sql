@@ -316,12 +316,14 @@ DECLARE
     before _sas.agent := a;
     known text[] := '{headers,max_in_flight,rate_limit,request_timeout,retry,breaker,options,enabled}';
     given text;
+    wrong record;
 BEGIN
-    IF NOT coalesce(reset, '{}') <@ known THEN
-        RAISE EXCEPTION 'cannot reset "%"', (SELECT x FROM unnest(reset) x WHERE NOT x = ANY (known) LIMIT 1)
-            USING ERRCODE = 'invalid_parameter_value', DETAIL = 'At /reset.',
+    FOR wrong IN SELECT x.name, x.n - 1 AS n FROM unnest(reset) WITH ORDINALITY AS x (name, n)
+                 WHERE (x.name = ANY (known)) IS NOT TRUE ORDER BY x.n LOOP
+        RAISE EXCEPTION 'cannot reset %', coalesce('"' || wrong.name || '"', 'null')
+            USING ERRCODE = 'invalid_parameter_value', DETAIL = _sas.at('/reset/' || wrong.n),
                 HINT = 'These can be reset: ' || array_to_string(known, ', ') || '.';
-    END IF;
+    END LOOP;
     SELECT g.key INTO given
     FROM jsonb_each(jsonb_build_object('headers', headers, 'max_in_flight', max_in_flight, 'rate_limit',
                                        rate_limit, 'request_timeout', request_timeout, 'retry', retry,

@@ -136,10 +136,14 @@ LANGUAGE sql STABLE AS $$
        OR CASE WHEN several AND jsonb_typeof(secret) = 'array'
                THEN jsonb_array_length(secret) NOT BETWEEN 1 AND 8
                ELSE jsonb_typeof(secret) <> 'string' END
-       OR EXISTS (SELECT FROM jsonb_array_elements(CASE jsonb_typeof(secret) WHEN 'array' THEN secret
-                                                   ELSE jsonb_build_array(secret) END) s
-                  WHERE jsonb_typeof(s) <> 'string'
-                     OR s #>> '{}' !~ '^[{]{2} *secret[.][a-z][a-z0-9_]* *[}]{2}$')
+    UNION ALL
+    -- the value is not told: it may be the secret itself
+    SELECT place || CASE jsonb_typeof(secret) WHEN 'array' THEN '/' || s.n - 1 ELSE '' END,
+        'expected a reference to a secret', 'Write it as "{{secret.NAME}}".', '22023'
+    FROM jsonb_array_elements(CASE WHEN jsonb_typeof(secret) = 'string' THEN jsonb_build_array(secret)
+                              WHEN several AND jsonb_typeof(secret) = 'array' THEN secret END)
+        WITH ORDINALITY AS s (value, n)
+    WHERE (s.value #>> '{}' ~ '^[{]{2} *secret[.][a-z][a-z0-9_]* *[}]{2}$') IS NOT TRUE
 $$;
 
 -- _sas.check_oauth2(oauth2): errors of the option "oauth2", by which calls carry an access token.

@@ -83,10 +83,16 @@ BEGIN
                'Write labels with their values, such as {"tenant": "a"}.', '22023'
         WHERE jsonb_typeof(search -> 'labels') <> 'object'
         UNION ALL
-        SELECT c.* FROM _sas.words_of(search -> 'state') s CROSS JOIN LATERAL _sas.check_choice(s, '/state',
+        SELECT c.* FROM _sas.words_of(search -> 'state') WITH ORDINALITY AS s (word, n)
+        CROSS JOIN LATERAL _sas.check_choice(
+            s.word, '/state' || CASE jsonb_typeof(search -> 'state') WHEN 'array' THEN '/' || s.n - 1
+                                  ELSE '' END,
             '{scheduled,pending,running,paused,compensating,stopped}') c
         UNION ALL
-        SELECT c.* FROM _sas.words_of(search -> 'result') s CROSS JOIN LATERAL _sas.check_choice(s, '/result',
+        SELECT c.* FROM _sas.words_of(search -> 'result') WITH ORDINALITY AS s (word, n)
+        CROSS JOIN LATERAL _sas.check_choice(
+            s.word, '/result' || CASE jsonb_typeof(search -> 'result') WHEN 'array' THEN '/' || s.n - 1
+                                  ELSE '' END,
             '{success,warning,error,compensated,cancelled}') c
         UNION ALL
         SELECT '/quantity', 'quantity must be between 1 and 10000', 'The default is 50.', '22023'

@@ -44,6 +44,10 @@ SELECT sas.grant_agent('payments', current_user::regrole, methods => '{}');
 SELECT sas.grant_agent('payments', current_user::regrole, paths => '{/a,b}');
 SELECT sas.grant_agent('payments', current_user::regrole, paths => '{/a,NULL}');
 SELECT * FROM sas.submit('misspelled', after_runs => '{1,NULL}');
+SELECT sas.alter_agent('payments', reset => '{breaker,speed}');
+SELECT sas.alter_agent('payments', reset => '{breaker,NULL}');
+SELECT sas.create_agent('zz', 'http://127.0.0.1:9', options => '{"sign": {"scheme": "standard-webhooks", "secret": ["{{secret.a}}", "b"]}}');
+SELECT sas.create_agent('zz', 'http://127.0.0.1:9', options => '{"sign": {"scheme": "standard-webhooks", "secret": "b"}}');
 \echo an agent that the input names: the fact, its place, and where the name comes from
 SELECT sas.create_workflow('chosen', '{"steps": {"a": {"agent": "{{input.agent}}", "agents": "pay*", "call": {}}}}'),
     sas.create_workflow('chooses', '{"steps": {"b": {"include": "chosen"}}}') \g /dev/null

@@ -100,6 +100,8 @@ FROM t.searches s, unnest('{postgres,seeker,few,guard}'::text[]) who, (VALUES (3
 \echo what there is not is refused
 SELECT * FROM sas.find_runs('{"colour": "red"}');
 SELECT * FROM sas.find_runs('{"state": "asleep"}');
+SELECT * FROM sas.find_runs('{"state": ["running", "asleep"], "result": ["error"]}');
+SELECT * FROM sas.find_runs('{"result": ["error", "success", 5]}');
 SELECT * FROM sas.find_runs('{"labels": "a"}');
 SELECT * FROM sas.find_runs('{"workflow": 1}');
 SELECT * FROM sas.find_runs('{"created_after": "soon"}');
