@@ -65,7 +65,7 @@ mask_api_ends(const List *paths)
 	return false;
 }
 
-static void mask_api_push(JsonbParseState **state, JsonbIteratorToken as, JsonbValue *value, List *paths, bool leaves);
+static void mask_api_push(JsonbParseState **state, JsonbIteratorToken as, JsonbValue *value, List *paths, List *bare, bool leaves);
 
 static void
 mask_api_push_object(JsonbParseState **state, JsonbContainer *object, List *paths, bool leaves)
@@ -90,10 +90,43 @@ mask_api_push_object(JsonbParseState **state, JsonbContainer *object, List *path
 			pushJsonbValue(state, WJB_KEY, &v);
 		}
 		else if (token == WJB_VALUE)
-			mask_api_push(state, WJB_VALUE, &v, on, leaves);
+		{
+			mask_api_push(state, WJB_VALUE, &v, on, NIL, leaves);
+			list_free(on);
+		}
 		else
 			pushJsonbValue(state, token, NULL);
 	}
+}
+
+/* The paths for a value that is no array: whatever the number, it may be one element of a map. */
+static List *
+mask_api_bare(const List *paths)
+{
+	List	   *bare = NIL;
+	ListCell   *lc;
+
+	foreach(lc, paths)
+	{
+		const char *path = lfirst(lc);
+
+		while (path[0] == '[')
+			path = mask_api_rest(path);
+		bare = lappend(bare, (void *) path);
+	}
+	return bare;
+}
+
+/* Is what leads on from one element another than from the next one? */
+static bool
+mask_api_names_elements(const List *paths)
+{
+	ListCell   *lc;
+
+	foreach(lc, paths)
+		if (((const char *) lfirst(lc))[0] == '[' && ((const char *) lfirst(lc))[1] != '*')
+			return true;
+	return false;
 }
 
 static void
@@ -102,11 +135,12 @@ mask_api_push_array(JsonbParseState **state, JsonbContainer *array, List *paths,
 	JsonbIterator *it = JsonbIteratorInit(array);
 	JsonbValue	v;
 	JsonbIteratorToken token;
-	int			n = 0;
+	bool		each = mask_api_names_elements(paths);
+	List	   *on = NIL;
+	List	   *bare = NIL;
 
-	while ((token = JsonbIteratorNext(&it, &v, true)) != WJB_DONE)
+	for (int n = 0; (token = JsonbIteratorNext(&it, &v, true)) != WJB_DONE;)
 	{
-		List	   *on = NIL;
 		ListCell   *lc;
 
 		if (token != WJB_ELEM)
@@ -114,7 +148,7 @@ mask_api_push_array(JsonbParseState **state, JsonbContainer *array, List *paths,
 			pushJsonbValue(state, token, NULL);
 			continue;
 		}
-		foreach(lc, paths)
+		foreach(lc, each || n == 0 ? paths : NIL)
 		{
 			const char *path = lfirst(lc);
 
@@ -123,35 +157,31 @@ mask_api_push_array(JsonbParseState **state, JsonbContainer *array, List *paths,
 			else if (mask_api_is_element(path, n))
 				on = lappend(on, (void *) mask_api_rest(path));
 		}
+		if (!each && n == 0)
+			bare = mask_api_bare(on);
 		n++;
-		mask_api_push(state, WJB_ELEM, &v, on, leaves);
+		mask_api_push(state, WJB_ELEM, &v, on, bare, leaves);
+		if (each)
+		{
+			list_free(on);
+			on = NIL;
+		}
 	}
+	list_free(on);
+	list_free(bare);
 }
 
-/* A value inside another one, with the paths that lead to it or into it. */
+/* A value inside another one, with the paths that lead to it or into it. bare: these for a value that is no array; NIL: not made yet. */
 static void
-mask_api_push(JsonbParseState **state, JsonbIteratorToken as, JsonbValue *value, List *paths, bool leaves)
+mask_api_push(JsonbParseState **state, JsonbIteratorToken as, JsonbValue *value, List *paths, List *bare, bool leaves)
 {
 	bool		is_array = value->type == jbvBinary && JsonContainerIsArray(value->val.binary.data);
+	List	   *made = is_array || bare != NIL ? NIL : mask_api_bare(paths);
 
 	check_stack_depth();
 	CHECK_FOR_INTERRUPTS();
 	if (!is_array)
-	{
-		List	   *inner = NIL;
-		ListCell   *lc;
-
-		foreach(lc, paths)
-		{
-			const char *path = lfirst(lc);
-
-			/* whatever its number: the value may be one element of a map */
-			while (path[0] == '[')
-				path = mask_api_rest(path);
-			inner = lappend(inner, (void *) path);
-		}
-		paths = inner;
-	}
+		paths = bare != NIL ? bare : made;
 	if (mask_api_ends(paths) && !(leaves && value->type == jbvBinary))
 	{
 		JsonbValue	stars = {.type = jbvString, .val.string = {.val = "***", .len = 3}};
@@ -164,6 +194,7 @@ mask_api_push(JsonbParseState **state, JsonbIteratorToken as, JsonbValue *value,
 		mask_api_push_array(state, value->val.binary.data, paths, leaves);
 	else
 		mask_api_push_object(state, value->val.binary.data, paths, leaves);
+	list_free(made);
 }
 
 /* The paths that lead on from the place at which a value is found. */
@@ -220,7 +251,7 @@ sas_api_masked(PG_FUNCTION_ARGS)
 		v.val.binary.data = &value->root;
 		v.val.binary.len = VARSIZE(value) - VARHDRSZ;
 	}
-	mask_api_push(&state, WJB_ELEM, &v, paths, PG_GETARG_BOOL(3));
+	mask_api_push(&state, WJB_ELEM, &v, paths, NIL, PG_GETARG_BOOL(3));
 	whole = pushJsonbValue(&state, WJB_END_ARRAY, NULL);
 	it = JsonbIteratorInit(&JsonbValueToJsonb(whole)->root);
 	(void) JsonbIteratorNext(&it, &v, true);

@@ -139,4 +139,11 @@ FROM (VALUES ('ma_op', '(ma_m,"an error with SQLSTATE 22023") (ma_o,"it gives 47
 SELECT is(pg_temp.reads('ma_op', $$SELECT message FROM sas.alerts WHERE kind = 'watch-failed' ORDER BY alert_id$$),
           '("watch ""k"" of watcher ""ma_m"" failed: an error with SQLSTATE 22023") ("watch ""k"" of watcher ""ma_o"" failed: it gives 4711: of 4711")', 'nor in the alert');
 
+-- what lists of paths cost, for each element
+SELECT is((login.as_role('ma_ann', format('SELECT ma.version(%L)', jsonb_build_object('mask', (SELECT jsonb_agg('input.many[*].a' || n) FROM generate_series(1, 100) n))))).code, 'ok', 'a user has a mask of many paths');
+SELECT said AS many FROM login.as_role('ma_ann', $$SELECT run_id FROM sas.submit('ma_w', jsonb_build_object('card', '1', 'many', (SELECT jsonb_agg(NULL::text) FROM generate_series(1, 150000))))$$) \gset
+SELECT substring(pg_read_file('/proc/' || pg_backend_pid() || '/status') FROM 'VmHWM:\s+(\d+)')::bigint AS before \gset
+SELECT is((SELECT jsonb_array_length(input -> 'many') FROM sas.runs WHERE run_id = :many), 150000, 'a run with a large input has many paths in its mask');
+SELECT cmp_ok(substring(pg_read_file('/proc/' || pg_backend_pid() || '/status') FROM 'VmHWM:\s+(\d+)')::bigint - :before, '<', 80000::bigint, 'who looks at it does not need a list of them for each element');
+
 SELECT * FROM finish();
