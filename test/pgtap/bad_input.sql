@@ -550,7 +550,7 @@ SELECT is((SELECT (sas.complete(r, '{}'), sas.fail(r, 'x'), sas.hand_back(r), sa
 FROM unnest(ARRAY[gen_random_uuid(), NULL]) r;
 SELECT pg_temp.refused('SELECT sas.create_agent(''x'', ''http://127.0.0.1'', kind => ''smtp'')', '22023', '/kind', 'an unknown kind of agent');
 SELECT pg_temp.refused('SELECT sas.alter_agent(''nobody'')', '42704', '/name', 'an agent that is not there cannot be altered');
-SELECT pg_temp.refused('SELECT sas.alter_agent(''payments'', reset => ''{colour}'')', '22023', '/reset', 'what an agent does not have cannot be reset');
+SELECT pg_temp.refused('SELECT sas.alter_agent(''payments'', reset => ''{colour}'')', '22023', '/reset/0', 'what an agent does not have cannot be reset');
 SELECT pg_temp.refused('SELECT sas.alter_agent(''payments'', max_in_flight => 7, reset => ''{retry,max_in_flight}'')', '22023', '/reset', 'what is given a value cannot be reset as well');
 SELECT pg_temp.refused('SELECT sas.drop_agent(''nobody'')', '42704', '/name', 'an agent that is not there cannot be dropped');
 SELECT pg_temp.refused('SELECT sas.distribute_keys(''nobody'', NULL)', '42704', '/workflow', 'the keys of a workflow that is not there follow nothing');
