@@ -248,11 +248,7 @@ BEGIN
                                          AND s.key = k.key AND s.overlap <> 'wait' AND s.state <> 'left'));
     DELETE FROM _sas.concurrency_slot p
     WHERE p.run_id = ANY ($1) AND p.state = 'left' AND p.run_id <> ALL (stays);
-    DELETE FROM _sas.concurrency_key k
-    WHERE k.ctid = ANY (free)
-        AND NOT EXISTS (SELECT FROM _sas.concurrency_slot s
-                        WHERE s.owner = k.owner AND s.workflow_id = k.workflow_id AND s.key = k.key
-                            AND s.overlap <> 'wait');
+    PERFORM _sas.forget_keys(free);
     INSERT INTO _sas.message (actor, due_at, run_id, kind)
     SELECT 's', sas.now() + interval '1 min', u, 'leave' FROM unnest(stays) u;
 END $$;

@@ -313,8 +313,8 @@ BEGIN
 END $$;
 
 -- _sas.renew_follower(caller, run_id, input, needed): gives the newest input to the run that waits behind
--- the open one.
--- Caller: holds the lock of the run. Writes: run, concurrency_slot, history.
+-- the open one. With the input its slots may be others: they are those of the newest submit.
+-- Caller: holds the lock of the run. Writes: run, history. Next: _sas.renew_places.
 CREATE FUNCTION _sas.renew_follower(caller oid, for_run bigint, new_input jsonb,
                                     needed _sas.concurrency_slot[]) RETURNS void
 LANGUAGE plpgsql AS $$
@@ -328,15 +328,58 @@ BEGIN
         PERFORM _sas.give_share(caller, false, old_input);
         PERFORM _sas.record(caller, ARRAY[for_run], 'submit', NULL, jsonb_build_object('input', new_input));
     END IF;
-    -- with the new input its other rules may have other keys
-    DELETE FROM _sas.concurrency_slot s WHERE s.run_id = for_run AND NOT EXISTS (
-        SELECT FROM unnest(needed) n
-        WHERE n.owner = s.owner AND n.workflow_id = s.workflow_id AND n.key = s.key);
+    PERFORM _sas.renew_places(for_run, needed);
+END $$;
+
+-- _sas.renew_places(run_id, needed): a run that has not begun needs these slots, and no others. A slot stays
+-- as it is only under the same rule: two rules that had one key may have two now, and a newer version other
+-- rules. Under a key that it no longer needs, the first run behind it is looked at; that lets out the others.
+-- Caller: holds the lock of the run. Writes: concurrency_slot, concurrency_key, message. Wakes: scheduler.
+CREATE FUNCTION _sas.renew_places(for_run bigint, needed _sas.concurrency_slot[]) RETURNS void
+LANGUAGE plpgsql AS $$
+DECLARE
+    as_it_is text := (SELECT min(s.state) FROM _sas.concurrency_slot s WHERE s.run_id = for_run);
+    gone _sas.concurrency_slot[];
+BEGIN
+    WITH others AS (
+        DELETE FROM _sas.concurrency_slot s WHERE s.run_id = for_run AND NOT EXISTS (
+            SELECT FROM unnest(needed) n
+            WHERE n.rule_no = s.rule_no AND n.owner = s.owner AND n.workflow_id = s.workflow_id
+              AND n.key = s.key)
+        RETURNING s)
+    SELECT array_agg(o.s) INTO gone FROM others o;
     INSERT INTO _sas.concurrency_slot
-    SELECT for_run, n.rule_no, n.owner, n.workflow_id, n.key, n.places, n.shared, n.overlap, s.state, n.since,
-        NULL, NULL, false
+    SELECT for_run, n.rule_no, n.owner, n.workflow_id, n.key, n.places, n.shared, n.overlap, as_it_is,
+        n.since, NULL, NULL, false
     FROM unnest(needed) n
-    CROSS JOIN LATERAL (SELECT min(x.state) AS state FROM _sas.concurrency_slot x
-                        WHERE x.run_id = for_run) s
     ON CONFLICT (run_id, rule_no) DO NOTHING;
+    IF gone IS NULL THEN
+        RETURN;
+    END IF;
+    -- the run itself, too: what it waits for now may become free before this is committed
+    INSERT INTO _sas.message (actor, due_at, run_id, kind)
+    SELECT 's', sas.now(), for_run, 'start'
+    UNION
+    SELECT 's', sas.now(), behind.run_id, 'start' FROM unnest(gone) g
+    CROSS JOIN LATERAL (SELECT s.run_id FROM _sas.concurrency_slot s
+                        WHERE s.owner = g.owner AND s.workflow_id = g.workflow_id AND s.key = g.key
+                          AND s.state = 'waits' AND s.run_id <> for_run
+                        ORDER BY s.run_id LIMIT 1) behind;
+    PERFORM _sas.wake(scheduler => true);
+    PERFORM _sas.forget_keys(ARRAY(
+        SELECT k.ctid FROM _sas.concurrency_key k
+        JOIN unnest(gone) g ON g.owner = k.owner AND g.workflow_id = k.workflow_id AND g.key = k.key
+        FOR UPDATE OF k SKIP LOCKED));
+END $$;
+
+-- _sas.forget_keys(places): deletes those of these rows of keys that no run needs.
+-- Caller: holds the locks of the rows. Writes: concurrency_key.
+CREATE FUNCTION _sas.forget_keys(places tid[]) RETURNS void
+LANGUAGE plpgsql AS $$
+BEGIN
+    DELETE FROM _sas.concurrency_key k
+    WHERE k.ctid = ANY (places)
+        AND NOT EXISTS (SELECT FROM _sas.concurrency_slot s
+                        WHERE s.owner = k.owner AND s.workflow_id = k.workflow_id AND s.key = k.key
+                            AND s.overlap <> 'wait');
 END $$;
