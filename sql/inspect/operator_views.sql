@@ -354,6 +354,9 @@ LANGUAGE sql VOLATILE AS $$
         SELECT format('no %s worker runs', a.actor)
         FROM wanted a WHERE NOT EXISTS (SELECT FROM worker w WHERE w.actor = a.actor AND w.has_worked)
         UNION ALL
+        SELECT 'the database refuses connections, those of workers too (ALLOW_CONNECTIONS false)'
+        FROM pg_database d WHERE d.datname = current_database() AND NOT d.datallowconn
+        UNION ALL
         SELECT 'no supervisor leads'
         FROM worker w WHERE w.actor = 'supervisor' HAVING count(*) > 0 AND NOT bool_or(w.leader)
         UNION ALL

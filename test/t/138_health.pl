@@ -152,6 +152,13 @@ fault('disk full', 'ticks in a row of \w+ worker \d+ have failed|no \w+ worker r
 fault('another version', 'no agent worker runs', sub { sql(q{ALTER EXTENSION sas UPDATE TO '0.2.900'}); submit($node, 'local', {}) },
 	sub { wait_for($node, q{SET lock_timeout = '5 s'; ALTER EXTENSION sas UPDATE TO '0.2.0'}, '') });
 
+# Those that run go, too. Only a session from before can ask.
+my $inside = SasSession->new($node);
+$node->safe_psql('d1', 'ALTER DATABASE postgres ALLOW_CONNECTIONS false');
+ok(wait_until(sub { return $inside->query($health) =~ /^false .*no agent worker runs.*the database refuses connections/ }), 'connections refused: the database refuses connections');
+$node->safe_psql('d1', 'ALTER DATABASE postgres ALLOW_CONNECTIONS true');
+until_health(qr/^true$/, 'connections refused: all is well again');
+
 # What stops nothing is no problem.
 sql(q{SELECT pg_create_logical_replication_slot('left_behind', 'pgoutput')});
 set(default_transaction_read_only => 'on');
