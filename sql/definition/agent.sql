@@ -316,12 +316,12 @@ DECLARE
     before _sas.agent := a;
     known text[] := '{headers,max_in_flight,rate_limit,request_timeout,retry,breaker,options,enabled}';
     given text;
-    wrong record;
+    unknown record;
 BEGIN
-    FOR wrong IN SELECT x.name, x.n - 1 AS n FROM unnest(reset) WITH ORDINALITY AS x (name, n)
-                 WHERE (x.name = ANY (known)) IS NOT TRUE ORDER BY x.n LOOP
-        RAISE EXCEPTION 'cannot reset %', coalesce('"' || wrong.name || '"', 'null')
-            USING ERRCODE = 'invalid_parameter_value', DETAIL = _sas.at('/reset/' || wrong.n),
+    FOR unknown IN SELECT x.name, x.n - 1 AS n FROM unnest(reset) WITH ORDINALITY AS x (name, n)
+                   WHERE (x.name = ANY (known)) IS NOT TRUE ORDER BY x.n LOOP
+        RAISE EXCEPTION 'cannot reset %', coalesce('"' || unknown.name || '"', 'null')
+            USING ERRCODE = 'invalid_parameter_value', DETAIL = _sas.at('/reset/' || unknown.n),
                 HINT = 'These can be reset: ' || array_to_string(known, ', ') || '.';
     END LOOP;
     SELECT g.key INTO given
