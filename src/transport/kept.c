@@ -13,19 +13,23 @@
  * Bytes that arrive after the request was sent cannot be told from its answer.
  *
  * libcurl reports the local port of the connection, not its socket.  So sockets are recorded by
- * their port when the first request is sent.
+ * their port when the first request is sent.  A socket also tells when its last bytes arrived.
  */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif
 #include <dlfcn.h>
 #include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <poll.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 
 #include "transport/request.h"
+
+/* The kernel counts in ticks of its clock, of 10 ms at most. */
+#define KEPT_ARRIVAL_EXACT_MS 10
 
 static int	kept_by_port[65536];	/* 0: none; negative: it may speak HTTP/2 */
 
@@ -98,12 +102,30 @@ sas_transport_kept_is_clean(SasRequest *r, int local_port, int remote_port)
 }
 
 /* The socket on which its request was sent; -1: unknown. */
-int
-sas_transport_kept_socket(const SasRequest *r)
+static int
+kept_socket(const SasRequest *r)
 {
 	int			fd = abs(kept_by_port[r->local_port]);
 
 	return fd != 0 && kept_port(fd, getsockname) == r->local_port ? fd : -1;
+}
+
+/*
+ * A process that was stopped, or waited in a transaction, reads late what
+ * arrived in time.  The kernel knows when the last bytes came on the socket;
+ * those of this answer are not later than that.
+ */
+void
+sas_transport_kept_note_arrival(SasRequest *r)
+{
+	struct tcp_info info;
+	socklen_t	len = sizeof(info);
+
+	r->arrived_us = 0;
+	if (!r->transport->late || getsockopt(kept_socket(r), IPPROTO_TCP, TCP_INFO, &info, &len) != 0 ||
+		info.tcpi_last_data_recv <= KEPT_ARRIVAL_EXACT_MS)
+		return;
+	r->arrived_us = sas_transport_now_us() - (int64_t) (info.tcpi_last_data_recv - KEPT_ARRIVAL_EXACT_MS) * 1000;
 }
 
 /* Its answer is one of HTTP/1. */

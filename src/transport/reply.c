@@ -13,17 +13,11 @@
 #include "transport/request.h"
 
 #include <errno.h>
-#include <netinet/in.h>
-#include <netinet/tcp.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
-#include <sys/socket.h>
 #include <time.h>
-
-/* The kernel counts in ticks of its clock, of 10 ms at most. */
-#define ARRIVAL_EXACT_MS 10
 
 int64_t
 sas_transport_now_us(void)
@@ -54,24 +48,6 @@ sas_transport_request_reserve(char **buf, size_t *size, size_t used, size_t len)
 	*buf = moved;
 	*size = bigger;
 	return true;
-}
-
-/*
- * A process that was stopped, or waited in a transaction, reads late what
- * arrived in time.  The kernel knows when the last bytes came on the socket;
- * those of this answer are not later than that.
- */
-static void
-reply_note_arrival(SasRequest *r)
-{
-	struct tcp_info info;
-	socklen_t	len = sizeof(info);
-
-	r->arrived_us = 0;
-	if (!r->transport->late || getsockopt(sas_transport_kept_socket(r), IPPROTO_TCP, TCP_INFO, &info, &len) != 0 ||
-		info.tcpi_last_data_recv <= ARRIVAL_EXACT_MS)
-		return;
-	r->arrived_us = sas_transport_now_us() - (int64_t) (info.tcpi_last_data_recv - ARRIVAL_EXACT_MS) * 1000;
 }
 
 static bool
@@ -141,7 +117,7 @@ sas_transport_request_on_header(char *data, size_t size, size_t n, void *arg)
 		reply->first_byte_us = sas_transport_now_us();
 	if (r->window > 0)
 		r->received_us = sas_transport_now_us();
-	reply_note_arrival(r);
+	sas_transport_kept_note_arrival(r);
 	r->header_bytes += len;
 	if (r->header_bytes > SAS_TRANSPORT_MAX_HEADERS)
 		r->refused = "the headers of the answer are too large";
@@ -186,7 +162,7 @@ sas_transport_request_on_body(char *data, size_t size, size_t n, void *arg)
 
 	if (sas_transport_request_is_stream(r))
 		return sas_transport_request_on_stream(r, data, len);
-	reply_note_arrival(r);
+	sas_transport_kept_note_arrival(r);
 	if (len > r->max_response - reply->body_len)
 		r->refused = "the answer is larger than max_response";
 	else if (!sas_transport_request_may_read(r, len))
