@@ -107,15 +107,6 @@ BEGIN
     RETURN (SELECT array_agg(DISTINCT e) FROM unnest(after_runs || after_run) e WHERE e IS NOT NULL);
 END $$;
 
--- _sas.refuse_late_start(): raises the error of a submit whose start_before has passed.
-CREATE FUNCTION _sas.refuse_late_start() RETURNS void
-LANGUAGE plpgsql AS $$
-BEGIN
-    RAISE EXCEPTION 'start_before has passed: the run could never begin'
-        USING ERRCODE = 'invalid_parameter_value', DETAIL = 'At /start_before.',
-            HINT = 'Name a time that is still to come, or leave "start_before" out.';
-END $$;
-
 -- _sas.check_start(caller, start_at, start_before, after_runs, results): raises an error if the arguments
 -- of a submit about its start are wrong.
 CREATE FUNCTION _sas.check_start(caller oid, start_at timestamptz, start_before timestamptz,

@@ -59,8 +59,6 @@ BEGIN
     END IF;
     SELECT p.ids, p.fresh, p.versions, p.inputs INTO ids, fresh, versions, inputs
     FROM _sas.prepare_runs(caller, v, keys, inputs, labels, is_child, plans) p;
-    -- a key that is known gives its run, also after that time
-    PERFORM _sas.refuse_late_start() WHERE start_before <= now AND true = ANY (fresh);
     PERFORM _sas.open_share($1, u.n, is_child, u.bytes)
     FROM (SELECT count(*)::int AS n, sum(_sas.share_size(i.input))::bigint AS bytes
           FROM unnest(inputs, fresh) AS i (input, fresh) WHERE i.fresh) u WHERE u.n > 0;
