@@ -22,6 +22,7 @@ use JSON::PP ();
 use POSIX ();
 use SasTest;
 use Test::More;
+use Time::HiRes qw(time);
 
 my $json = JSON::PP->new->canonical;
 
@@ -206,14 +207,14 @@ sub histories
 sub sent_again
 {
 	my ($node, $books, $struck, $lost) = @_;
-	my $boot = time() - $node->safe_psql('postgres', 'SELECT torture.uptime()');
+	my $boot = time() - (split / /, PostgreSQL::Test::Utils::slurp_file('/proc/uptime'))[0];
 	my (%why, @unexplained);
 	foreach my $again (@{ $books->{again} })
 	{
 		my $holders = holders($node, $again, $boot);
 		my $why = (grep { $again->{answered} > $_ - 5 && $again->{answered} < $_ + 1 } @{ $lost // [] }) ? 'lost with an asynchronous promotion' : ended_by($again, $holders, $struck);
 		if ($why) { $why{$why}++ }
-		else { push @unexplained, $json->encode({ %$again, holders => $holders, struck => [ grep { $_->[0] < $again->{at} && $_->[1] > $again->{answered} - 1 } @$struck ] }), whereabouts($node, "($again->{id},"), history($node, $again, $boot) }
+		else { push @unexplained, join "\n", $json->encode({ %$again, holders => $holders, struck => [ grep { $_->[0] < $again->{at} && $_->[1] > $again->{answered} - 1 } @$struck ] }), whereabouts($node, "($again->{id},"), history($node, $again, $boot) }
 	}
 	is(scalar(@unexplained), 0, 'no call was sent again after it was answered, but where the process that held it died or was frozen') or diag(join "\n", splice(@unexplained, 0, 10));
 	note('figure: ' . (grep { $_->[2] !~ /^(?:died|frozen)$/ } @$struck) . " strikes, $books->{requests} requests, sent again after an answer " . @{ $books->{again} }
