@@ -166,8 +166,10 @@ END $$;
 CREATE FUNCTION _sas.pass_by_writing(leases _sas.lease[], boot bigint, live bigint[]) RETURNS _sas.lease[]
 LANGUAGE plpgsql AS $$
 DECLARE
+    -- first: it reads the clock by which their calls are over
+    holding bigint[] := _sas.holding_workers();
     writing bigint[] := _sas.writing_workers();
-    passed bigint[] := writing || _sas.holding_workers();
+    passed bigint[] := holding || writing;
 BEGIN
     IF passed = '{}' THEN
         RETURN leases;

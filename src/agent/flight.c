@@ -109,6 +109,7 @@ sas_agent_flight_end(SasFlight *flight, bool dropped)
 	pairingheap_remove(sas_agent_flights.by_time, &flight->heap);
 	dlist_delete(&flight->node);
 	sas_agent_flights.n--;
+	sas_agent_flights.last_ended |= flight->deadline_us >= sas_agent_flights.until_us;
 	if (agent != NULL)
 		agent->calls--;
 	sas_agent_outbox_leave(flight->lease, dropped);

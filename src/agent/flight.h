@@ -20,6 +20,8 @@ typedef struct SasFlights
 	SasTransport *transport;
 	dlist_head	all;
 	int			n;
+	int64		until_us;		/* all are over then; not before, unless the last of them has ended */
+	bool		last_ended;
 	SasFlight  *current;		/* being started, or evaluated; NULL: it has ended meanwhile */
 	pairingheap *by_time;
 } SasFlights;

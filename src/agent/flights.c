@@ -35,6 +35,9 @@
  * is stopped has as long (flight.c).
  */
 #define FLIGHTS_LAST_US 1000000
+/* when the last of them is over: so many are looked at each time, more after a pause */
+#define FLIGHTS_FEW 100
+#define FLIGHTS_PAUSE_US 1000000
 
 SasFlights	sas_agent_flights = {.all = DLIST_STATIC_INIT(sas_agent_flights.all)};
 
@@ -297,7 +300,8 @@ flights_create(SasClaimedCall *claimed, SasLeaseEntry *lease, const SasClaimTime
 	flight->deadline_us = when->us + (int64) (claimed->window_ms * 1000);
 	flight->send_by_us = flight->deadline_us - Min(FLIGHTS_LAST_US, (flight->deadline_us - when->us) / 10);
 	flight->wake_us = flight->deadline_us;
-	sas_base_peers_hold_calls(flight->deadline_us, when->ahead_us);
+	sas_agent_flights.until_us = Max(sas_agent_flights.until_us, flight->deadline_us);
+	sas_base_peers_hold_calls(sas_agent_flights.until_us, when->ahead_us);
 	sas_work_flight_fill(flight, claimed, agent->stored);
 	flight->memory = sas_work_room_enter(flight->agent_id, flight->owner);
 	dlist_push_tail(&sas_agent_flights.all, &flight->node);
@@ -366,6 +370,23 @@ flights_take_tokens(void)
 	}
 }
 
+/* If that has ended after which all others are over: says when they are. Many are looked at once a second. */
+static void
+flights_note_end(int64 now)
+{
+	static int64 last_us = 0;
+	dlist_iter	iter;
+
+	if (!sas_agent_flights.last_ended || (sas_agent_flights.n > FLIGHTS_FEW && now < last_us + FLIGHTS_PAUSE_US))
+		return;
+	last_us = now;
+	sas_agent_flights.last_ended = false;
+	sas_agent_flights.until_us = 0;
+	dlist_foreach(iter, &sas_agent_flights.all)
+		sas_agent_flights.until_us = Max(sas_agent_flights.until_us, dlist_container(SasFlight, node, iter.cur)->deadline_us);
+	sas_base_peers_hold_calls(sas_agent_flights.until_us, 0);
+}
+
 bool
 sas_agent_flights_move(void)
 {
@@ -396,6 +417,7 @@ sas_agent_flights_move(void)
 			break;
 		sas_agent_flight_wake(flight, now);
 	}
+	flights_note_end(now);
 	sas_agent_replies_note_read();
 	return moved;
 }

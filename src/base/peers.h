@@ -120,8 +120,8 @@ extern void sas_base_peers_set_unwritten(bool unwritten);
 extern int	sas_base_peers_unwritten(int64 *ids, int max);
 
 /*
- * This worker has claimed a call, which is over then at the latest, on the monotonic clock. By so much
- * the server's clock was ahead of that before the claim.
+ * All calls of this worker are over then, on the monotonic clock; 0: it has none. If it has just claimed one: by so
+ * much the server's clock was ahead of that before the claim; else 0.
  */
 extern void sas_base_peers_hold_calls(int64 until_us, int64 ahead_us);
 

@@ -117,7 +117,6 @@ sas_transport_request_on_header(char *data, size_t size, size_t n, void *arg)
 		reply->first_byte_us = sas_transport_now_us();
 	if (r->window > 0)
 		r->received_us = sas_transport_now_us();
-	sas_transport_kept_note_arrival(r);
 	r->header_bytes += len;
 	if (r->header_bytes > SAS_TRANSPORT_MAX_HEADERS)
 		r->refused = "the headers of the answer are too large";
@@ -141,6 +140,7 @@ sas_transport_request_on_header(char *data, size_t size, size_t n, void *arg)
 	}
 	else if (data[0] == '\r' || data[0] == '\n')
 	{
+		sas_transport_kept_note_arrival(r);
 		r->answer_done = r->line_status >= 200 || (r->websocket && r->line_status == 101);
 		if (r->answer_done && !sas_transport_whole_has_clear_length(reply))
 			r->refused = "the answer is not valid HTTP";

@@ -350,11 +350,7 @@ slot_peers_unwritten(int64 *ids, int max)
 /* By how much the clock may gain on the monotonic one before that counts as a jump. */
 #define JUMP_US 100000
 
-/*
- * Two looks at two clocks, and between them this process may wait. Then the
- * clock seems to jump, which does no harm: it is asked only whether calls are
- * over that the monotonic clock can tell.
- */
+/* Between looks at two clocks this process may wait: a clock that seems to jump holds its calls as long as they last. */
 static void
 slot_peers_hold_calls(int64 until_us, int64 ahead_us)
 {
@@ -362,10 +358,13 @@ slot_peers_hold_calls(int64 until_us, int64 ahead_us)
 
 	if (slot == NULL)
 		return;
-	if (ahead_us > slot->calls_ahead_us + JUMP_US)
+	if (ahead_us == 0)
+		slot->calls_jumped_us = Min(slot->calls_jumped_us, until_us);
+	else if (ahead_us > slot->calls_ahead_us + JUMP_US)
 		slot->calls_jumped_us = slot->calls_until_us;
-	slot->calls_ahead_us = ahead_us;
-	slot->calls_until_us = Max(slot->calls_until_us, until_us);
+	if (ahead_us != 0)
+		slot->calls_ahead_us = ahead_us;
+	slot->calls_until_us = until_us;
 }
 
 static int

@@ -16,10 +16,12 @@ TortureFaults::open_strikes(PostgreSQL::Test::Utils::tempdir());
 my $node = new_node('main', 'sas.agents' => 1, 'sas.supervisor_interval' => '1 s');
 my $service = SasService->new;
 my $clock = bless { node => $node }, 'TortureFaults';
-$service->script(held => [ { gate => 1 } ]);
+$service->script(held => [ { gate => 1 } ], never => [ { gate => 1 } ]);
 make_agent($node, 'remote', $service, request_timeout => '10 min');
 define($node, 'held', { steps => { it => { agent => 'remote', complete_in => '10 min', call => { method => 'POST', path => '/held' } } } });
 define($node, 'quick', { steps => { it => { agent => 'remote', call => { method => 'POST', path => '/quick' } } } });
+define($node, 'day', { steps => { it => { agent => 'remote', complete_in => '1 day', call => { method => 'POST', path => '/day' } } } });
+define($node, 'never', { steps => { it => { agent => 'remote', complete_in => '2 s', call => { method => 'POST', path => '/never' } } } });
 
 sub sql { my ($query) = @_; return $node->safe_psql('postgres', $query) }
 my $ended = q{SELECT string_agg(DISTINCT coalesce(result, state), ' ') FROM sas.runs WHERE workflow = 'held'};
@@ -52,6 +54,14 @@ $service->release;
 ok(wait_for($node, $ended, 'success'), 'each of the three is answered, and that counts');
 is(sql($wrong), '', 'no attempt failed');
 is(scalar($service->requests('held')), 3, 'and none is asked for again');
+
+my $day = submit($node, 'day', {});
+ok(wait_for($node, "SELECT result FROM sas.runs WHERE run_id = $day", 'success'), 'a call that has had a whole day ends');
+$clock->set_strikes(ahead => 9 * 3600);
+$quick = submit($node, 'quick', {});
+ok(wait_for($node, "SELECT result FROM sas.runs WHERE run_id = $quick", 'success'), 'the clock is set ahead, and another ends');
+my $never = submit($node, 'never', {});
+ok(wait_for($node, "SELECT count(*) > 0 FROM sas.attempts WHERE run_id = $never AND status <> 'succeeded'"), 'one that gets no answer is taken back nevertheless');
 
 sql(q{SELECT count(s.run_id) FROM generate_series(4, 5) n, sas.submit('held', jsonb_build_object('n', n)) s});
 ok(wait_until(sub { $service->requests('held') == 5 }), 'two more calls are under way');
