@@ -313,20 +313,31 @@ BEGIN
 END $$;
 
 -- _sas.renew_follower(caller, run_id, input, needed): gives the newest input to the run that waits behind
--- the open one. With the input its slots may be others: they are those of the newest submit.
+-- the open one. With the input its slots may be others: those that its own version needs for it. needed: the
+-- same of a run that this very submit creates, and which has no row yet.
 -- Caller: holds the lock of the run. Writes: run, history. Next: _sas.renew_places.
 CREATE FUNCTION _sas.renew_follower(caller oid, for_run bigint, new_input jsonb,
                                     needed _sas.concurrency_slot[]) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
+    r _sas.run;
     old_input jsonb;
 BEGIN
-    SELECT r.input INTO old_input FROM _sas.run r WHERE r.run_id = for_run;
+    SELECT * INTO r FROM _sas.run x WHERE x.run_id = for_run;
+    old_input := r.input;
     IF old_input <> new_input THEN
-        UPDATE _sas.run r SET input = new_input WHERE r.run_id = for_run;
+        UPDATE _sas.run x SET input = new_input WHERE x.run_id = for_run;
         PERFORM _sas.open_share(caller, 1, false, _sas.share_size(new_input));
         PERFORM _sas.give_share(caller, false, old_input);
         PERFORM _sas.record(caller, ARRAY[for_run], 'submit', NULL, jsonb_build_object('input', new_input));
+    END IF;
+    IF r.run_id IS NOT NULL THEN
+        r.input := new_input;
+        needed := ARRAY(SELECT n FROM _sas.workflow_version v CROSS JOIN LATERAL _sas.places_of(v, ARRAY[r]) n
+                        WHERE v.version_id = r.version_id);
+        INSERT INTO _sas.concurrency_key (owner, workflow_id, key)
+        SELECT DISTINCT n.owner, n.workflow_id, n.key FROM unnest(needed) n WHERE n.overlap <> 'wait'
+        ORDER BY 1, 2, 3 ON CONFLICT DO NOTHING;
     END IF;
     PERFORM _sas.renew_places(for_run, needed);
 END $$;

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: PostgreSQL
 #
-# A run that waits, and takes the input of a further submit (overlap once_more), needs the slots of that submit and no
-# others: neither it nor a run behind it under a key that it leaves waits for ever.
+# A run that waits, and takes the input of a further submit (overlap once_more), needs the slots that its version needs
+# for that input, and no others: neither it nor a run behind it under a key that it leaves waits for ever.
 use strict;
 use warnings;
 use FindBin;
@@ -41,9 +41,19 @@ state_is($grows, 'running', 'it holds its key');
 my $grown = submits('grows', '{"a": "x", "h": "h", "gate": "2"}', 't', 'another follows it');
 define($node, 'grows', { steps => $steps, concurrency => [ { key => '{{input.h}}', scope => 'owner' }, { %$once, key => '{{input.a}}' } ] });
 submits('grows', '{"a": "x", "h": "h", "gate": "1"}', $grown, 'a newer version has one more rule; its submit is taken over');
-is(slots($grown) =~ s/ (?:away|waits)//gr, '1 h, 2 x', 'with both keys');
+is(slots($grown) =~ s/ (?:away|waits)//gr, '1 x', 'by a run of the older version, with the key of that');
 open_gate('1');
 state_is($grown, 'stopped success', 'when the first has ended, the other begins');
+
+define($node, 'shrinks', { steps => $steps, concurrency => [ { %$once, key => '{{input.a}}' }, { key => 'resource', scope => 'owner' } ] });
+my $shrinks = submits('shrinks', '{"a": "x", "gate": "2"}', 't', 'a run holds a resource');
+state_is($shrinks, 'running', 'and its key');
+my $shrunk = submits('shrinks', '{"a": "x", "gate": "2"}', 't', 'another follows it');
+define($node, 'shrinks', { steps => $steps, concurrency => { %$once, key => '{{input.a}}' } });
+submits('shrinks', '{"a": "x", "gate": "1"}', $shrunk, 'a newer version does not need the resource; its submit is taken over');
+is(slots($shrunk) =~ s/ (?:away|waits)//gr, '1 x, 2 resource', 'by a run of the older version, which does');
+open_gate('2');
+state_is($shrunk, 'stopped success', 'it begins with both');
 
 define($node, 'two', { steps => $steps, concurrency => [ { %$once, key => '{{input.a}}' }, { %$once, key => '{{input.b}}' } ] });
 my $one = submits('two', '{"a": "x", "b": "x", "gate": "3"}', 't', 'two rules have one key');
