@@ -80,17 +80,11 @@ BEGIN
     END IF;
 END $$;
 
--- _sas.earlier_runs(after_run, after_runs, after_result): both arguments as one list, each run once. Null: no
--- runs. Without them, after_result would mean nothing.
-CREATE FUNCTION _sas.earlier_runs(after_run bigint, after_runs bigint[], after_result text[])
-RETURNS bigint[]
+-- _sas.earlier_runs(after_run, after_runs): both arguments as one list, each run once. Null: no runs.
+CREATE FUNCTION _sas.earlier_runs(after_run bigint, after_runs bigint[]) RETURNS bigint[]
 LANGUAGE plpgsql IMMUTABLE AS $$
 BEGIN
-    IF after_result <> '{success,warning}' AND after_run IS NULL AND after_runs IS NULL THEN
-        RAISE EXCEPTION '"after_result" needs "after_run" or "after_runs"'
-            USING ERRCODE = 'invalid_parameter_value', DETAIL = 'At /after_result.',
-                HINT = 'Name the earlier runs, or leave "after_result" out.';
-    ELSIF cardinality(after_runs) > 1000 THEN
+    IF cardinality(after_runs) > 1000 THEN
         RAISE EXCEPTION 'after_runs names more than 1000 runs'
             USING ERRCODE = 'program_limit_exceeded', DETAIL = 'At /after_runs.',
             HINT = 'Let a run with children wait for them, and name that one.';

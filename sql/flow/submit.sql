@@ -407,7 +407,7 @@ BEGIN
     RETURN QUERY
     SELECT * FROM _sas.submit_runs(caller, workflow, _sas.numbered(inputs), _sas.numbered(keys), priority,
                                    start_at, start_before, deadline,
-                                   _sas.earlier_runs(after_run, after_runs, after_result), reply_to, labels,
+                                   _sas.earlier_runs(after_run, after_runs), reply_to, labels,
                                    after_result => coalesce(after_result, '{success,warning}'),
                                    version => version);
 END $$;

@@ -586,7 +586,6 @@ SELECT pg_temp.refused('SELECT sas.signal(4711, ''go'')', '42704', '/run_id', 'a
 SELECT pg_temp.refused('SELECT sas.signal_key(''good'', ''no such key'', ''go'')', '42704', '/key', 'a signal to a key that no run has');
 SELECT pg_temp.refused('SELECT * FROM sas.submit(''good'', after_run => 4711)', '42704', '/after_run', 'an earlier run that does not exist');
 SELECT pg_temp.refused(format('SELECT * FROM sas.submit(''good'', after_runs => ''{}'', after_result => %L)', r), '22023', '/after_result' || CASE r WHEN '{}' THEN '' ELSE '/0' END, format('after_result %s', coalesce(r, 'null'))) FROM unnest('{"{}","{done}","{NULL}"}'::text[]) r;
-SELECT pg_temp.refused('SELECT * FROM sas.submit(''good'', after_result => ''{error}'')', '22023', '/after_result', 'an after_result without an earlier run');
 SELECT pg_temp.refused(format('SELECT sas.%s_workflow(''nope'')', v), '42704', '/name', format('a workflow that is not there: %s', v)) FROM unnest('{pause,resume}'::text[]) v;
 SELECT pg_temp.refused('SELECT sas.create_queue(''Not Plain'', 1)', '42602', '/name', 'a queue whose name is not plain');
 SELECT pg_temp.refused(format('SELECT sas.create_queue(''q'', %s)', n), '22023', '/max_running', format('a queue of %s', n)) FROM unnest('{0,-1,1000001,NULL}'::text[]) n WHERE n IS NOT NULL;

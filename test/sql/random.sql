@@ -229,7 +229,7 @@ BEGIN
         PERFORM run_id FROM sas.submit('w' || 1 + t.dice(workflows),
             jsonb_build_object('n', t.dice(10), 'k', t.any_of('a', 'b'), 'items', (SELECT coalesce(jsonb_agg(g), '[]') FROM generate_series(1, t.dice(5)) g)),
             priority => t.dice(5), start_at => started, start_before => CASE WHEN t.often(0.1) THEN coalesce(started, sas.now()) + (1 + t.dice(30)) * interval '1 s' END,
-            after_runs => CASE WHEN t.often(0.15) THEN array_remove(ARRAY[id], NULL) ELSE '{}' END, after_result => CASE WHEN t.often(0.5) THEN '{success,warning}' ELSE '{success,warning,error,compensated,cancelled}' END::text[]);
+            after_run => CASE WHEN t.often(0.15) THEN id END, after_result => CASE WHEN t.often(0.5) THEN '{success,warning}' ELSE '{success,warning,error,compensated,cancelled}' END::text[]);
     WHEN 'claim' THEN
         PERFORM t.claim(who, 1 + t.dice(5));
     WHEN 'reply' THEN
