@@ -312,7 +312,8 @@ BEGIN ATOMIC
                             THEN format('<b>%s %s</b>', g.n, g.state)
                             ELSE _sas.html_link(look, format('/runs/%s', $2) || _sas.url_query(
                                      jsonb_build_object('step', g.step, 'state', g.state)),
-                                 format('%s %s', g.n, g.state)) END, ', ' ORDER BY g.n DESC) AS states
+                                 format('%s %s', g.n, g.state)) END,
+                            ', ' ORDER BY g.n DESC, g.state) AS states
           FROM (SELECT a.step, a.position, a.state, sum(a.n) AS n FROM _sas.element_groups(ARRAY[$2]) a
                 GROUP BY 1, 2, 3) g
           GROUP BY 1, 2) m;
@@ -326,10 +327,10 @@ LANGUAGE sql STABLE
 BEGIN ATOMIC
     WITH counts AS MATERIALIZED (SELECT _sas.console_element_counts($1, $2, $3) AS html),
     part AS MATERIALIZED (
-        SELECT coalesce(array_agg(p.step), '{}') AS steps, coalesce(array_agg(p.element), '{}') AS elements,
-               max(p.element) AS last
+        SELECT coalesce(array_agg(p.step ORDER BY p.n), '{}') AS steps,
+               coalesce(array_agg(p.element ORDER BY p.n), '{}') AS elements
         FROM _sas.element_page($2, nullif($3 ->> 'step', ''), nullif($3 ->> 'state', ''),
-                               nullif($3 ->> 'after', '')::int, 51) p)
+                               nullif($3 ->> 'after', '')::int, 51) WITH ORDINALITY AS p (step, element, n))
     SELECT CASE WHEN counts.html IS NULL THEN '' ELSE _sas.html_section('elements', 'Elements',
                counts.html || coalesce((
                    SELECT string_agg(_sas.console_step($1, s, 2000), ''
@@ -340,12 +341,13 @@ BEGIN ATOMIC
                    WHERE s.run_id = $2 AND s.step = ANY (part.steps) AND s.element = ANY (part.elements)),
                    '<p class="none">None.</p>')
                || CASE WHEN cardinality(part.elements) <= 50 THEN ''
-                       WHEN $3 ->> 'step' IS NULL THEN '<p class="dim">and more: see sas.steps</p>'
+                       WHEN nullif($3 ->> 'step', '') IS NULL
+                       THEN '<p class="dim">and more: see sas.steps</p>'
                        ELSE '<p class="pages">' || _sas.html_link(
                                $1, '/runs/' || $2 || _sas.url_query(
                                    $3 - 'run_id' || jsonb_build_object('after', part.elements[50])),
                                'next') || '</p>' END,
-               CASE WHEN $3 ->> 'step' IS NULL THEN 'those that failed or are open first' END) END
+               CASE WHEN nullif($3 ->> 'step', '') IS NULL THEN 'those that failed or are open first' END) END
     FROM counts CROSS JOIN part;
 END;
 

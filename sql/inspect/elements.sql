@@ -5,17 +5,22 @@
 -- themselves: no rows if the caller may not see the run.
 
 -- _sas.element_rows(run_id): the elements of a run, with their states as in sas.steps. at: what they wait for
--- is due then. Elements of one step that are alike in state, kind, held and doubt wait for the same thing.
+-- is due then; lane: in which line it is ready. Elements of one step that are alike in state, kind, held,
+-- doubt and lane wait for the same thing.
 CREATE FUNCTION _sas.element_rows(run_id bigint)
-RETURNS TABLE (step_no int, element int, state text, at timestamptz, kind text, held boolean, doubt boolean)
+RETURNS TABLE (step_no int, element int, state text, at timestamptz, kind text, held boolean, doubt boolean,
+               lane int)
 LANGUAGE sql STABLE
 BEGIN ATOMIC
     SELECT s.step_no, s.element, s.state,
            coalesce(s.waiting_until, s.complete_by, CASE WHEN s.finished_at IS NULL THEN s.started_at END),
-           s.waiting_kind, s.request_id IS NOT NULL, s.in_doubt
+           s.waiting_kind, s.request_id IS NOT NULL, s.in_doubt,
+           CASE WHEN s.state IN ('ready', 'compensating')
+                THEN (SELECT q.lane FROM _sas.ready q WHERE q.run_id = s.run_id AND q.step_no = s.step_no
+                      AND q.element = s.element) END
     FROM _sas.step s WHERE s.run_id = $1 AND s.element > 0
     UNION ALL
-    SELECT q.step_no, q.element, 'ready', q.ready_at, NULL, false, false
+    SELECT q.step_no, q.element, 'ready', q.ready_at, NULL, false, false, q.lane
     FROM _sas.ready q
     WHERE q.run_id = $1 AND q.element > 0
       AND NOT EXISTS (SELECT FROM _sas.step s WHERE s.run_id = q.run_id AND s.step_no = q.step_no
@@ -40,7 +45,7 @@ LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
                       OR e.state <> ALL ('{succeeded,skipped,cancelled,compensated}'))
                )[:50] AS elements
         FROM _sas.element_rows(r.run_id) e
-        GROUP BY e.step_no, e.state, e.kind, e.held, e.doubt) g
+        GROUP BY e.step_no, e.state, e.kind, e.held, e.doubt, e.lane) g
     JOIN _sas.workflow_step w ON w.version_id = r.version_id AND w.step_no = g.step_no AND NOT w.undo
     WHERE r.run_id = ANY ($2) AND r.hook_of IS NULL AND _sas.may_see($1, r.owner)
 $$;
@@ -61,7 +66,7 @@ LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 $$;
 
 -- _sas.element_page(run_id, step, state, after, most): elements of this step, and state, that follow element
--- "after"; without a step, those of all: failed ones first, then open ones.
+-- "after"; without a step, those of all, whatever "after" is: failed ones first, then open ones.
 CREATE FUNCTION _sas.element_page(run_id bigint, step text, state text, after int, most int)
 RETURNS TABLE (step text, element int)
 LANGUAGE C STABLE AS 'MODULE_PATHNAME', 'sas_api_verb';
@@ -74,7 +79,8 @@ LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
     CROSS JOIN LATERAL _sas.element_rows(r.run_id) e
     JOIN _sas.workflow_step w ON w.version_id = r.version_id AND w.step_no = e.step_no AND NOT w.undo
     WHERE r.run_id = $2 AND r.hook_of IS NULL AND _sas.may_see($1, r.owner)
-      AND ($3 IS NULL OR w.name = $3) AND ($4 IS NULL OR e.state = $4) AND ($5 IS NULL OR e.element > $5)
+      AND ($3 IS NULL OR w.name = $3) AND ($4 IS NULL OR e.state = $4)
+      AND ($3 IS NULL OR $5 IS NULL OR e.element > $5)
     ORDER BY $3 IS NULL AND e.state = 'failed' DESC,
              $3 IS NULL AND e.state = ANY ('{running,suspended,compensating}') DESC,
              w.position, w.name, e.element
@@ -87,5 +93,6 @@ LANGUAGE sql IMMUTABLE PARALLEL SAFE
 BEGIN ATOMIC
     SELECT CASE WHEN ns = '{}' THEN ''
         ELSE (SELECT string_agg('[' || e || ']', ', ' ORDER BY e) FROM unnest(ns[:3]) e)
-             || CASE WHEN $2 > 3 THEN format(' and %s more', $2 - 3) ELSE '' END END;
+             || CASE WHEN $2 > least(3, cardinality(ns))
+                     THEN format(' and %s more', $2 - least(3, cardinality(ns))) ELSE '' END END;
 END;

@@ -321,12 +321,12 @@ BEGIN ATOMIC
     WHERE run.run_id = $1;
 END;
 
--- _sas.waits(elements, span): the verb of the sentence about a step, or about these elements of it, that
+-- _sas.waits(n, span): the verb of the sentence about a step, or about n elements of it, that
 -- waits. span: for how long; null: it is not told.
-CREATE FUNCTION _sas.waits(elements int[], span text) RETURNS text
+CREATE FUNCTION _sas.waits(n bigint, span text) RETURNS text
 LANGUAGE sql IMMUTABLE PARALLEL SAFE
 BEGIN ATOMIC
-    SELECT CASE WHEN cardinality($1) > 1 THEN coalesce(' have waited for ' || $2, ' wait')
+    SELECT CASE WHEN $1 > 1 THEN coalesce(' have waited for ' || $2, ' wait')
                 ELSE coalesce(' has waited for ' || $2, ' waits') END;
 END;
 
@@ -429,13 +429,13 @@ BEGIN ATOMIC
            p.step, p.waiting_kind, p.waiting_on, p.until,
            CASE WHEN p.undo THEN 'the undo of ' ELSE '' END || 'step "' || p.step || '"'
            || _sas.elements(p.elements, p.quantity::bigint)
-           || _sas.waits(p.elements, CASE WHEN p.waiting_kind NOT IN ('undo', 'elements', 'fallback')
-                                          AND p.since < n.now
-                                     THEN _sas.short_span(n.now - p.since) END) || ': '
+           || _sas.waits(p.quantity::bigint, CASE WHEN p.waiting_kind NOT IN ('undo', 'elements', 'fallback')
+                                                  AND p.since < n.now
+                                             THEN _sas.short_span(n.now - p.since) END) || ': '
            || CASE p.waiting_kind
               WHEN 'steps' THEN coalesce('other steps come before it: ' || p.waiting_on,
                                          'all other steps come before it')
-              WHEN 'reply' THEN CASE WHEN cardinality(p.elements) > 1 THEN 'workers have them'
+              WHEN 'reply' THEN CASE WHEN p.quantity > 1 THEN 'workers have them'
                   ELSE coalesce('worker "' || p.locked_by || '"', 'a worker') || ' has it' END
                   || coalesce(', with "' || p.waiting_on || '"', '')
                   || coalesce('; a reply counts until ' || _sas.instant(p.until, n.now), '')
