@@ -59,7 +59,7 @@ ok(wait_until(sub { return $submitted->('cheap') == 1000 }), 'so are the cheap o
 
 # the steps depend on the input, which names no agent: each is planned, and refused, by itself
 $due->('planned', 30, 'planned', q{jsonb_build_object('agent', 'none')}, 4);
-my $refused = q{SELECT count(*) FROM sas.schedules WHERE name ~ '^planned_' AND error ->> 'title' LIKE 'invalid plan%'};
+my $refused = q{SELECT count(*) FROM sas.schedules WHERE name ~ '^planned_' AND error ->> 'title' LIKE 'agent "none" does not exist%'};
 wait_for($node, "SELECT ($refused) > 0");
 $calm_ends->('plans of scheduled runs');
 cmp_ok($sql->($refused), '<', 20, 'before most of these are planned');
@@ -81,7 +81,7 @@ wait_for($node, "SELECT count(*) > 0 $of_elements");
 $calm_ends->('plans of child runs');
 cmp_ok($sql->("SELECT count(*) $of_elements"), '<', 30, 'before most of these are planned');
 is($sql->("SELECT result FROM sas.wait($planner, '100 s')"), 'warning', 'all are');
-is($sql->(qq{SELECT string_agg(DISTINCT regexp_replace(error ->> 'detail', 'none[0-9]+', 'none'), ', ') $of_elements}), 'invalid plan of workflow "planned": agent "none" does not exist (At /steps/a/agent)', 'and refused with that reason');
+is($sql->(qq{SELECT string_agg(DISTINCT regexp_replace(error ->> 'detail', 'none[0-9]+', 'none'), ', ') $of_elements}), 'agent "none" does not exist (At /steps/a/agent)', 'and refused with that reason');
 my $one = $as_eager->(q{SELECT run_id FROM sas.submit('planner', '{"items": ["remote"]}')});
 ok(wait_for($node, "SELECT count(*) FROM sas.steps JOIN sas.runs USING (run_id) WHERE parent_run_id = $one AND step = 'a'", '1'), 'a sound plan has its run');
 done_testing();
