@@ -124,7 +124,7 @@ LANGUAGE sql STABLE AS $$
     WHERE CASE jsonb_typeof(paths) WHEN 'array' THEN jsonb_array_length(paths) > 15 ELSE true END
       AND paths IS NOT NULL
     UNION ALL
-    SELECT w.place, w.item || ' is not a path that begins with /', 'Write it as ["/charges", "/refunds"].',
+    SELECT w.place, w.item || ' is not a path such as "/charges"', 'Write it as ["/charges", "/refunds"].',
         '22023'
     FROM _sas.wrong_items(paths, '^/[^?#]*$', '/breaker/paths') w WHERE w.item IS NOT NULL
 $$;

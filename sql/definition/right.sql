@@ -253,7 +253,7 @@ LANGUAGE sql STABLE AS $$
     -- a grant of "/orders/*", where * stands for nothing, would allow no call
     SELECT '/paths/' || e.n - 1,
         CASE WHEN e.p ~ '/[*]+(/|$)' THEN format('path "%s" has a wildcard', e.p)
-             ELSE format('%s is not a path that begins with /', coalesce(to_json(left(e.p, 80)), 'null')) END,
+             ELSE format('%s is not a path such as "/orders"', coalesce(to_json(left(e.p, 80)), 'null')) END,
         CASE WHEN e.p ~ '/[*]+(/|$)'
              THEN 'A path stands for itself and all below it: write "/orders", not "/orders/*".'
              ELSE 'A path stands for itself and all below it, such as "/orders". '
