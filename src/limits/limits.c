@@ -255,26 +255,11 @@ sas_limits_breaker(int agent_id)
 	return breaker;
 }
 
-static void
-limits_note_success(SasLimitsEntry *e, Oid owner, int64 now)
-{
-	if (e->succeeded[0].owner != owner)
-	{
-		e->succeeded[1] = e->succeeded[0];
-		e->succeeded[0].owner = owner;
-	}
-	e->succeeded[0].used_us = now;
-}
-
 /* Are the failures in a row those of one owner, while the service does what another one asks? */
 static bool
 limits_one_owner_fails(const SasLimitsEntry *e, int64 now)
 {
-	for (int i = 0; OidIsValid(e->failing) && i < lengthof(e->succeeded); i++)
-		if (OidIsValid(e->succeeded[i].owner) && e->succeeded[i].owner != e->failing &&
-			now - e->succeeded[i].used_us <= e->window_us)
-			return true;
-	return false;
+	return OidIsValid(e->failing) && sas_limits_has_other_user(e->succeeded, e->failing, now - e->window_us);
 }
 
 /* A failure while the breaker is closed. */
@@ -315,7 +300,7 @@ sas_limits_report(int agent_id, Oid owner, const SasLimits *limits, bool success
 	else if (success)
 	{
 		e->failures = 0;
-		limits_note_success(e, owner, now);
+		sas_limits_note_user(e->succeeded, owner, now);
 		/* an answer to a call that began before the breaker opened is no news */
 		if (e->breaker == SAS_BREAKER_HALF_OPEN)
 		{

@@ -130,26 +130,11 @@ sas_limits_owners_install(void)
 
 /* ---------------------------------------------------------------- how many an owner may have */
 
-/* The owner uses the agent. */
-static void
-owners_note(SasLimitsEntry *e, Oid owner, int64 now)
-{
-	if (e->users[0].owner != owner)
-	{
-		/* the other one, or the one that used it longer ago */
-		e->users[1] = e->users[0];
-		e->users[0].owner = owner;
-	}
-	e->users[0].used_us = now;
-}
-
 static bool
 owners_are_several(const SasLimitsEntry *e, Oid owner, int64 now)
 {
-	for (int i = 0; i < lengthof(e->users); i++)
-		if (OidIsValid(e->users[i].owner) && e->users[i].owner != owner && now - e->users[i].used_us < OWNERS_LATELY_US)
-			return true;
-	return e->shared && now - e->made_us < OWNERS_LATELY_US;
+	return sas_limits_has_other_user(e->users, owner, now - OWNERS_LATELY_US) ||
+		(e->shared && now - e->made_us < OWNERS_LATELY_US);
 }
 
 int
@@ -241,7 +226,7 @@ owners_get(OwnersUse *use, int want, bool claim, bool rested)
 
 	if (e == NULL)
 		return want;
-	owners_note(e, use->key.owner, now);
+	sas_limits_note_user(e->users, use->key.owner, now);
 	may = owners_may(e, &use->key, want, rested, now);
 	if (may < want && claim)
 	{

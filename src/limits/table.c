@@ -452,6 +452,29 @@ sas_limits_install(void)
 	RegisterSubXactCallback(table_subxact_callback, NULL);
 }
 
+/* ---------------------------------------------------------------- the latest owners */
+
+void
+sas_limits_note_user(SasLimitsUser pair[2], Oid owner, int64 now)
+{
+	if (pair[0].owner != owner)
+	{
+		/* the other one, or the one that used it longer ago */
+		pair[1] = pair[0];
+		pair[0].owner = owner;
+	}
+	pair[0].used_us = now;
+}
+
+bool
+sas_limits_has_other_user(const SasLimitsUser pair[2], Oid owner, int64 since)
+{
+	for (int i = 0; i < 2; i++)
+		if (OidIsValid(pair[i].owner) && pair[i].owner != owner && pair[i].used_us >= since)
+			return true;
+	return false;
+}
+
 /* ---------------------------------------------------------------- views */
 
 void

@@ -87,6 +87,12 @@ extern void sas_limits_repair(SasLimitsEntry *e, int64 at_us);
 /* The same for an agent that has no shared entry: the processes' own learn it when they are asked for. */
 extern void sas_limits_repair_unshared(int64 at_us);
 
+/* This owner has just used it; the pair has the latest two. */
+extern void sas_limits_note_user(SasLimitsUser pair[2], Oid owner, int64 now);
+
+/* Has another owner used it since then? */
+extern bool sas_limits_has_other_user(const SasLimitsUser pair[2], Oid owner, int64 since);
+
 /* Calls visit for each entry of this database, under the lock: it must not raise. */
 typedef void (*SasLimitsVisit) (const SasLimitsEntry *e, void *arg);
 extern void sas_limits_visit(SasLimitsVisit visit, void *arg);
