@@ -6,7 +6,8 @@
  * also ENABLE ALWAYS ones, if it was granted that setting.  DROP OWNED would
  * then leave levels and grants; and CREATE EXTENSION could put functions into
  * the schemas of sas, which only a superuser may do otherwise.  So in a
- * database with sas they are on for these two statements.
+ * database with sas they are on, all of them, for DROP OWNED, and for
+ * CREATE EXTENSION of roles that are no superusers.
  */
 #include "postgres.h"
 
