@@ -263,7 +263,7 @@ BEGIN ATOMIC
 END;
 
 -- _sas.explain_run(run_id, steps, ended, undone, to_undo): the sentence about the run as a whole. The
--- numbers count its steps; while it is undone or paused, elements, too.
+-- numbers count its steps; undone and to_undo count elements, too, while it is undone.
 CREATE FUNCTION _sas.explain_run(run_id bigint, steps bigint, ended bigint, undone bigint, to_undo bigint)
 RETURNS TABLE (waiting_kind text, waiting_on text, waiting_until timestamptz, text text)
 LANGUAGE sql STABLE
