@@ -226,7 +226,8 @@ BEGIN
     WITH started AS (
         UPDATE _sas.run r
         SET state = (SELECT _sas.legal_state('run', 'pending', 'running')),
-            started_at = coalesce(r.started_at,
+            -- where one step is left to do, that is the one which begins now
+            started_at = coalesce(r.started_at, CASE WHEN r.open_steps = 1 THEN at END,
                                   least(at, (SELECT min(s.started_at) FROM _sas.step s
                                              WHERE s.run_id = r.run_id)),
                                   sas.now())
