@@ -25,6 +25,7 @@
 #include "base/place.h"
 #include "base/settings.h"
 #include "base/shared_table.h"
+#include "function/batch_size.h"
 #include "function/function.h"
 #include "limits/limits.h"
 #include "limits/owners.h"
@@ -54,6 +55,7 @@ sas_request_shmem(void)
 	RequestAddinShmemSpace(sas_worker_registry_shmem_size());
 	RequestAddinShmemSpace(sas_wake_shmem_size());
 	RequestAddinShmemSpace(sas_base_tables_shmem_size());
+	RequestAddinShmemSpace(sas_function_batch_shmem_size());
 }
 
 static void
@@ -65,6 +67,7 @@ sas_startup_shmem(void)
 	sas_worker_registry_shmem_init();
 	sas_wake_shmem_init();
 	sas_base_tables_shmem_init();
+	sas_function_batch_shmem_init();
 	LWLockRelease(AddinShmemInitLock);
 }
 

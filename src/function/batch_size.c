@@ -3,15 +3,20 @@
  * batch_size.c: how many steps a function worker claims at a time, which
  * functions run alone, and how many workers an owner may have.
  *
- * Each process learns this for itself.
+ * A process learns this for itself, and for those that come after it: a new
+ * one, as one that comes for another owner, begins with what the others know.
+ * What is known of a function may be wrong at any time: then its batch ends
+ * after it, and what was claimed beside it is given back.
  */
 #include "postgres.h"
 
 #include "common/hashfn.h"
+#include "miscadmin.h"
 #include "base/settings.h"
 #include "function/batch_size.h"
 #include "limits/shares.h"
 #include "store/store.h"
+#include "storage/shmem.h"
 
 /* A batch grows as long as its transaction takes no longer than this: what is urgent waits for one that is on its way, and for the next. */
 #define SAS_BATCH_US 12000
@@ -29,17 +34,50 @@
 #define SAS_FEW 5
 #define SAS_SLOW_MS 50
 
-static int	batch_size_next = SAS_FIRST_BATCH;
+/*
+ * Of all workers of this server, read and written without a lock: each is one
+ * value of its own.
+ */
+typedef struct BatchSizeKnown
+{
+	int			next[64];		/* of the worker that wrote last, by database; 0: none has yet */
+	bool		fast[4096];		/* functions that were fast when they ran last, by hash; the others were slow, or have not run */
+} BatchSizeKnown;
+
+static BatchSizeKnown *batch_size_known;
+
+static int	batch_size_next = 0; /* 0: this process has not claimed yet */
 static int	batch_size_most = SAS_FUNCTION_BATCH;	/* as far as the evaluations of the last claim tell */
 static int	batch_size_n_short = 0; /* claims in a row that got less than they asked for */
 static int64 batch_size_claim_us = 0;	/* of the claim of steps that are not done yet */
 
-/* functions that were fast when they ran last, by hash; the others were slow, or have not run here */
-static bool batch_size_fast[1024];
+Size
+sas_function_batch_shmem_size(void)
+{
+	return sizeof(BatchSizeKnown);
+}
+
+void
+sas_function_batch_shmem_init(void)
+{
+	bool		found;
+
+	batch_size_known = ShmemInitStruct("sas function batches", sizeof(BatchSizeKnown), &found);
+	if (!found)
+		memset(batch_size_known, 0, sizeof(BatchSizeKnown));
+}
+
+static int *
+batch_size_known_next(void)
+{
+	return &batch_size_known->next[MyDatabaseId % lengthof(batch_size_known->next)];
+}
 
 int
 sas_function_batch_size(void)
 {
+	if (batch_size_next == 0)
+		batch_size_next = Max(SAS_FIRST_BATCH, *batch_size_known_next());
 	return batch_size_next;
 }
 
@@ -94,14 +132,14 @@ sas_function_batch_done(int64 spent_us, int64 called_us, int n, bool was_slow)
 	int64		each_us = batch_size_each_us(all_us, called_us, n);
 	int64		fitting = Max(1, SAS_BATCH_US / each_us);
 	int64		fair = fitting > 1 ? Min(SAS_FAIR_BATCH, SAS_FAIR_US / each_us) : 1;
-	static bool is_first = true;
+	bool		is_first = *batch_size_known_next() == 0;
 
 	if (was_slow)
 		batch_size_next = 1;
 	/* a few steps tell nothing about many */
 	else if (n * 2 >= batch_size_next || all_us >= SAS_BATCH_US)
 		batch_size_next = Min(Min(batch_size_most, is_first ? SAS_FAIR_BATCH : batch_size_next * SAS_BATCH_GROWS), Max(fair, fitting));
-	is_first = false;
+	*batch_size_known_next() = batch_size_next;
 	batch_size_claim_us = 0;
 }
 
@@ -114,7 +152,9 @@ sas_function_is_slow(int64 spent_us)
 static bool *
 batch_size_fast_flag(const char *function)
 {
-	return &batch_size_fast[hash_bytes((const unsigned char *) function, strlen(function)) % lengthof(batch_size_fast)];
+	uint32		hash = hash_combine(hash_bytes((const unsigned char *) function, strlen(function)), MyDatabaseId);
+
+	return &batch_size_known->fast[hash % lengthof(batch_size_known->fast)];
 }
 
 void

@@ -9,6 +9,10 @@
 /* no batch has more */
 #define SAS_FUNCTION_BATCH 500
 
+/* What the workers of this server know together; in the hooks of shared memory. */
+extern Size sas_function_batch_shmem_size(void);
+extern void sas_function_batch_shmem_init(void);
+
 /* How many to claim next. */
 extern int	sas_function_batch_size(void);
 
@@ -27,7 +31,7 @@ extern void sas_function_batch_done(int64 spent_us, int64 called_us, int n, bool
 /* Does a call that took spent_us end its batch? */
 extern bool sas_function_is_slow(int64 spent_us);
 
-/* note_time: the function took spent_us. was_fast: has it run here, and was it fast when it ran last? */
+/* note_time: the function took spent_us. was_fast: has it run, and was it fast when it ran last? */
 extern void sas_function_note_time(const char *function, int64 spent_us);
 extern bool sas_function_was_fast(const char *function);
 

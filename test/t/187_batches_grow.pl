@@ -2,7 +2,8 @@
 #
 # Batches of short functions grow though each transaction of the function worker
 # takes long by itself, as on a busy machine: a batch of one would pay that for
-# each function. Takes about 10 s.
+# each function. A worker that comes later knows what the one before it has
+# learnt. Takes about 10 s.
 use strict;
 use warnings;
 use FindBin;
@@ -33,4 +34,16 @@ $sql->(q{SELECT count(*) FROM sas.submit_batch('short', array_fill('{}'::jsonb, 
 ok(wait_for($node, q{SELECT count(*) FROM sas.runs WHERE result = 'success'}, '405'), 'all functions end');
 my $claims = $sql->($leases) - $before;
 cmp_ok($claims, '<', 60, "400 functions take few claims ($claims)");
+
+# the steps of a claim began at the same time
+my $worker = q{SELECT pid FROM pg_stat_activity WHERE backend_type = 'sas function'};
+my $pid = $sql->($worker);
+$sql->("SELECT pg_terminate_backend($pid)");
+ok(wait_for($node, qq{SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'sas function' AND pid <> $pid}, '1'), 'another worker comes');
+$sql->(q{SELECT count(*) FROM sas.submit_batch('short', array_fill('{}'::jsonb, '{400}'))});
+ok(wait_for($node, q{SELECT count(*) FROM sas.runs WHERE result = 'success'}, '805'), 'all functions end');
+my $first = $sql->(q{
+	SELECT count(*) FROM _sas.step WHERE run_id > (SELECT max(run_id) - 400 FROM _sas.run)
+	GROUP BY started_at ORDER BY started_at LIMIT 1});
+cmp_ok($first, '>=', 10, "its first claim is not of one function ($first)");
 done_testing();
