@@ -114,6 +114,18 @@ SELECT is(ARRAY(SELECT l FROM unnest('{monitor,user,operator,admin,worker}'::tex
           CASE WHEN m.level IN ('worker of one agent', 'no level') THEN '{}' ELSE ARRAY[m.level] END,
           format('with %s one has that level and no other', m.level))
 FROM may m;
+-- the right to execute it is all that such a function is for; that nobody can name it hides it, too
+GRANT USAGE ON SCHEMA _sas TO PUBLIC;
+SELECT is(ARRAY(SELECT l || ' ' || pg_temp.as_role(m.who, format('SELECT _sas.level_%s()', l))
+                FROM unnest('{monitor,user,operator,admin,worker}'::text[]) l),
+          ARRAY(SELECT l || CASE l WHEN m.level THEN ' ok' ELSE ' 42501' END
+                FROM unnest('{monitor,user,operator,admin,worker}'::text[]) l),
+          format('with %s one executes the function of that level and of no other', m.level))
+FROM may m;
+REVOKE USAGE ON SCHEMA _sas FROM PUBLIC;
+SELECT is(ARRAY(SELECT format('%s %s %s', p.proname, p.prosecdef, regexp_replace(pg_get_functiondef(p.oid), '.*BEGIN ATOMIC\s*(.*)END\s*$', '<\1>'))
+                FROM pg_proc p WHERE p.pronamespace = '_sas'::regnamespace AND p.proname ~ '^level_' ORDER BY 1),
+          '{level_admin f <>,level_monitor f <>,level_operator f <>,level_user f <>,level_worker f <>}', 'and it does nothing');
 SELECT is(ARRAY(SELECT (g.level, g.signature::regprocedure)::text FROM _sas.privilege g
                 GROUP BY g.level, g.signature::regprocedure HAVING count(*) > 1), '{}', 'none is named twice');
 SELECT is(pg_temp.as_role(m.who, $$SELECT _sas.count_metric('sas_x_total', 1, 1, 'x', 1)$$), '42501',
