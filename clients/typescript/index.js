@@ -105,11 +105,11 @@ class Task {
   }
 
   save(checkpoint = null, progress = null) {
-    return this.#send(this, "heartbeat", checkpoint === null ? null : JSON.stringify(checkpoint), progress);
+    return this.#send(this, "heartbeat", checkpoint, progress);
   }
 
   emit(chunk) {
-    return this.#send(this, "emit", JSON.stringify(chunk ?? null));
+    return this.#send(this, "emit", chunk);
   }
 
   async complete(client, output = null) {
@@ -207,6 +207,7 @@ export class Worker {
 
   #send(task, verb, value, progress = null) {
     const sent = new Promise((resolve, reject) => {
+      if (value !== null || verb === "emit") value = JSON.stringify(value ?? null); // what it throws rejects
       if (!this.#held.has(task.requestId) || task._reason === "lost" || task._settled) reject(new Lost());
       else this.#reports.push({ task, verb, value, progress, resolve, reject });
       this.#wake();

@@ -80,9 +80,11 @@ BEGIN
     END IF;
 END $$;
 
--- _sas.earlier_runs(after_run, after_runs): both arguments as one list, each run once. Null: no runs.
-CREATE FUNCTION _sas.earlier_runs(after_run bigint, after_runs bigint[]) RETURNS bigint[]
-LANGUAGE plpgsql IMMUTABLE AS $$
+-- _sas.earlier_runs(caller, after_run, after_runs): both arguments as one list, each run once. Null: no runs.
+CREATE FUNCTION _sas.earlier_runs(caller oid, after_run bigint, after_runs bigint[]) RETURNS bigint[]
+LANGUAGE plpgsql STABLE AS $$
+DECLARE
+    ids bigint[];
 BEGIN
     IF cardinality(after_runs) > 1000 THEN
         RAISE EXCEPTION 'after_runs names more than 1000 runs'
@@ -98,20 +100,62 @@ BEGIN
             DETAIL = _sas.at('/after_runs/' || array_position(after_runs, NULL) - array_lower(after_runs, 1)),
             HINT = 'Leave out what is not known.';
     END IF;
-    RETURN (SELECT array_agg(DISTINCT e) FROM unnest(after_runs || after_run) e WHERE e IS NOT NULL);
+    ids := (SELECT array_agg(DISTINCT e) FROM unnest(after_runs || after_run) e WHERE e IS NOT NULL);
+    IF ids IS NOT NULL THEN
+        PERFORM _sas.check_earlier(caller, ids, after_run, after_runs);
+    END IF;
+    RETURN ids;
 END $$;
 
--- _sas.check_start(caller, start_at, start_before, after_runs, results): raises an error if the arguments
+-- _sas.check_earlier(caller, ids, after_run, after_runs): raises an error that names the runs among ids that
+-- the caller may not operate, or that are on another node. The last two arguments tell the place.
+CREATE FUNCTION _sas.check_earlier(caller oid, ids bigint[], after_run bigint, after_runs bigint[])
+RETURNS void
+LANGUAGE plpgsql STABLE AS $$
+DECLARE
+    unknown bigint[] := ARRAY(
+        SELECT e FROM unnest(ids) e
+        WHERE NOT EXISTS (SELECT FROM _sas.run r WHERE r.run_id = e AND _sas.may_operate(caller, r.owner))
+        ORDER BY e);
+    elsewhere bigint := (
+        SELECT e FROM unnest(unknown) e
+        WHERE e >> _sas.node_shift() <> _sas.id_base() >> _sas.node_shift()
+          AND to_regclass('pg_catalog.pg_dist_node') IS NOT NULL
+        LIMIT 1);
+    n int := cardinality(unknown);
+    place text := CASE WHEN after_run = coalesce(elsewhere, unknown[1]) THEN '/after_run'
+        ELSE '/after_runs/' || array_position(after_runs, coalesce(elsewhere, unknown[1]))
+                                - array_lower(after_runs, 1) END;
+BEGIN
+    IF elsewhere IS NOT NULL THEN
+        RAISE EXCEPTION 'run % is on node %, and a run follows only runs of its own node', elsewhere,
+                elsewhere >> _sas.node_shift()
+            USING ERRCODE = 'object_not_in_prerequisite_state', DETAIL = _sas.at(place),
+                HINT = format('This run would be on node %s. Submit it on the node of the other run.',
+                              _sas.id_base() >> _sas.node_shift());
+    ELSIF n = 1 THEN
+        RAISE EXCEPTION 'run % does not exist, or is not yours', unknown[1]
+            USING ERRCODE = 'undefined_object', DETAIL = _sas.at(place),
+                HINT = 'Name a run of your own, as sas.runs shows it.';
+    ELSIF n > 1 THEN
+        RAISE EXCEPTION 'runs % do not exist, or are not yours',
+                array_to_string(unknown[: 10], ', ') || CASE WHEN n > 10 THEN format(' and %s more', n - 10)
+                                                         ELSE '' END
+            USING ERRCODE = 'undefined_object', DETAIL = _sas.at(place),
+                HINT = 'Name runs of your own, as sas.runs shows them.';
+    END IF;
+END $$;
+
+-- _sas.check_start(start_at, start_before, results): raises an error if the arguments
 -- of a submit about its start are wrong.
-CREATE FUNCTION _sas.check_start(caller oid, start_at timestamptz, start_before timestamptz,
-                                 after_runs bigint[], results text[]) RETURNS void
+CREATE FUNCTION _sas.check_start(start_at timestamptz, start_before timestamptz, results text[])
+RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
-    unknown bigint;
     wrong record;
 BEGIN
-    IF start_before <= start_at THEN
-        RAISE EXCEPTION 'start_before is not after start_at: the run could never begin'
+    IF start_before < start_at THEN
+        RAISE EXCEPTION 'start_before is before start_at: the run could never begin'
             USING ERRCODE = 'invalid_parameter_value', DETAIL = 'At /start_before.',
                 HINT = 'The run begins at start_at or later, and before start_before: name a later time.';
     END IF;
@@ -121,26 +165,6 @@ BEGIN
             USING ERRCODE = 'invalid_parameter_value', DETAIL = _sas.at(wrong.place),
                 HINT = 'Name some of success, warning, error, compensated and cancelled.';
     END LOOP;
-    SELECT e INTO unknown FROM unnest(after_runs) e
-    WHERE NOT EXISTS (SELECT FROM _sas.run r WHERE r.run_id = e
-                      AND _sas.may_operate(caller, r.owner))
-    LIMIT 1;
-    IF FOUND AND unknown >> _sas.node_shift() <> _sas.id_base() >> _sas.node_shift()
-        AND to_regclass('pg_catalog.pg_dist_node') IS NOT NULL THEN
-        RAISE EXCEPTION 'run % is on node %, and a run follows only runs of its own node', unknown,
-                unknown >> _sas.node_shift()
-            USING ERRCODE = 'object_not_in_prerequisite_state',
-                DETAIL = _sas.at(CASE WHEN cardinality(after_runs) = 1 THEN '/after_run'
-                                      ELSE '/after_runs' END),
-                HINT = format('This run would be on node %s. Submit it on the node of the other run.',
-                              _sas.id_base() >> _sas.node_shift());
-    ELSIF FOUND THEN
-        RAISE EXCEPTION 'run % does not exist, or is not yours', unknown
-            USING ERRCODE = 'undefined_object',
-                DETAIL = _sas.at(CASE WHEN cardinality(after_runs) = 1 THEN '/after_run'
-                                      ELSE '/after_runs' END),
-                HINT = 'Name a run of your own, as sas.runs shows it.';
-    END IF;
 END $$;
 
 -- _sas.release_waiting(run_ids, timed): these runs have stopped: sends a message to each run that waits for

@@ -42,9 +42,8 @@ DECLARE
     held boolean := coalesce($6 > now, false) OR $9 IS NOT NULL
         OR (SELECT f.paused_at IS NOT NULL FROM _sas.workflow f WHERE f.workflow_id = v.workflow_id);
 BEGIN
-    PERFORM _sas.check_start(caller, start_at, start_before, after_runs, after_result)
-    WHERE start_before IS NOT NULL OR after_runs IS NOT NULL
-       OR after_result IS DISTINCT FROM '{success,warning}';
+    PERFORM _sas.check_start(start_at, start_before, after_result)
+    WHERE start_before IS NOT NULL OR after_result IS DISTINCT FROM '{success,warning}';
     IF EXISTS (SELECT FROM _sas.middleware) THEN
         PERFORM _sas.check_middleware($1, $2, is_child);
         -- a child run is submitted by a scheduler, and no function of a user runs there
@@ -407,7 +406,7 @@ BEGIN
     RETURN QUERY
     SELECT * FROM _sas.submit_runs(caller, workflow, _sas.numbered(inputs), _sas.numbered(keys), priority,
                                    start_at, start_before, deadline,
-                                   _sas.earlier_runs(after_run, after_runs), reply_to, labels,
+                                   _sas.earlier_runs(caller, after_run, after_runs), reply_to, labels,
                                    after_result => coalesce(after_result, '{success,warning}'),
                                    version => version);
 END $$;

@@ -384,9 +384,9 @@ CREATE FUNCTION sas.find_runs(search jsonb, quantity int DEFAULT 50, before bigi
 RETURNS SETOF sas.runs
 LANGUAGE sql STABLE SET jit = off
 BEGIN ATOMIC
-    SELECT r.* FROM sas.runs r
-    WHERE r.run_id = ANY ((SELECT f.run_ids
-                             FROM _sas.find_run_page(search, quantity, before, NULL) f)::bigint[])
+    -- LATERAL: the search is checked also if the caller sees no run
+    SELECT r.* FROM _sas.find_run_page(search, quantity, before, NULL) f
+    CROSS JOIN LATERAL (SELECT * FROM sas.runs r WHERE r.run_id = ANY (f.run_ids) OFFSET 0) r
     ORDER BY r.run_id DESC;
 END;
 COMMENT ON FUNCTION sas.find_runs IS

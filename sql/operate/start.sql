@@ -32,10 +32,10 @@ BEGIN
     RETURN QUERY SELECT * FROM _sas.report_runs('set_start_at', named, ids);
 END $$;
 
--- _sas.refuse_start(named, start_at): refuses runs whose start_before is not after this start_at.
+-- _sas.refuse_start(named, start_at): refuses runs whose start_before is before this start_at.
 CREATE FUNCTION _sas.refuse_start(named _sas.named[], start_at timestamptz) RETURNS _sas.named[]
 LANGUAGE sql STABLE AS $$
-    SELECT coalesce(array_agg(_sas.refused(n, CASE WHEN r.start_before <= $2
+    SELECT coalesce(array_agg(_sas.refused(n, CASE WHEN r.start_before < $2
         THEN format('run %s must begin before %s; name an earlier time', n.run_id,
                     to_char(r.start_before AT TIME ZONE 'UTC', 'YYYY-MM-DD HH24:MI:SS" UTC"')) END)
         ORDER BY n.run_id), '{}')

@@ -112,6 +112,9 @@ SELECT run_id AS run FROM sas.submit('later', after_runs => '{}') \gset
 SELECT state, after_runs FROM sas.runs WHERE run_id = :run;
 SELECT run_id FROM sas.submit('later', after_runs => '{1,99}');
 SELECT run_id FROM sas.submit('later', after_runs => '{99}');
+SELECT run_id FROM sas.submit('later', after_run => 99, after_runs => '{1}');
+SELECT run_id FROM sas.submit('later', after_run => 99, after_runs => '[0:2]={1,98,97}'::bigint[]);
+SELECT run_id FROM sas.submit('later', after_runs => ARRAY(SELECT generate_series(101, 200)));
 SELECT run_id FROM sas.submit('later', after_runs => '{1,null}');
 SELECT run_id FROM sas.submit('later', after_runs => '{{1,2}}');
 SELECT run_id FROM sas.submit('later', after_runs => ARRAY(SELECT 1 FROM generate_series(1, 1001)));
@@ -124,8 +127,8 @@ SELECT t.settle() \g /dev/null
 SELECT changed, state, refused FROM sas.set_start_at(:run_id, sas.now() + interval '3 h');
 SELECT t.at(start_at), t.at(deadline), waits_for FROM sas.runs WHERE run_id = :run_id;
 SELECT t.later('1 h'); SELECT t.settle(), t.claim();
-\echo it comes earlier; never at or after start_before
-SELECT changed, state, replace(refused, 'run ' || :run_id, 'the run') AS refused FROM sas.set_start_at(:run_id, sas.now() + interval '4 h');
+\echo it comes earlier; never after start_before
+SELECT changed, state, replace(refused, 'run ' || :run_id, 'the run') AS refused FROM sas.set_start_at(:run_id, sas.now() + interval '4 h 1 s');
 SELECT changed, state FROM sas.set_start_at(:run_id, sas.now() + interval '10 min');
 SELECT t.later('10 min'); SELECT t.work();
 SELECT result FROM sas.runs WHERE run_id = :run_id;

@@ -9,6 +9,9 @@ SELECT sas.grant_usage('seeker', 'user'), sas.grant_usage('few', 'user'), sas.gr
 SELECT t.workflow(w, '{"a": {"agent": "inventory", "call": {}}}'), sas.grant_workflow(w, 'seeker'), sas.grant_workflow(w, 'few') FROM unnest('{one,two}'::text[]) w \g /dev/null
 SELECT sas.grant_agent('inventory', r) FROM unnest('{seeker,few}'::regrole[]) r \g /dev/null
 SET ROLE few;
+\echo a search is checked also for a role that sees no run
+SELECT run_id FROM sas.find_runs('{"stat": "paused"}');
+SELECT count(*) FROM sas.find_runs('{}', 0);
 SELECT run_id FROM sas.submit('one', '{"card": 4711}', key => 'k', labels => '{"tenant": "a", "n": 1}');
 SELECT run_id FROM sas.submit_batch('two', '{"{}","{}"}', labels => '{"tenant": "b", "list": [1, {"x": 2}]}');
 SET ROLE seeker;

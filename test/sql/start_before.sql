@@ -71,11 +71,22 @@ SELECT t.brief(4);
 SELECT t.answer('a');
 SELECT t.work();
 SELECT * FROM t.left_over();
-\echo it must leave time to start; one in the past is taken and stops, recorded
-SELECT run_id FROM sas.submit('order', start_at => sas.now() + interval '1 h', start_before => sas.now() + interval '1 h');
+\echo one before start_at is refused; one in the past is taken and stops, recorded
+SELECT run_id FROM sas.submit('order', start_at => sas.now() + interval '1 h', start_before => sas.now() + interval '59 min');
 SELECT run_id FROM sas.submit('order', start_before => sas.now() - interval '1 h');
 SELECT t.work();
 SELECT state, result, error ->> 'title' AS title FROM sas.runs ORDER BY run_id DESC LIMIT 1;
+\echo so does one at start_at, once it is that time
+SELECT run_id FROM sas.submit('order', start_at => sas.now() + interval '1 h', start_before => sas.now() + interval '1 h');
+SELECT t.work();
+SELECT state FROM sas.runs ORDER BY run_id DESC LIMIT 1;
+SELECT t.later('1 h') \g /dev/null
+SELECT t.work();
+SELECT state, result, error ->> 'title' AS title FROM sas.runs ORDER BY run_id DESC LIMIT 1;
+SELECT * FROM t.left_over();
+SELECT run_id FROM sas.submit('order', start_at => sas.now() + interval '1 h', start_before => sas.now() + interval '2 h');
+SELECT changed, refused FROM sas.set_start_at((SELECT max(run_id) FROM sas.runs), sas.now() + interval '2 h 1 s');
+SELECT changed, refused FROM sas.set_start_at((SELECT max(run_id) FROM sas.runs), sas.now() + interval '2 h');
 \echo a first step that the scheduler lets begin (a wait) counts as well
 SELECT t.clean() \g /dev/null
 SELECT t.workflow('waits', '{"w": {"wait": {"for": "1 h"}}}') \g /dev/null

@@ -83,6 +83,7 @@ async function handler(task) {
     throw new Error("no \udc80 way");
   } else if (what === "careless") {
     task.save({ text: "a\0b" }); // it is refused, and nobody waits for it
+    task.emit(1n); // nor does anybody for what is no JSON
   } else if (what === "mute") {
     throw Object.create(null);
   }
