@@ -98,7 +98,7 @@ BEGIN ATOMIC
                percentile_cont(ARRAY[0.5, 0.95]) WITHIN GROUP (
                    ORDER BY extract(epoch FROM t.finished_at - t.started_at)::float8 * 1000) AS ms
         FROM sas.attempts t
-        WHERE t.run_id BETWEEN (SELECT _sas.oldest_tried()) AND 9223372036854775807
+        WHERE t.run_id = ANY (ARRAY(SELECT _sas.tried_runs()))
             AND (t.element <= 20000) IS NOT FALSE AND t.agent IS NOT NULL GROUP BY 1)
     SELECT _sas.html_section('agents', 'Agents',
         _sas.html_table('{agent,state,in flight,rate limit,#waiting,#attempts *,#failed *,#median *,#95 % *,'
@@ -141,10 +141,10 @@ BEGIN ATOMIC
         format('failed attempts of the newest runs, %s at most', _sas.recent()))
     FROM (SELECT r.workflow, t.step, t.undo, t.agent, t.status, t.error ->> 'title' AS title, count(*) AS n,
                  count(DISTINCT t.run_id) AS runs, max(t.finished_at) AS last
-          FROM sas.attempts t JOIN sas.runs r ON r.run_id = t.run_id
-          -- a condition on each: neither view passes conditions on to the other
-          WHERE t.run_id BETWEEN (SELECT _sas.oldest_tried()) AND 9223372036854775807
-            AND r.run_id BETWEEN (SELECT _sas.oldest_tried()) AND 9223372036854775807
+          FROM sas.attempts t
+          -- OFFSET 0: without it the planner may compare all attempts with all runs
+          CROSS JOIN LATERAL (SELECT v.workflow FROM sas.runs v WHERE v.run_id = t.run_id OFFSET 0) r
+          WHERE t.run_id = ANY (ARRAY(SELECT _sas.tried_runs()))
             AND (t.element <= 20000) IS NOT FALSE AND t.status <> 'succeeded'
           GROUP BY 1, 2, 3, 4, 5, 6 ORDER BY count(*) DESC, max(t.finished_at) DESC LIMIT 20) e;
 END;

@@ -21,19 +21,32 @@ BEGIN ATOMIC SELECT 5000; END;
 CREATE FUNCTION _sas.oldest_recent() RETURNS bigint LANGUAGE sql STABLE
 BEGIN ATOMIC SELECT _sas.newest_run() - _sas.recent() + 1; END;
 
--- _sas.oldest_tried(): the lowest run id of the recent runs whose attempts are counted: together they have
--- 20,000 steps and 20,000 failed attempts at most, unless the newest alone has more.
-CREATE FUNCTION _sas.oldest_tried() RETURNS bigint
+-- _sas.tried_runs(): the recent runs whose attempts are counted: together they have 20,000 steps and failed
+-- attempts at most. Runs with more than 200 of them have as many places of their own, so that they hide no
+-- smaller runs. The newest of them counts even if it has more: then of its elements up to 20,000.
+CREATE FUNCTION _sas.tried_runs() RETURNS SETOF bigint
 LANGUAGE C STABLE AS 'MODULE_PATHNAME', 'sas_api_verb';
 
-CREATE FUNCTION _sas.oldest_tried_as(caller oid) RETURNS bigint
+CREATE FUNCTION _sas.tried_runs_as(caller oid) RETURNS SETOF bigint
 LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
-    SELECT least(n.newest, greatest(n.newest - _sas.recent() + 1, (
-               SELECT s.run_id + 1 FROM _sas.step s
-               ORDER BY s.run_id DESC, s.step_no DESC, s.element DESC OFFSET 20000 LIMIT 1), (
-               SELECT t.run_id + 1 FROM _sas.attempt t
-               ORDER BY t.run_id DESC, t.step_no DESC, t.element DESC OFFSET 20000 LIMIT 1)))
-    FROM (SELECT coalesce(max(r.run_id), 0) AS newest FROM _sas.run r) n
+    WITH newest AS (SELECT r.run_id FROM _sas.run r ORDER BY r.run_id DESC LIMIT _sas.recent()),
+    measured AS MATERIALIZED (
+        SELECT n.run_id,
+               (SELECT count(*) FROM (SELECT FROM _sas.step s WHERE s.run_id = n.run_id LIMIT 201) x)
+               + (SELECT count(*) FROM (SELECT FROM _sas.attempt t WHERE t.run_id = n.run_id LIMIT 201) x)
+               AS size
+        FROM newest n),
+    -- the first large run that has no place any more
+    left_out AS (
+        SELECT l.run_id FROM (SELECT m.run_id FROM measured m WHERE m.size > 200 ORDER BY m.run_id DESC) l
+        CROSS JOIN LATERAL (SELECT FROM _sas.step s WHERE s.run_id = l.run_id
+                            UNION ALL SELECT FROM _sas.attempt t WHERE t.run_id = l.run_id) x
+        OFFSET 20000 LIMIT 1)
+    SELECT m.run_id
+    FROM (SELECT m.run_id, m.size > 200 AS large, row_number() OVER w AS n, sum(m.size) OVER w AS total
+          FROM measured m WINDOW w AS (PARTITION BY m.size > 200 ORDER BY m.run_id DESC)) m
+    WHERE CASE WHEN m.large THEN m.n = 1 OR m.run_id > coalesce((SELECT l.run_id FROM left_out l), 0)
+          ELSE m.total <= 20000 END
 $$;
 
 -- _sas.html_meter(used, places): "used of places", with a bar.

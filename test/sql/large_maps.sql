@@ -52,3 +52,25 @@ SELECT step, waiting_kind, text FROM sas.explain(:run);
 SELECT waiting_kind, waiting_on, runs, steps FROM sas.explain();
 SELECT call, t.blocks(query) < 4 * 6000 AS few FROM page;
 SELECT t.clean() \g /dev/null
+\echo one run with many steps does not hide the failures and times of smaller ones before it from the overview
+SELECT t.workflow('small', '{"a": {"agent": "inventory", "call": {}}}') \g /dev/null
+SELECT sas.submit('small') FROM generate_series(1, 3);
+SELECT t.schedule(), t.claim(), t.answer('a', 'permanent'), t.answer('a'), t.answer('a');
+INSERT INTO _sas.attempt (run_id, step_no, element, attempt, undo, agent_id, worker, status, http_status, error, started_at, finished_at)
+SELECT 1, 1, 0, 1, false, agent_id, 'w', 'failed', 404, '{"title": "no"}', sas.now(), sas.now() FROM _sas.agent WHERE name = 'inventory';
+CREATE FUNCTION t.overview(OUT failed text, OUT counted text) LANGUAGE sql AS $$
+    SELECT (regexp_match(substring(page FROM '<section id="errors">.*?</section>'), '<td data-l="workflow">([a-z]*)</td>'))[1],
+           (SELECT string_agg(m[1] || ' ' || m[2], ', ') FROM regexp_matches(page, '<tr><td data-l="agent"><b>([a-z]*?)</b></td>.*?<td class="n" data-l="attempts \*">([0-9]*?)</td>', 'g') m)
+    FROM sas.console() page
+$$;
+SELECT * FROM t.overview();
+CREATE FUNCTION t.large() RETURNS void LANGUAGE sql AS $$
+    WITH r AS (SELECT run_id FROM sas.submit('mapped', '{"l": []}'))
+    INSERT INTO _sas.step (run_id, step_no, element, state, attempt, failure_count, in_doubt, alone, deferred, completion, started_at, finished_at, output)
+    SELECT run_id, 1, n, 'succeeded', 1, 0, false, false, false, n, sas.now(), sas.now(), '{"status": 200}' FROM r, generate_series(1, 21000) n
+$$;
+SELECT t.large();
+SELECT * FROM t.overview();
+SELECT t.large();
+SELECT * FROM t.overview();
+SELECT t.clean() \g /dev/null
