@@ -179,7 +179,7 @@ CREATE FUNCTION _sas.complete_as(caller oid, request_id uuid, output jsonb) RETU
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
     SET plan_cache_mode = force_generic_plan SET enable_hashjoin = off SET enable_mergejoin = off AS $$
 BEGIN
-    PERFORM _sas.check_bytes(_sas.share_size(output), _sas.max_output_size(), '/output', 'the output');
+    PERFORM _sas.check_size(output, _sas.max_output_size(), '/output', 'the output');
     RETURN _sas.complete_claims(caller, ARRAY[request_id], ARRAY[output]) <> '{}';
 END $$;
 
@@ -220,7 +220,7 @@ BEGIN
             USING ERRCODE = 'program_limit_exceeded', DETAIL = 'At /request_ids.',
             HINT = 'Complete them in several calls.';
     END IF;
-    PERFORM _sas.check_bytes(_sas.share_size(o.output), _sas.max_output_size(),
-                             format('/outputs/%s', o.ordinality - 1), 'the output')
+    PERFORM _sas.check_size(o.output, _sas.max_output_size(),
+                            format('/outputs/%s', o.ordinality - 1), 'the output')
     FROM unnest(outputs) WITH ORDINALITY AS o (output);
 END $$;

@@ -209,7 +209,7 @@ BEGIN
             USING ERRCODE = 'invalid_parameter_value', DETAIL = 'At /progress.',
             HINT = 'Progress is the fraction that is done.';
     END IF;
-    PERFORM _sas.check_bytes(_sas.share_size(checkpoint), _sas.max_input_size(), '/checkpoint',
+    PERFORM _sas.check_size(checkpoint, _sas.max_input_size(), '/checkpoint',
                              'the checkpoint');
     c := _sas.lock_claim(caller, request_id, false);
     p := c.p;

@@ -52,12 +52,19 @@ BEGIN
     END IF;
 END $$;
 
+-- _sas.check_size(value, most, pointer, what): the same for a value.
+CREATE FUNCTION _sas.check_size(value jsonb, most int, pointer text, what text) RETURNS void
+LANGUAGE plpgsql AS $$
+BEGIN
+    PERFORM _sas.check_bytes(_sas.written_size(value, most), most, pointer, what);
+END $$;
+
 -- _sas.check_input_size(input, pointer, what): raises an error if the input is larger than
 -- sas.max_input_size.
 CREATE FUNCTION _sas.check_input_size(input jsonb, pointer text, what text) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
-    IF _sas.share_size(input) > _sas.max_input_size() THEN
+    IF _sas.written_size(input, _sas.max_input_size()) > _sas.max_input_size() THEN
         RAISE EXCEPTION '% has more than % bytes', what, _sas.max_input_size()
             USING ERRCODE = 'program_limit_exceeded', DETAIL = _sas.at(pointer),
             HINT = 'See the setting sas.max_input_size.';

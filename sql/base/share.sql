@@ -22,6 +22,12 @@ LANGUAGE C VOLATILE STRICT AS 'MODULE_PATHNAME', 'sas_api_give_watches';
 CREATE FUNCTION _sas.share_size(input jsonb) RETURNS bigint
 LANGUAGE C IMMUTABLE STRICT AS 'MODULE_PATHNAME', 'sas_api_share_size';
 
+-- _sas.written_size(value, most): the bytes of a value as limits count them: like share_size, and with the
+-- text of each number that is longer than the number: that of 1e131071 has 131072 bytes. Without these if
+-- the value cannot have more than "most".
+CREATE FUNCTION _sas.written_size(value jsonb, most bigint) RETURNS bigint
+LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE AS 'MODULE_PATHNAME', 'sas_api_written_size';
+
 -- _sas.spend_submits(owner, n, per_s): counts n submits from within a run; false: too many at this moment.
 CREATE FUNCTION _sas.spend_submits(owner oid, n bigint, per_s bigint) RETURNS boolean
 LANGUAGE C VOLATILE STRICT AS 'MODULE_PATHNAME', 'sas_api_spend_submits';

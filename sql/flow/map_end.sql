@@ -104,6 +104,8 @@ BEGIN
                                            THEN _sas.kept_output(s.state, s.output, s.error) END
                                       ORDER BY s.element), '[]') INTO made
             FROM _sas.step s WHERE s.run_id = m.run_id AND s.step_no = m.step_no AND s.element > 0;
+            -- its text must fit, too, with escapes that make each byte six
+            PERFORM _sas.check_size(made, 167772160, '/output', 'the array');
         EXCEPTION WHEN program_limit_exceeded THEN
             PERFORM _sas.fail_steps(
                 ARRAY[m.run_id], ARRAY[m.step_no], ARRAY[0],

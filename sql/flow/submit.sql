@@ -182,7 +182,7 @@ BEGIN
             HINT = 'Pass jsonb such as {"order_id": 7}.';
     END IF;
     SELECT i.n INTO wrong FROM unnest(inputs) WITH ORDINALITY AS i (input, n)
-    WHERE _sas.share_size(i.input) > _sas.max_input_size() LIMIT 1;
+    WHERE _sas.written_size(i.input, _sas.max_input_size()) > _sas.max_input_size() LIMIT 1;
     IF FOUND THEN
         RAISE EXCEPTION 'the input has more than % bytes', _sas.max_input_size()
             USING ERRCODE = 'program_limit_exceeded',
@@ -211,7 +211,7 @@ BEGIN
             USING ERRCODE = 'program_limit_exceeded', DETAIL = 'At /labels.',
             HINT = 'Labels are for finding runs. What a step needs belongs in the input.';
     END IF;
-    PERFORM _sas.check_bytes(_sas.share_size(labels), 16384, '/labels', 'the labels');
+    PERFORM _sas.check_size(labels, 16384, '/labels', 'the labels');
     IF deadline <= '0' OR deadline > '10 years' AND NOT is_child THEN
         RAISE EXCEPTION 'the deadline must be positive, and at most ten years'
             USING ERRCODE = 'invalid_parameter_value', DETAIL = 'At /deadline.',

@@ -209,7 +209,7 @@ DECLARE
     p record;
 BEGIN
     PERFORM _sas.must_name($4);
-    PERFORM _sas.check_bytes(_sas.share_size(given), _sas.max_output_size(), '/output', 'the output');
+    PERFORM _sas.check_size(given, _sas.max_output_size(), '/output', 'the output');
     named := _sas.operate(caller, $3);
     IF given IS NOT NULL THEN
         named := _sas.refuse_data(caller, named, false);

@@ -354,12 +354,12 @@ BEGIN
             USING ERRCODE = 'invalid_parameter_value', DETAIL = 'At /items.',
             HINT = 'Pass them in order, as one JSON array.';
     END IF;
-    IF jsonb_array_length(items) > 10000 OR _sas.share_size(items) > 16 * 1024 * 1024 THEN
+    IF jsonb_array_length(items) > 10000 OR _sas.written_size(items, 16777216) > 16777216 THEN
         RAISE EXCEPTION 'there are more than 10000 items, or more than 16 MB of them'
             USING ERRCODE = 'program_limit_exceeded', DETAIL = 'At /items.',
             HINT = 'Append them in several calls.';
     END IF;
-    PERFORM _sas.check_bytes(_sas.share_size(cursor), _sas.max_input_size(), '/cursor', 'the cursor');
+    PERFORM _sas.check_size(cursor, _sas.max_input_size(), '/cursor', 'the cursor');
     IF node IS NULL THEN
         RETURN 'lost';
     END IF;

@@ -8,6 +8,7 @@
 #include "access/detoast.h"
 #include "api/row.h"
 #include "base/array.h"
+#include "base/written.h"
 #include "fmgr.h"
 #include "funcapi.h"
 #include "utils/array.h"
@@ -22,6 +23,7 @@ PG_FUNCTION_INFO_V1(sas_api_share_take);
 PG_FUNCTION_INFO_V1(sas_api_give_share);
 PG_FUNCTION_INFO_V1(sas_api_give_watches);
 PG_FUNCTION_INFO_V1(sas_api_share_size);
+PG_FUNCTION_INFO_V1(sas_api_written_size);
 PG_FUNCTION_INFO_V1(sas_api_spend_submits);
 PG_FUNCTION_INFO_V1(sas_api_is_in_run);
 PG_FUNCTION_INFO_V1(sas_api_share_generation);
@@ -103,6 +105,13 @@ Datum
 sas_api_share_size(PG_FUNCTION_ARGS)
 {
 	PG_RETURN_INT64(toast_raw_datum_size(PG_GETARG_DATUM(0)));
+}
+
+/* _sas.written_size(value, most): its bytes with the text of long numbers, as far as that may be more than "most" */
+Datum
+sas_api_written_size(PG_FUNCTION_ARGS)
+{
+	PG_RETURN_INT64(sas_base_written_size(PG_GETARG_DATUM(0), Max(PG_GETARG_INT64(1), 0)));
 }
 
 Datum

@@ -27,6 +27,7 @@
 #include "api/verb.h"
 #include "base/compat.h"
 #include "base/settings.h"
+#include "base/written.h"
 #include "limits/shares.h"
 #include "metrics/metrics.h"
 #include "store/hold.h"
@@ -60,7 +61,7 @@ api_submit_fits(Datum value, bool limited)
 	Jsonb	   *object;
 	bool		is;
 
-	if (limited && toast_raw_datum_size(value) > sas_base_max_input_size)
+	if (limited && sas_base_written_size(value, sas_base_max_input_size) > sas_base_max_input_size)
 		return false;
 	object = DatumGetJsonbP(value);
 	is = JB_ROOT_IS_OBJECT(object);
@@ -125,7 +126,7 @@ api_submit_is_plain(FunctionCallInfo fcinfo)
 		if (!PG_ARGISNULL(unwanted[i]))
 			return false;
 	return PG_GETARG_INT32(PRIORITY) >= -1000 && PG_GETARG_INT32(PRIORITY) <= 1000 &&
-		api_submit_fits(PG_GETARG_DATUM(LABELS), false) && toast_raw_datum_size(PG_GETARG_DATUM(LABELS)) <= MAX_LABELS_SIZE &&
+		api_submit_fits(PG_GETARG_DATUM(LABELS), false) && sas_base_written_size(PG_GETARG_DATUM(LABELS), MAX_LABELS_SIZE) <= MAX_LABELS_SIZE &&
 		JB_ROOT_COUNT(PG_GETARG_JSONB_P(LABELS)) <= MAX_LABELS &&
 		(PG_ARGISNULL(AFTER_RESULT) || api_submit_is_default_result(PG_GETARG_DATUM(AFTER_RESULT))) &&
 		(PG_ARGISNULL(DEADLINE) || api_submit_is_deadline(PG_GETARG_DATUM(DEADLINE)));

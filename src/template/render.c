@@ -17,6 +17,7 @@
 #include "utils/builtins.h"
 #include "utils/numeric.h"
 
+#include "base/written.h"
 #include "template/budget.h"
 #include "template/path.h"
 #include "template/template.h"
@@ -93,22 +94,6 @@ render_look_up(Render *render, const SasToken *token, JsonbValue *value)
 	return true;
 }
 
-static Size
-render_value_size(const JsonbValue *value)
-{
-	switch (value->type)
-	{
-		case jbvString:
-			return value->val.string.len;
-		case jbvNumeric:
-			return VARSIZE_ANY(value->val.numeric);
-		case jbvBinary:
-			return value->val.binary.len;
-		default:
-			return sizeof(JEntry);
-	}
-}
-
 static void
 render_append_text(StringInfo out, const JsonbValue *value)
 {
@@ -151,7 +136,7 @@ render_expand(Render *render, JsonbValue *value)
 	sas_template_scan(&scan, string, len);
 	sas_template_next_token(&scan, &token);
 	if (token.whole && token.kind == SAS_TOKEN_REFERENCE)
-		return render_look_up(render, &token, value) && render_account(render, render_value_size(value));
+		return render_look_up(render, &token, value) && render_account(render, sas_base_written_value(value));
 
 	if (out->data == NULL)
 		initStringInfo(out);
@@ -172,8 +157,8 @@ render_expand(Render *render, JsonbValue *value)
 		 * The size of a container is checked before its JSON is written, and again afterwards,
 		 * because escapes make it longer.
 		 */
-		if (render->put_in + render_value_size(&found) > SAS_TEMPLATE_MAX_RESULT)
-			return render_account(render, render_value_size(&found));
+		if (render->put_in + sas_base_written_value(&found) > SAS_TEMPLATE_MAX_RESULT)
+			return render_account(render, sas_base_written_value(&found));
 		render_append_text(out, &found);
 		if (!render_account(render, out->len - before))
 			return false;
@@ -296,8 +281,8 @@ render_append_segment(Render *render, StringInfo out, const SasToken *token)
 							 psprintf("It is %s; a string, a number or a boolean is needed.",
 									  sas_template_kind(&value)));
 
-	if (render->put_in + render_value_size(&value) > SAS_TEMPLATE_MAX_RESULT)
-		return render_account(render, render_value_size(&value));
+	if (render->put_in + sas_base_written_value(&value) > SAS_TEMPLATE_MAX_RESULT)
+		return render_account(render, sas_base_written_value(&value));
 	initStringInfo(&plain);
 	render_append_text(&plain, &value);
 	if (plain.len == 0 || strcmp(plain.data, ".") == 0 || strcmp(plain.data, "..") == 0)
@@ -328,7 +313,7 @@ render_whole_path(Render *render, StringInfo out, const SasToken *token)
 			return render_refuse(render, SAS_TEMPLATE_NOT_URL,
 								 pstrdup("It holds a space or a control character."));
 	}
-	if (!render_account(render, render_value_size(&value)))
+	if (!render_account(render, sas_base_written_value(&value)))
 		return false;
 	render_append_text(out, &value);
 	return true;

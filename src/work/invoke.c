@@ -17,6 +17,7 @@
 #include "base/context.h"
 #include "base/peers.h"
 #include "base/settings.h"
+#include "base/written.h"
 #include "catalog/pg_type.h"
 #include "fmgr.h"
 #include "limits/shares.h"
@@ -232,7 +233,7 @@ invoke_call_functions(void *arg, MemoryContext context)
 	if (OidIsValid(c->plans))
 		return invoke_plan_child(c, context);
 	output = c->around ? sas_work_through_middleware(c->owner, c->input, c->in_worker, context) : sas_work_call_all(c->functions, c->input, context);
-	if (VARSIZE(output) > sas_base_max_output_size)
+	if (sas_base_written_size(JsonbPGetDatum(output), sas_base_max_output_size) > sas_base_max_output_size)
 		ereport(ERROR,
 				(errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
 				 errmsg("the output has more than %d bytes", sas_base_max_output_size),

@@ -47,6 +47,23 @@ FROM (VALUES ($$SELECT sas.submit('si_w', labels => jsonb_build_object('a', JSON
              ($$SELECT s.* FROM public.si_packed, LATERAL sas.submit('si_one', labels => o) s$$, '/labels'),
              ($$SELECT s.* FROM public.si_packed, LATERAL sas.watch('si_f', 'k2', o) s$$, '/input')) v (s, place);
 SELECT is(pg_temp.refusal('si_ann', $$SELECT sas.submit('si_w', labels => jsonb_build_object('a', repeat('x', 16000)))$$), 'done', 'labels of 16 kB are taken');
+-- a number counts with the text that everybody reads: a few bytes of numbers may have gigabytes of it, and then nobody can read or dump the table
+CREATE FUNCTION pg_temp.bomb(statement text) RETURNS text LANGUAGE sql AS $$
+    SELECT replace(statement, 'BOMB', '(SELECT jsonb_object_agg(n, 1e131071::numeric) FROM generate_series(1, 70) n)') $$;
+SELECT is(pg_temp.refusal('si_ann', pg_temp.bomb(s)), coalesce('54000 At ' || place || '.', '54000 At the top level.'), 'a user does not: ' || s)
+FROM (VALUES ($$SELECT sas.submit('si_w', BOMB)$$, '/input'),
+             ($$SELECT sas.submit('si_one', BOMB)$$, '/input'),
+             ($$SELECT sas.submit_batch('si_w', ARRAY['{}', BOMB])$$, '/inputs/1'),
+             ($$SELECT sas.submit('si_one', (SELECT jsonb_object_agg(n, 1e-16383::numeric) FROM generate_series(1, 700) n))$$, '/input'),
+             ($$SELECT sas.submit('si_one', labels => '{"a": 1e131071}')$$, '/labels'),
+             ($$SELECT sas.submit('si_w', labels => '{"a": 1e131071}')$$, '/labels'),
+             ($$SELECT sas.schedule('si_s2', 'every 1 h', 'si_w', input => BOMB)$$, '/input'),
+             ($$SELECT sas.watch('si_f', 'k2', BOMB)$$, '/input'),
+             (format($$SELECT sas.signal(%s, 's', BOMB)$$, :run), '/payload'),
+             (format($$SELECT sas.set_input(%s, 't', BOMB)$$, :run), '/input'),
+             (format($$SELECT sas.skip(%s, 't', (SELECT jsonb_agg(b) FROM (SELECT BOMB) b (b), generate_series(1, 8)))$$, :run), '/output'),
+             ($$SELECT sas.create_workflow('si_two', jsonb_build_object('steps', jsonb_build_object('f', jsonb_build_object('function', 'public.si_large', 'input', BOMB))))$$, NULL)) v (s, place);
+SELECT is(pg_temp.refusal('si_ann', $$SELECT sas.submit('si_w', '{"a": 1e131071, "b": 1e-16383, "c": [1.5, -12345678901234567890, 0]}')$$), 'done', 'some long numbers are taken');
 -- the shape of an array is the caller's, too
 SELECT is((login.as_role('si_ann', format('SELECT array_agg(b.created) FROM sas.submit_batch(''si_w'', %L::jsonb[], %L::text[]) b', inputs, keys))).said, fresh::text, 'a batch of ' || inputs::text || ' with keys ' || keys::text)
 FROM (VALUES (1, '[5:6]={"{}","{}"}'::jsonb[], '[9:10]={a,b}'::text[], '{t,t}'::boolean[]), (2, '{{"{}"},{"{}"}}', '{{b,c}}', '{f,t}'), (3, '{"{}","{}"}', '[0:1]={c,d}', '{f,t}')) v (n, inputs, keys, fresh) ORDER BY n;
@@ -60,6 +77,11 @@ FROM (VALUES (format($$SELECT sas.heartbeat(%L, 0.5, JSON)$$, :'request'), '/che
              (format($$SELECT sas.complete(%L, (SELECT v FROM public.si_packed))$$, :'request'), '/output'),
              (format($$SELECT sas.complete(%L, to_jsonb(repeat('x', 12000000)))$$, :'request'), '/output'),
              (format($$SELECT sas.append_items(%s, %s, '[]', JSON)$$, :watch, :epoch), '/cursor'),
+             (pg_temp.bomb(format($$SELECT sas.append_items(%s, %s, '[]', BOMB)$$, :watch, :epoch)), '/cursor'),
+             (pg_temp.bomb(format($$SELECT sas.append_items(%s, %s, (SELECT jsonb_agg(b) FROM (SELECT BOMB) b (b), generate_series(1, 8)))$$, :watch, :epoch)), '/items'),
+             (pg_temp.bomb(format($$SELECT sas.heartbeat(%L, 0.5, BOMB)$$, :'request')), '/checkpoint'),
+             (pg_temp.bomb(format($$SELECT sas.emit(BOMB, %L)$$, :'request')), '/chunk'),
+             (pg_temp.bomb(format($$SELECT sas.complete(%L, (SELECT jsonb_agg(b) FROM (SELECT BOMB) b (b), generate_series(1, 8)))$$, :'request')), '/output'),
              ($$SELECT sas.register_node('si m', 10, '{si_away}', TEXT)$$, '/version')) v (s, place);
 SELECT is(pg_temp.refusal('si_wren', format($$SELECT sas.heartbeat(%L, 0.5, to_jsonb(repeat('x', 100000)))$$, :'request')), 'done', 'a checkpoint of 100 kB is taken');
 SELECT is(pg_temp.refusal('si_wren', format($$SELECT sas.complete(%L, JSON)$$, :'request')), 'done', 'an output of 2 MB is taken');
@@ -73,5 +95,23 @@ END $$;
 SELECT is((login.as_role('si_ann', format('SELECT public.si_ends(%s)', n), false)).said,
           CASE n WHEN 12000000 THEN 'error: urn:sas:sqlstate:54000 the output has more than 8388608 bytes' ELSE 'success' END, format('a function returns %s bytes', n))
 FROM unnest('{12000000,2000000}'::int[]) n;
+
+-- what refers to a number, or computes one, makes no more of it than of other values
+CREATE FUNCTION public.si_number(input jsonb) RETURNS jsonb LANGUAGE sql AS $$ SELECT jsonb_agg(1e131071::numeric) FROM generate_series(1, (input ->> 'n')::int) $$;
+SELECT is((login.as_role('si_ann', format('SELECT sas.create_workflow(%L, %L)', 'si_' || n, d))).code, 'ok', 'a user does: si_' || n)
+FROM (VALUES ('f', jsonb_build_object('steps', jsonb_build_object('f', jsonb_build_object('function', 'public.si_number')))),
+             ('list', jsonb_build_object('steps', '{}'::jsonb, 'output', (SELECT jsonb_agg('{{input.list}}'::text) FROM generate_series(1, 20)))),
+             ('map', '{"steps": {"f": {"function": "public.si_number", "each": "{{input.list}}", "input": {"n": "{{item}}"}}}}')) v (n, d);
+CREATE FUNCTION public.si_says(workflow text, input jsonb) RETURNS text LANGUAGE plpgsql AS $$
+DECLARE
+    ended text := (SELECT concat_ws(' ', r.result, length(r.output::text)) FROM sas.run_inline(workflow, input) r);
+BEGIN
+    RETURN concat_ws(' ', ended, (SELECT s.error ->> 'title' FROM sas.steps s WHERE s.state = 'failed'), (SELECT r.error ->> 'detail' FROM sas.runs r WHERE r.workflow = si_says.workflow AND r.result = 'warning'));
+END $$;
+SELECT is(x.said, wanted, format('%s of %s', w, left(i::text, 30)))
+FROM (VALUES ('si_f', '{"n": 70}'::jsonb, 'error the output has more than 8388608 bytes'), ('si_f', '{"n": 60}', 'success'), ('si_map', '{"list": [1, 2]}', 'success'),
+             ('si_list', jsonb_build_object('list', (SELECT jsonb_agg(1e131071::numeric) FROM generate_series(1, 7))), 'warning'),
+             ('si_list', jsonb_build_object('list', (SELECT jsonb_agg(1e131071::numeric) FROM generate_series(1, 6))), 'success 15728920')) v (w, i, wanted),
+     LATERAL login.as_role('si_ann', format('SELECT public.si_says(%L, %L)', w, i), false) x;
 
 SELECT * FROM finish();

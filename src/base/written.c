@@ -1,0 +1,96 @@
+/* SPDX-License-Identifier: PostgreSQL */
+/*
+ * written.c: how long a value is as text.
+ *
+ * Only numbers can be much longer than the value that contains them. What their text needs stands
+ * in the header of a numeric: the weight of the first digit, and the digits after the point. The
+ * layout is that of numeric.c, the same on disk since PostgreSQL 9.1.
+ */
+#include "postgres.h"
+
+#include "access/detoast.h"
+#include "utils/numeric.h"
+
+#include "base/written.h"
+
+#define HEADER_KIND 0xC000
+#define HEADER_SPECIAL 0xC000	/* NaN and infinities */
+#define HEADER_SHORT 0x8000
+#define DIGITS 4				/* decimal ones, in each digit of a numeric */
+
+/* The longest text of a number, and the least that it takes in a jsonb: value and JEntry. */
+#define LONGEST_NUMBER (131072 + 16383 + 2)
+#define LEAST_NUMBER 12
+
+static Size
+written_number_more(Numeric number)
+{
+	uint16		head[2] = {0, 0};
+	int			weight,
+				scale;
+	Size		size = VARSIZE_ANY(number),
+				text;
+
+	memcpy(head, VARDATA_ANY(number), Min(sizeof(head), VARSIZE_ANY_EXHDR(number)));
+	if ((head[0] & HEADER_KIND) == HEADER_SPECIAL)
+		return 0;
+	if ((head[0] & HEADER_KIND) == HEADER_SHORT)
+	{
+		weight = (head[0] & 0x0040) ? -1 : head[0] & 0x003F;
+		scale = (head[0] & 0x1F80) >> 7;
+	}
+	else
+	{
+		weight = (int16) head[1];
+		scale = head[0] & 0x3FFF;
+	}
+	text = (weight >= 0 ? (weight + 1) * DIGITS : 1) + scale;
+	return text > size ? text - size : 0;
+}
+
+static Size
+written_container_more(JsonbContainer *container)
+{
+	JsonbIterator *iterator = JsonbIteratorInit(container);
+	JsonbIteratorToken token;
+	JsonbValue	part;
+	Size		more = 0;
+
+	while ((token = JsonbIteratorNext(&iterator, &part, false)) != WJB_DONE)
+	{
+		if ((token == WJB_VALUE || token == WJB_ELEM) && part.type == jbvNumeric)
+			more += written_number_more(part.val.numeric);
+	}
+	return more;
+}
+
+Size
+sas_base_written_value(const JsonbValue *value)
+{
+	switch (value->type)
+	{
+		case jbvString:
+			return value->val.string.len;
+		case jbvNumeric:
+			return VARSIZE_ANY(value->val.numeric) + written_number_more(value->val.numeric);
+		case jbvBinary:
+			return value->val.binary.len + written_container_more(value->val.binary.data);
+		default:
+			return sizeof(JEntry);
+	}
+}
+
+Size
+sas_base_written_size(Datum jsonb, Size most)
+{
+	Size		size = toast_raw_datum_size(jsonb);
+	Jsonb	   *whole;
+
+	if (size > most || (size / LEAST_NUMBER + 1) * LONGEST_NUMBER <= most)
+		return size;
+	whole = DatumGetJsonbP(jsonb);
+	size += written_container_more(&whole->root);
+	if ((Pointer) whole != DatumGetPointer(jsonb))
+		pfree(whole);
+	return size;
+}
