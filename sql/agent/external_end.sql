@@ -175,6 +175,8 @@ BEGIN
         FROM unnest(c.slots) WITH ORDINALITY AS p ORDER BY p.ordinality));
 END $$;
 
+-- _sas.complete_as(caller, request_id, output): the body of sas.complete. Returns whether the claim held.
+-- Locks: the run, see _sas.complete_claims.
 CREATE FUNCTION _sas.complete_as(caller oid, request_id uuid, output jsonb) RETURNS boolean
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
     SET plan_cache_mode = force_generic_plan SET enable_hashjoin = off SET enable_mergejoin = off AS $$

@@ -234,6 +234,8 @@ BEGIN
     RETURN CASE WHEN cancelled THEN 'cancel' ELSE 'go' END;
 END $$;
 
+-- _sas.hand_back_as(caller, request_id): the body of sas.hand_back: the task is offered again at once, and no
+-- attempt is counted. Returns whether the claim held. Next: _sas.answer_claims.
 CREATE FUNCTION _sas.hand_back_as(caller oid, request_id uuid) RETURNS boolean
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
     SET plan_cache_mode = force_generic_plan SET enable_hashjoin = off SET enable_mergejoin = off AS $$

@@ -132,8 +132,7 @@ LANGUAGE sql STABLE AS $$
     SELECT CASE WHEN (facts ->> 'by_superuser')::boolean THEN me ELSE 'pg_database_owner'::regrole::oid END
 $$;
 
--- _sas.apply_agent(me, name, facts), _sas.apply_queue(...), _sas.apply_workflow(...),
--- _sas.apply_schedule(...): makes it as the facts say, as the superuser "me" or the owner.
+-- _sas.apply_agent(me, name, facts): makes an agent as the facts say, as _sas.maker says.
 CREATE FUNCTION _sas.apply_agent(me oid, name text, facts jsonb) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -146,6 +145,7 @@ BEGIN
     PERFORM _sas.switch_agent(me, name, a.enabled);
 END $$;
 
+-- _sas.apply_queue(me, name, facts): makes a queue as the facts say.
 CREATE FUNCTION _sas.apply_queue(me oid, name text, facts jsonb) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
@@ -154,6 +154,8 @@ BEGIN
     PERFORM _sas.switch_queue(me, name, (facts ->> 'paused')::boolean);
 END $$;
 
+-- _sas.apply_workflow(me, name, facts): sets the current version of a workflow, the table that its keys
+-- follow, and whether it is paused, as the facts say. Raises an error if this node lacks that version.
 CREATE FUNCTION _sas.apply_workflow(me oid, name text, facts jsonb) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
@@ -174,6 +176,8 @@ BEGIN
     PERFORM _sas.switch_workflow(me, name, (facts ->> 'paused')::boolean);
 END $$;
 
+-- _sas.apply_schedule(owner, name, facts): makes a schedule as the facts say; it is a copy, which does not
+-- fire here.
 CREATE FUNCTION _sas.apply_schedule(owner oid, name text, facts jsonb) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE

@@ -2,12 +2,13 @@
 --
 -- What a turn of a worker has cost so far, and what it may cost (src/template/budget.h).
 
--- _sas.evaluated_us(), _sas.evaluated_bytes(): how long evaluations of templates and paths took in this
--- process, in microseconds of processor time, and how many bytes templates returned. Only the difference
--- within one statement means something. A statement that evaluates much can see from it when to stop.
+-- _sas.evaluated_us(): how long evaluations of templates and paths took in this process, in microseconds of
+-- processor time. Only the difference within one statement means something. A statement that evaluates much
+-- can see from it when to stop.
 CREATE FUNCTION _sas.evaluated_us() RETURNS bigint
 LANGUAGE C VOLATILE AS 'MODULE_PATHNAME', 'sas_api_template_evaluated_us';
 
+-- _sas.evaluated_bytes(): how many bytes templates have returned in this process; else as _sas.evaluated_us.
 CREATE FUNCTION _sas.evaluated_bytes() RETURNS bigint
 LANGUAGE C VOLATILE AS 'MODULE_PATHNAME', 'sas_api_template_evaluated_bytes';
 
@@ -26,12 +27,12 @@ CREATE FUNCTION _sas.check_turn() RETURNS void
 LANGUAGE C VOLATILE AS 'MODULE_PATHNAME', 'sas_api_check_turn';
 
 -- _sas.check_steps(n): raises SAS01 if a turn of a worker that is about to change n steps more, or runs,
--- would change too many together. _sas.add_steps(n): the same, and counts them. Both return true. Only the
--- turns of schedulers, supervisors and agent workers have a limit, and not with one or two messages or
--- replies.
+-- would change too many together; else returns true. Only the turns of schedulers, supervisors and agent
+-- workers have a limit, and not with one or two messages or replies.
 CREATE FUNCTION _sas.check_steps(n bigint) RETURNS boolean
 LANGUAGE C VOLATILE STRICT AS 'MODULE_PATHNAME', 'sas_api_check_steps';
 
+-- _sas.add_steps(n): as _sas.check_steps, and counts these n.
 CREATE FUNCTION _sas.add_steps(n bigint) RETURNS boolean
 LANGUAGE C VOLATILE STRICT AS 'MODULE_PATHNAME', 'sas_api_add_steps';
 

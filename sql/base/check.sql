@@ -128,6 +128,8 @@ EXCEPTION WHEN data_exception THEN
     RETURN NULL;
 END $$;
 
+-- _sas.check_span(value, path, zero): the problem of a value that is no span of time of at most ten years;
+-- zero: it may be 0. No row: a valid one, or a missing key.
 CREATE FUNCTION _sas.check_span(value jsonb, path text, zero boolean DEFAULT false) RETURNS SETOF _sas.problem
 LANGUAGE sql STABLE AS $$
     SELECT path, format('%s is not a valid span of time', left(value::text, 80)),
@@ -136,6 +138,8 @@ LANGUAGE sql STABLE AS $$
                                  OR _sas.span(value) > '10 years' OR NOT zero AND _sas.span(value) = '0')
 $$;
 
+-- _sas.check_number(value, path, low, high): the problem of a value that is no whole number from low to high.
+-- No row: a valid one, or a missing key.
 CREATE FUNCTION _sas.check_number(value jsonb, path text, low bigint, high bigint) RETURNS SETOF _sas.problem
 LANGUAGE sql STABLE AS $$
     SELECT path, format('%s is not a whole number between %s and %s', left(value::text, 80), low, high),
@@ -145,6 +149,8 @@ LANGUAGE sql STABLE AS $$
           AND value::numeric BETWEEN low AND high ELSE false END
 $$;
 
+-- _sas.check_choice(value, path, choices): the problem of a value that is none of these strings. No row: a
+-- valid one, or a missing key.
 CREATE FUNCTION _sas.check_choice(value jsonb, path text, choices text[]) RETURNS SETOF _sas.problem
 LANGUAGE sql STABLE AS $$
     SELECT path, format('%s is not one of the choices', left(value::text, 80)),
@@ -153,6 +159,8 @@ LANGUAGE sql STABLE AS $$
     WHERE value IS NOT NULL AND (jsonb_typeof(value) <> 'string' OR NOT (value #>> '{}') = ANY (choices))
 $$;
 
+-- _sas.check_boolean(value, path): the problem of a value that is neither true nor false. No row: a valid
+-- one, or a missing key.
 CREATE FUNCTION _sas.check_boolean(value jsonb, path text) RETURNS SETOF _sas.problem
 LANGUAGE sql STABLE AS $$
     SELECT path, format('%s is neither true nor false', left(value::text, 80)),

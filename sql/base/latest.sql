@@ -30,8 +30,8 @@ LANGUAGE C STABLE STRICT AS 'MODULE_PATHNAME', 'sas_api_latest_rows';
 CREATE FUNCTION _sas.check_latest_rows(kind text, id bigint) RETURNS void
 LANGUAGE C STABLE STRICT AS 'MODULE_PATHNAME', 'sas_api_check_latest_rows';
 
--- _sas.agent_grants(id), _sas.worker_grants(id), _sas.workflow_grants(id): the grants that decide what a role
--- may do. They are those of now, as PostgreSQL's own privileges are.
+-- _sas.agent_grants(id): the grants that decide which calls a role may make with this agent. They are those
+-- of now, as PostgreSQL's own privileges are.
 CREATE FUNCTION _sas.agent_grants(id int) RETURNS SETOF _sas.agent_grant
 LANGUAGE plpgsql STABLE ROWS 4 AS $$
 BEGIN
@@ -43,6 +43,7 @@ BEGIN
     END IF;
 END $$;
 
+-- _sas.worker_grants(id): the same for the roles whose programs may work for this agent.
 CREATE FUNCTION _sas.worker_grants(id int) RETURNS SETOF _sas.worker_grant
 LANGUAGE plpgsql STABLE ROWS 4 AS $$
 BEGIN
@@ -54,6 +55,7 @@ BEGIN
     END IF;
 END $$;
 
+-- _sas.workflow_grants(id): the same for the roles that may submit this workflow.
 CREATE FUNCTION _sas.workflow_grants(id int) RETURNS SETOF _sas.workflow_grant
 LANGUAGE plpgsql STABLE ROWS 4 AS $$
 BEGIN
@@ -84,11 +86,12 @@ BEGIN
             FROM _sas.secret s);
 END $$;
 
--- _sas.check_latest_workflow(id), _sas.check_latest_secrets(): raise an error (40001) if the mark above is
--- another one than the older snapshot of this transaction shows.
+-- _sas.check_latest_workflow(id): raises an error (40001) if the mark of the workflow is another one than the
+-- older snapshot of this transaction shows.
 CREATE FUNCTION _sas.check_latest_workflow(id int) RETURNS void
 LANGUAGE C STABLE STRICT AS 'MODULE_PATHNAME', 'sas_api_check_latest_workflow';
 
+-- _sas.check_latest_secrets(): the same for the mark of the secrets.
 CREATE FUNCTION _sas.check_latest_secrets() RETURNS void
 LANGUAGE C STABLE AS 'MODULE_PATHNAME', 'sas_api_check_latest_secrets';
 

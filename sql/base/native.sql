@@ -18,18 +18,18 @@ LANGUAGE C STABLE STRICT PARALLEL SAFE AS 'MODULE_PATHNAME', 'sas_api_may_stand_
 CREATE FUNCTION _sas.stands_for(role oid) RETURNS boolean
 LANGUAGE C STABLE STRICT PARALLEL SAFE AS 'MODULE_PATHNAME', 'sas_api_stands_for';
 
--- _sas.notify(channel, payload): as pg_notify, but does nothing while the queue of notifications is almost
--- full. Any role can fill that queue by listening in a transaction that it leaves open, and then a commit
--- with a notification would fail. Programs that listen for sas also poll from time to time.
---
 -- _sas.delays_notes(): does the transaction belong to a session of another node, and perhaps commit in two
 -- phases? Then a notification is a row until it has committed, because NOTIFY cannot be prepared.
 CREATE FUNCTION _sas.delays_notes() RETURNS boolean
 LANGUAGE C AS 'MODULE_PATHNAME', 'sas_api_delays_notes';
 
+-- _sas.delay_note(channel, payload): stores a notification, which _sas.send_notes sends later.
 CREATE FUNCTION _sas.delay_note(channel text, payload text) RETURNS void
 LANGUAGE sql AS $$ INSERT INTO _sas.delayed_note (channel, payload) VALUES ($1, $2) $$;
 
+-- _sas.notify(channel, payload): as pg_notify, but does nothing while the queue of notifications is almost
+-- full. Any role can fill that queue by listening in a transaction that it leaves open, and then a commit
+-- with a notification would fail. Programs that listen for sas also poll from time to time.
 CREATE FUNCTION _sas.notify(channel text, payload text) RETURNS void
 LANGUAGE sql AS $$
     SELECT CASE WHEN _sas.delays_notes() THEN _sas.delay_note(channel, payload)
@@ -48,11 +48,12 @@ LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
     SELECT count(pg_notify(s.channel, s.payload)) FROM sent s WHERE pg_notification_queue_usage() < 0.9
 $$;
 
--- _sas.lock(name), _sas.try_lock(name): takes a lock of that name until the transaction ends. No function
--- of PostgreSQL can take this lock; any role could take an advisory lock.
+-- _sas.lock(name): takes a lock of that name until the transaction ends. No function of PostgreSQL can take
+-- this lock; any role could take an advisory lock.
 CREATE FUNCTION _sas.lock(name text) RETURNS void
 LANGUAGE C STRICT AS 'MODULE_PATHNAME', 'sas_api_lock';
 
+-- _sas.try_lock(name): the same, if no other transaction has it; else returns false at once.
 CREATE FUNCTION _sas.try_lock(name text) RETURNS boolean
 LANGUAGE C STRICT AS 'MODULE_PATHNAME', 'sas_api_try_lock';
 
@@ -377,33 +378,41 @@ LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
 $$;
 
 -- Settings as values, independent of the unit in which they are written.
+
+-- _sas.complete_in(): the setting sas.complete_in.
 CREATE FUNCTION _sas.complete_in() RETURNS interval
 LANGUAGE c STABLE STRICT PARALLEL SAFE AS 'MODULE_PATHNAME', 'sas_api_complete_in';
 
+-- _sas.run_deadline(): the setting sas.run_deadline.
 CREATE FUNCTION _sas.run_deadline() RETURNS interval
 LANGUAGE c STABLE STRICT PARALLEL SAFE AS 'MODULE_PATHNAME', 'sas_api_run_deadline';
 
+-- _sas.priority_step(): the setting sas.priority_step.
 CREATE FUNCTION _sas.priority_step() RETURNS interval
 LANGUAGE c STABLE STRICT PARALLEL SAFE AS 'MODULE_PATHNAME', 'sas_api_priority_step';
 
+-- _sas.max_definition_size(): the setting sas.max_definition_size, in bytes.
 CREATE FUNCTION _sas.max_definition_size() RETURNS int
 LANGUAGE c STABLE STRICT PARALLEL SAFE AS 'MODULE_PATHNAME', 'sas_api_max_definition_size';
 
+-- _sas.max_input_size(): the setting sas.max_input_size, in bytes.
 CREATE FUNCTION _sas.max_input_size() RETURNS int
 LANGUAGE c STABLE STRICT PARALLEL SAFE AS 'MODULE_PATHNAME', 'sas_api_max_input_size';
 
+-- _sas.max_output_size(): the setting sas.max_output_size, in bytes.
 CREATE FUNCTION _sas.max_output_size() RETURNS int
 LANGUAGE c STABLE STRICT PARALLEL SAFE AS 'MODULE_PATHNAME', 'sas_api_max_output_size';
 
+-- _sas.max_steps(): the setting sas.max_steps.
 CREATE FUNCTION _sas.max_steps() RETURNS int
 LANGUAGE c STABLE STRICT PARALLEL SAFE AS 'MODULE_PATHNAME', 'sas_api_max_steps';
 
 -- _sas.untimed_from(): a run with a deadline at least this far away gets its timer later
--- (sql/supervisor/deadline.sql). _sas.untimed_check(): within this time the supervisor must look for new runs
--- without a timer.
+-- (sql/supervisor/deadline.sql).
 CREATE FUNCTION _sas.untimed_from() RETURNS interval
 LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE AS 'MODULE_PATHNAME', 'sas_api_untimed_from';
 
+-- _sas.untimed_check(): within this time the supervisor must look for new runs without a timer.
 CREATE FUNCTION _sas.untimed_check() RETURNS interval
 LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE AS 'MODULE_PATHNAME', 'sas_api_untimed_check';
 
@@ -413,7 +422,7 @@ CREATE FUNCTION _sas.due_by(at timestamptz) RETURNS timestamptz
 LANGUAGE C STRICT AS 'MODULE_PATHNAME', 'sas_api_due_by';
 
 -- Counters and histograms in shared memory. What a transaction counts is added when it has committed.
---
+
 -- _sas.count_metric(metric, id1, id2, label, n): counts n more; returns n.
 CREATE FUNCTION _sas.count_metric(metric text, id1 int, id2 int, label text, n bigint) RETURNS bigint
 LANGUAGE C VOLATILE STRICT AS 'MODULE_PATHNAME', 'sas_api_count';
@@ -440,6 +449,7 @@ CREATE FUNCTION _sas.series(OUT metric text, OUT id1 int, OUT id2 int, OUT label
                             OUT sum float8, OUT buckets bigint[]) RETURNS SETOF record
 LANGUAGE C VOLATILE STRICT ROWS 200 AS 'MODULE_PATHNAME', 'sas_api_series';
 
+-- _sas.metric_bounds(): the upper bounds of the buckets of all histograms, in seconds.
 CREATE FUNCTION _sas.metric_bounds() RETURNS float8[]
 LANGUAGE C IMMUTABLE STRICT AS 'MODULE_PATHNAME', 'sas_api_metric_bounds';
 
@@ -467,6 +477,7 @@ LANGUAGE C AS 'MODULE_PATHNAME', 'sas_api_wake_watches';
 CREATE FUNCTION _sas.wake_items() RETURNS void
 LANGUAGE C AS 'MODULE_PATHNAME', 'sas_api_wake_items';
 
+-- _sas.watch_window(): the setting sas.watch_window: how many items the inbox of a watch may hold.
 CREATE FUNCTION _sas.watch_window() RETURNS int
 LANGUAGE c STABLE STRICT PARALLEL SAFE AS 'MODULE_PATHNAME', 'sas_api_watch_window';
 

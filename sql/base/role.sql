@@ -72,18 +72,24 @@ BEGIN
     END LOOP;
 END $$;
 
--- _sas.level_<level>(): a role that may execute this function has that level. Nothing calls it. One
--- function per level.
+-- _sas.level_admin(): a role that may execute this function has level admin. Nothing calls it. There is one
+-- such function for each level.
 CREATE FUNCTION _sas.level_admin() RETURNS void LANGUAGE sql BEGIN ATOMIC END;
 
+-- _sas.level_operator(): the same for level operator.
 CREATE FUNCTION _sas.level_operator() RETURNS void LANGUAGE sql BEGIN ATOMIC END;
 
+-- _sas.level_user(): the same for level user.
 CREATE FUNCTION _sas.level_user() RETURNS void LANGUAGE sql BEGIN ATOMIC END;
 
+-- _sas.level_monitor(): the same for level monitor.
 CREATE FUNCTION _sas.level_monitor() RETURNS void LANGUAGE sql BEGIN ATOMIC END;
 
+-- _sas.level_worker(): the same for level worker.
 CREATE FUNCTION _sas.level_worker() RETURNS void LANGUAGE sql BEGIN ATOMIC END;
 
+-- _sas.has_level(role, level): does this role have that level, by a grant to it or to a role that it is a
+-- member of?
 CREATE FUNCTION _sas.has_level(role oid, level text) RETURNS boolean
 LANGUAGE sql STABLE AS $$
     SELECT has_function_privilege(role, format('_sas.level_%s()', level)::regprocedure, 'EXECUTE')

@@ -171,6 +171,7 @@ END $$;
 CREATE FUNCTION _sas.full_owners() RETURNS SETOF oid
 LANGUAGE C VOLATILE ROWS 1 AS 'MODULE_PATHNAME', 'sas_api_verb';
 
+-- _sas.full_owners_as(caller): the body of _sas.full_owners.
 CREATE FUNCTION _sas.full_owners_as(caller oid) RETURNS SETOF oid
 LANGUAGE plpgsql SECURITY DEFINER ROWS 1 SET search_path = pg_catalog, pg_temp AS $$
 BEGIN

@@ -180,6 +180,9 @@ LANGUAGE sql AS $$
                               _sas.agent_facts(old), _sas.agent_facts(new), '{headers,options}')
 $$;
 
+-- _sas.create_agent_as(caller, name, ...): the body of sas.create_agent: creates the agent, or replaces all
+-- of its definition except its kind.
+-- Locks: the agent; its secrets. Writes: agent, agent_health, external_slot. Next: workers reload the agents.
 CREATE FUNCTION _sas.create_agent_as(caller oid, name text, base_url text, kind text, headers jsonb,
                                      max_in_flight int, rate_limit text, request_timeout interval,
                                      retry jsonb, breaker jsonb, options jsonb)
@@ -287,6 +290,8 @@ BEGIN
     RETURN false;
 END $$;
 
+-- _sas.write_agent(a): stores the definition of an agent that exists.
+-- Caller: holds the lock of its row. Writes: agent.
 CREATE FUNCTION _sas.write_agent(a _sas.agent) RETURNS void
 LANGUAGE sql AS $$
     UPDATE _sas.agent
@@ -307,6 +312,9 @@ BEGIN
     END IF;
 END $$;
 
+-- _sas.alter_agent_as(caller, name, ..., reset): the body of sas.alter_agent: changes what is given, and sets
+-- what "reset" names to its default.
+-- Locks: the agent; its secrets. Writes: agent, external_slot. Next: workers reload the agents.
 CREATE FUNCTION _sas.alter_agent_as(caller oid, name text, base_url text, kind text, headers jsonb,
                                     max_in_flight int, rate_limit text, request_timeout interval, retry jsonb,
                                     breaker jsonb, options jsonb, enabled boolean, reset text[]) RETURNS void
@@ -382,16 +390,22 @@ BEGIN
     RETURN true;
 END $$;
 
+-- _sas.pause_agent_as(caller, name): the body of sas.pause_agent.
 CREATE FUNCTION _sas.pause_agent_as(caller oid, name text) RETURNS boolean
 LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
     SELECT _sas.switch_agent(caller, name, false)
 $$;
 
+-- _sas.resume_agent_as(caller, name): the body of sas.resume_agent.
 CREATE FUNCTION _sas.resume_agent_as(caller oid, name text) RETURNS boolean
 LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
     SELECT _sas.switch_agent(caller, name, true)
 $$;
 
+-- _sas.reset_agent_as(caller, name): the body of sas.reset_agent: an open breaker lets a probe through, and
+-- the cool-offs of this agent's steps end now.
+-- Locks: the agent, the runs of these steps that no other session has locked. Writes: message, step. Wakes:
+-- the scheduler, workers of the agent.
 CREATE FUNCTION _sas.reset_agent_as(caller oid, name text) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_variable

@@ -139,6 +139,9 @@ END $$;
 CREATE FUNCTION _sas.check_latest_use(kind text, name text) RETURNS void
 LANGUAGE C AS 'MODULE_PATHNAME', 'sas_api_check_latest_use';
 
+-- _sas.drop_queue_as(caller, name): the body of sas.drop_queue. Raises an error if a version that can still
+-- begin, or an open run, uses the queue.
+-- Locks: the queue; waits for submits of the workflows that name it. Writes: queue, parked_step.
 CREATE FUNCTION _sas.drop_queue_as(caller oid, name text) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_column
@@ -169,6 +172,10 @@ BEGIN
     PERFORM _sas.record_queue(caller, 'drop_queue', u, NULL);
 END $$;
 
+-- _sas.drop_agent_as(caller, name): the body of sas.drop_agent. Raises an error if a version that can still
+-- begin, an open run or a watcher uses the agent.
+-- Locks: the agent; waits for submits of the workflows that name it. Writes: agent, external_slot,
+-- parked_step, and the grants of the agent. Next: workers reload the agents.
 CREATE FUNCTION _sas.drop_agent_as(caller oid, name text) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_variable

@@ -45,6 +45,8 @@ BEGIN
     END IF;
 END $$;
 
+-- _sas.distribute_keys_as(caller, workflow, follows, separator): the body of sas.distribute_keys. follows
+-- null: keys follow no table any more. Next: _sas.follow_table.
 CREATE FUNCTION _sas.distribute_keys_as(caller oid, workflow text, follows regclass, separator text)
 RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$

@@ -163,6 +163,9 @@ BEGIN
     END IF;
 END $$;
 
+-- _sas.create_middleware_as(caller, name, phase, ...): the body of sas.create_middleware: creates a
+-- middleware, or replaces the one of that name and phase.
+-- Locks: middleware, against other writers. Writes: middleware.
 CREATE FUNCTION _sas.create_middleware_as(caller oid, name text, phase text, before regprocedure,
                                           after regprocedure, workflow text, goes_before text[],
                                           goes_after text[], replaces text)
@@ -203,6 +206,9 @@ BEGIN
     PERFORM _sas.record_middleware(caller, 'create_middleware', $2, $3, old);
 END $$;
 
+-- _sas.drop_middleware_as(caller, name, phase): the body of sas.drop_middleware. phase null: in all phases.
+-- Raises an error if another middleware names it.
+-- Locks: middleware, against other writers. Writes: middleware.
 CREATE FUNCTION _sas.drop_middleware_as(caller oid, name text, phase text) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_column

@@ -26,6 +26,8 @@ LANGUAGE sql STABLE AS $$
                                                         AND q.dropped_at IS NULL) END
 $$;
 
+-- _sas.check_queue(value, path): the problem of a value that names no queue. No row: it names one, is null
+-- for none, or the key is missing.
 CREATE FUNCTION _sas.check_queue(value jsonb, path text) RETURNS SETOF _sas.problem
 LANGUAGE sql STABLE AS $$
     SELECT path, CASE jsonb_typeof(value)
@@ -100,6 +102,9 @@ LANGUAGE sql IMMUTABLE AS $$
     WHERE q.queue_id IS NOT NULL
 $$;
 
+-- _sas.create_queue_as(caller, name, max_running, key, per_key): the body of sas.create_queue: creates a
+-- queue, or replaces its limits.
+-- Locks: the queue. Writes: queue, freed_key. Wakes: the scheduler.
 CREATE FUNCTION _sas.create_queue_as(caller oid, name text, max_running int, key text, per_key int)
 RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -125,6 +130,8 @@ BEGIN
     PERFORM _sas.record_queue(caller, 'create_queue', old, new);
 END $$;
 
+-- _sas.alter_queue_as(caller, name, max_running): the body of sas.alter_queue.
+-- Locks: the queue. Writes: queue. Wakes: the scheduler.
 CREATE FUNCTION _sas.alter_queue_as(caller oid, name text, max_running int) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_column
@@ -154,11 +161,13 @@ BEGIN
     RETURN true;
 END $$;
 
+-- _sas.pause_queue_as(caller, name): the body of sas.pause_queue.
 CREATE FUNCTION _sas.pause_queue_as(caller oid, name text) RETURNS boolean
 LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
     SELECT _sas.switch_queue(caller, name, true)
 $$;
 
+-- _sas.resume_queue_as(caller, name): the body of sas.resume_queue.
 CREATE FUNCTION _sas.resume_queue_as(caller oid, name text) RETURNS boolean
 LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
     SELECT _sas.switch_queue(caller, name, false)

@@ -45,8 +45,8 @@ BEGIN
     ORDER BY u.agent_id, u.method, u.path, u.more, u.late, u.other_method, u.other_path, u.place;
 END $$;
 
--- _sas.other_method(call), _sas.other_path(call): by what a service may take another method, or path, than
--- those of the request: a header, or a parameter. PHP takes some characters in the name of a parameter for _.
+-- _sas.other_method(call): by what a service may take another method than that of the request: a header, or a
+-- parameter; null: by nothing. PHP takes some characters in the name of a parameter for _.
 CREATE FUNCTION _sas.other_method(call jsonb) RETURNS text
 LANGUAGE sql IMMUTABLE AS $$
     SELECT min(format('%s "%s"', n.part, n.name))
@@ -66,6 +66,7 @@ LANGUAGE sql IMMUTABLE AS $$
                                     '(t|%74|%54)(h|%68|%48)(o|%6f|%4f)(d|%64|%44)')) n
 $$;
 
+-- _sas.other_path(call): the same for a path: the header.
 CREATE FUNCTION _sas.other_path(call jsonb) RETURNS text
 LANGUAGE sql IMMUTABLE AS $$
     SELECT min(format('header "%s"', h))

@@ -111,6 +111,7 @@ BEGIN
         'secret', name, 'file', file, 'changed', before.name IS NOT NULL)));
 END $$;
 
+-- _sas.set_secret_as(caller, name, value): the body of sas.set_secret. Next: _sas.write_secret.
 CREATE FUNCTION _sas.set_secret_as(caller oid, name text, value text) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_variable
@@ -124,6 +125,8 @@ BEGIN
     PERFORM _sas.write_secret(caller, 'set_secret', name, value, NULL);
 END $$;
 
+-- _sas.set_secret_file_as(caller, name, file): the body of sas.set_secret_file: stores the path; workers read
+-- the file. It is read here once, so that a wrong path is an error now. Next: _sas.write_secret.
 CREATE FUNCTION _sas.set_secret_file_as(caller oid, name text, file text) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_variable
@@ -143,6 +146,9 @@ BEGIN
     PERFORM _sas.write_secret(caller, 'set_secret_file', name, NULL, file);
 END $$;
 
+-- _sas.drop_secret_as(caller, name): the body of sas.drop_secret. Raises an error if an agent refers to the
+-- secret.
+-- Locks: the secret. Writes: secret.
 CREATE FUNCTION _sas.drop_secret_as(caller oid, name text) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_variable

@@ -111,6 +111,9 @@ BEGIN
     DELETE FROM _sas.subscription s WHERE s.to_workflow_id = f.workflow_id;
 END $$;
 
+-- _sas.subscribe_as(caller, workflow, to_workflow, input): the body of sas.subscribe: adds the subscription,
+-- or changes its input.
+-- Locks: both workflows. Writes: subscription. Next: _sas.compose.
 CREATE FUNCTION _sas.subscribe_as(caller oid, workflow text, to_workflow text, input jsonb) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_nestloop = off AS $$
 #variable_conflict use_column
@@ -152,6 +155,8 @@ BEGIN
     WHERE old IS DISTINCT FROM $4;
 END $$;
 
+-- _sas.unsubscribe_as(caller, workflow, to_workflow): the body of sas.unsubscribe.
+-- Locks: to_workflow. Writes: subscription. Next: _sas.compose.
 CREATE FUNCTION _sas.unsubscribe_as(caller oid, workflow text, to_workflow text) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_nestloop = off AS $$
 #variable_conflict use_column

@@ -66,6 +66,9 @@ BEGIN
     END;
 END $$;
 
+-- _sas.create_workflow_as(caller, name, definition): the body of sas.create_workflow: stores the definition
+-- as the first or the next version, unless it is that of the current one. Returns the number of the version.
+-- Locks: the workflow, and what the definition names. Writes: workflow, and what _sas.store_version writes.
 CREATE FUNCTION _sas.create_workflow_as(caller oid, name text, definition jsonb) RETURNS int
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
     -- it joins arrays of ten thousand steps, whose size the planner does not know
@@ -97,12 +100,17 @@ BEGIN
     RETURN f.version;
 END $$;
 
+-- _sas.validate_workflow_as(caller, definition): the body of sas.validate_workflow.
 CREATE FUNCTION _sas.validate_workflow_as(caller oid, definition jsonb)
 RETURNS TABLE (path text, problem text, hint text)
 LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_nestloop = off AS $$
     SELECT p.path, p.problem, p.hint FROM _sas.check_definition(definition, NULL, caller) p
 $$;
 
+-- _sas.drop_workflow_as(caller, name): the body of sas.drop_workflow. Raises an error if it has open runs, or
+-- something refers to it.
+-- Locks: the workflow; waits for submits of it, and of those that start it as a child. Writes: workflow,
+-- subscription.
 CREATE FUNCTION _sas.drop_workflow_as(caller oid, name text) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_column

@@ -5,10 +5,10 @@
 -- Element 0 is the step as a whole; it is suspended until the last element has ended. The caller of each
 -- function holds the lock of the runs.
 
--- How many elements of a map without "concurrency" are ready or running at the same time.
+-- _sas.map_width(): how many elements of a map without "concurrency" are ready or running at the same time.
 CREATE FUNCTION _sas.map_width() RETURNS int LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$ SELECT 1000 $$;
 
--- How many elements a map may have: their outputs are put into one array, in one tick.
+-- _sas.most_elements(): how many elements a map may have: their outputs are put into one array, in one tick.
 CREATE FUNCTION _sas.most_elements() RETURNS int LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$ SELECT 100000 $$;
 
 -- _sas.map_limit(shape): how many elements of this map may be ready or running at the same time.

@@ -112,7 +112,12 @@ BEGIN
         AND x.undo = g.undo;
 END $$;
 
--- The end of each of the four phases: what remains of the reply, or null if another phase follows.
+-- The end of each of the four phases. Each function returns what remains of the reply, or null if another
+-- phase follows.
+-- Caller: holds the lock of the run. Writes: phase, step. Next: what _sas.next_phase does.
+
+-- _sas.end_before(answer, g, s): the functions before a call have returned a request, which is sent, or the
+-- response, which is used instead of a call.
 CREATE FUNCTION _sas.end_before(answer _sas.call_reply, g _sas.phase, s _sas.step) RETURNS _sas.call_reply
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -137,6 +142,8 @@ BEGIN
     RETURN NULL;
 END $$;
 
+-- _sas.end_call(answer, g, s, r): the call has been made: the functions after it follow, if there are any and
+-- they are to see this reply.
 CREATE FUNCTION _sas.end_call(answer _sas.call_reply, g _sas.phase, s _sas.step, r _sas.run)
 RETURNS _sas.call_reply
 LANGUAGE plpgsql AS $$
@@ -160,6 +167,7 @@ BEGIN
     RETURN NULL;
 END $$;
 
+-- _sas.end_after(answer, g, s): the functions after a call have returned what counts as its reply.
 CREATE FUNCTION _sas.end_after(answer _sas.call_reply, g _sas.phase, s _sas.step) RETURNS _sas.call_reply
 LANGUAGE plpgsql AS $$
 BEGIN
@@ -170,7 +178,8 @@ BEGIN
     RETURN answer;
 END $$;
 
--- The writes of the last plan function and the new child run are one commit.
+-- _sas.end_plan(answer, g, s, r): a plan function of a child run has returned: the next one follows, or the
+-- child run begins. The writes of the last plan function and the new child run are one commit.
 CREATE FUNCTION _sas.end_plan(answer _sas.call_reply, g _sas.phase, s _sas.step, r _sas.run)
 RETURNS _sas.call_reply
 LANGUAGE plpgsql AS $$

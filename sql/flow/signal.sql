@@ -222,6 +222,7 @@ BEGIN
     PERFORM _sas.signal_children(caller, r.run_id, $3, $4);
 END $$;
 
+-- _sas.signal_as(caller, run_id, name, payload): the body of sas.signal. Next: _sas.signal_run.
 CREATE FUNCTION _sas.signal_as(caller oid, run_id bigint, name text, payload jsonb) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_column
@@ -238,6 +239,8 @@ BEGIN
     PERFORM _sas.signal_run(caller, r, $3, $4);
 END $$;
 
+-- _sas.signal_key_as(caller, workflow, key, name, payload): the body of sas.signal_key. The caller's own run
+-- goes before those of other owners with that key. Next: _sas.signal_run.
 CREATE FUNCTION _sas.signal_key_as(caller oid, workflow text, key text, name text, payload jsonb) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_column

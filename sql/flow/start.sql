@@ -434,11 +434,13 @@ BEGIN
     RETURN true;
 END $$;
 
+-- _sas.pause_workflow_as(caller, name): the body of sas.pause_workflow.
 CREATE FUNCTION _sas.pause_workflow_as(caller oid, name text) RETURNS boolean
 LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
     SELECT _sas.switch_workflow(caller, name, true)
 $$;
 
+-- _sas.resume_workflow_as(caller, name): the body of sas.resume_workflow.
 CREATE FUNCTION _sas.resume_workflow_as(caller oid, name text) RETURNS boolean
 LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
     SELECT _sas.switch_workflow(caller, name, false)

@@ -353,7 +353,7 @@ END $$;
 -- meanwhile. It is paused when only failed steps are left. The same holds for a run in which an operator
 -- has one of several failed steps tried again. Each function that ends a step of such a run sends the
 -- scheduler a message.
---
+
 -- _sas.hold_runs(run_ids): steps of these runs have failed and wait for an operator. Pauses those of these
 -- runs in which nothing else is in progress.
 -- Caller: holds the lock of the runs. Writes: run.

@@ -3,6 +3,8 @@
 -- Cluster: views over all nodes, beside those of one. Each node shows what the role sees there. Alone, they
 -- show this server. A node that does not answer fails a query of them, but not of sas.cluster_health.
 
+-- _sas.cluster_handler(): the handler of the foreign tables that read a view of all nodes
+-- (src/api/cluster_scan.c).
 CREATE FUNCTION _sas.cluster_handler() RETURNS fdw_handler
 LANGUAGE C STRICT AS 'MODULE_PATHNAME', 'sas_api_cluster_handler';
 

@@ -55,6 +55,7 @@ END;
 CREATE FUNCTION _sas.check_page(path text, args jsonb) RETURNS text
 LANGUAGE C STABLE AS 'MODULE_PATHNAME', 'sas_api_verb';
 
+-- _sas.check_page_as(caller, path, args): the body of _sas.check_page.
 CREATE FUNCTION _sas.check_page_as(caller oid, path text, args jsonb) RETURNS text
 LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE

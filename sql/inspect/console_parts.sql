@@ -7,12 +7,13 @@
 CREATE FUNCTION _sas.newest_run() RETURNS bigint
 LANGUAGE C STABLE AS 'MODULE_PATHNAME', 'sas_api_verb';
 
+-- _sas.newest_run_as(caller): the body of _sas.newest_run; 0: there is no run.
 CREATE FUNCTION _sas.newest_run_as(caller oid) RETURNS bigint
 LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
     SELECT coalesce(max(r.run_id), 0) FROM _sas.run r
 $$;
 
--- How many of the newest runs are counted where ended runs are.
+-- _sas.recent(): how many of the newest runs are counted where ended runs are.
 CREATE FUNCTION _sas.recent() RETURNS int LANGUAGE sql IMMUTABLE PARALLEL SAFE
 BEGIN ATOMIC SELECT 5000; END;
 
@@ -27,6 +28,7 @@ BEGIN ATOMIC SELECT _sas.newest_run() - _sas.recent() + 1; END;
 CREATE FUNCTION _sas.tried_runs() RETURNS SETOF bigint
 LANGUAGE C STABLE AS 'MODULE_PATHNAME', 'sas_api_verb';
 
+-- _sas.tried_runs_as(caller): the body of _sas.tried_runs.
 CREATE FUNCTION _sas.tried_runs_as(caller oid) RETURNS SETOF bigint
 LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
     WITH newest AS (SELECT r.run_id FROM _sas.run r ORDER BY r.run_id DESC LIMIT _sas.recent()),

@@ -33,6 +33,7 @@ CREATE FUNCTION _sas.element_groups(run_ids bigint[])
 RETURNS TABLE (run_id bigint, step text, "position" int, state text, n bigint, elements int[])
 LANGUAGE C STABLE AS 'MODULE_PATHNAME', 'sas_api_verb';
 
+-- _sas.element_groups_as(caller, run_ids): the body of _sas.element_groups.
 CREATE FUNCTION _sas.element_groups_as(caller oid, run_ids bigint[])
 RETURNS TABLE (run_id bigint, step text, "position" int, state text, n bigint, elements int[])
 LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -55,6 +56,7 @@ $$;
 CREATE FUNCTION _sas.large_runs() RETURNS SETOF bigint
 LANGUAGE C STABLE AS 'MODULE_PATHNAME', 'sas_api_verb';
 
+-- _sas.large_runs_as(caller): the body of _sas.large_runs.
 CREATE FUNCTION _sas.large_runs_as(caller oid) RETURNS SETOF bigint
 LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
     SELECT DISTINCT o.run_id
@@ -71,6 +73,7 @@ CREATE FUNCTION _sas.element_page(run_id bigint, step text, state text, after in
 RETURNS TABLE (step text, element int)
 LANGUAGE C STABLE AS 'MODULE_PATHNAME', 'sas_api_verb';
 
+-- _sas.element_page_as(caller, run_id, step, state, after, most): the body of _sas.element_page.
 CREATE FUNCTION _sas.element_page_as(caller oid, run_id bigint, step text, state text, after int, most int)
 RETURNS TABLE (step text, element int)
 LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$

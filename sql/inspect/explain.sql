@@ -12,6 +12,7 @@ RETURNS TABLE (step text, total int, begun int, remaining int, failed int, child
                open_children bigint)
 LANGUAGE C STABLE AS 'MODULE_PATHNAME', 'sas_api_verb';
 
+-- _sas.run_facts_as(caller, run_id): the body of _sas.run_facts.
 CREATE FUNCTION _sas.run_facts_as(caller oid, run_id bigint)
 RETURNS TABLE (step text, total int, begun int, remaining int, failed int, children bigint[],
                open_children bigint)
@@ -34,6 +35,7 @@ $$;
 CREATE FUNCTION _sas.ahead(run_id bigint) RETURNS bigint[]
 LANGUAGE C STABLE AS 'MODULE_PATHNAME', 'sas_api_verb';
 
+-- _sas.ahead_as(caller, run_id): the body of _sas.ahead.
 CREATE FUNCTION _sas.ahead_as(caller oid, run_id bigint) RETURNS bigint[]
 LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
     SELECT (array_agg(DISTINCT h.run_id ORDER BY h.run_id))[:20]
@@ -50,6 +52,7 @@ $$;
 CREATE FUNCTION _sas.sees_run(run_id bigint) RETURNS boolean
 LANGUAGE C STABLE AS 'MODULE_PATHNAME', 'sas_api_verb';
 
+-- _sas.sees_run_as(caller, run_id): the body of _sas.sees_run.
 CREATE FUNCTION _sas.sees_run_as(caller oid, run_id bigint) RETURNS boolean
 LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
     SELECT EXISTS (SELECT FROM _sas.run r
@@ -168,6 +171,7 @@ END;
 CREATE FUNCTION _sas.quarantine_told() RETURNS text
 LANGUAGE C STABLE AS 'MODULE_PATHNAME', 'sas_api_verb';
 
+-- _sas.quarantine_told_as(caller): the body of _sas.quarantine_told.
 CREATE FUNCTION _sas.quarantine_told_as(caller oid) RETURNS text
 LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
     SELECT format('; this is a copy in quarantine (%s): no worker runs until an admin calls sas.release()',

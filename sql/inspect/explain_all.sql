@@ -7,6 +7,7 @@
 CREATE FUNCTION _sas.open_run_ids() RETURNS SETOF bigint
 LANGUAGE C STABLE AS 'MODULE_PATHNAME', 'sas_api_verb';
 
+-- _sas.open_run_ids_as(caller): the body of _sas.open_run_ids.
 CREATE FUNCTION _sas.open_run_ids_as(caller oid) RETURNS SETOF bigint
 LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
     SELECT o.run_id FROM _sas.open_runs() o

@@ -194,11 +194,13 @@ LANGUAGE sql STABLE AS $$
     ORDER BY n.n LIMIT 1
 $$;
 
--- _sas.next_label_owner(label, after), _sas.next_run_version(owner, after): the next owner of runs with this
--- label, by oid, and the next version of which this role has runs, as in _sas.next_run_owner.
+-- _sas.next_label_owner(label, after): the next owner of runs with this label, by oid, as in
+-- _sas.next_run_owner.
 CREATE FUNCTION _sas.next_label_owner(label bigint, after oid) RETURNS oid
 LANGUAGE C STABLE STRICT AS 'MODULE_PATHNAME', 'sas_api_next_label_owner';
 
+-- _sas.next_run_version(owner, after): the next version of which this role has runs, as in
+-- _sas.next_run_owner.
 CREATE FUNCTION _sas.next_run_version(owner oid, after int) RETURNS int
 LANGUAGE C STABLE STRICT AS 'MODULE_PATHNAME', 'sas_api_next_run_version';
 
@@ -361,6 +363,7 @@ CREATE FUNCTION _sas.find_run_page(search jsonb, quantity int, before bigint, mo
                                    OUT run_ids bigint[], OUT below bigint)
 LANGUAGE C STABLE AS 'MODULE_PATHNAME', 'sas_api_verb';
 
+-- _sas.find_run_page_as(caller, search, quantity, before, most): the body of _sas.find_run_page.
 CREATE FUNCTION _sas.find_run_page_as(caller oid, search jsonb, quantity int, before bigint, most int,
                                       OUT run_ids bigint[], OUT below bigint)
 LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp

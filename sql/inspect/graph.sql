@@ -50,11 +50,12 @@ BEGIN
     ORDER BY n.no;
 END $$;
 
--- _sas.run_graph(run_id), _sas.workflow_graph(workflow): the graph, if the caller may see it; else no rows.
+-- _sas.run_graph(run_id): the graph of a run, if the caller may see it; else no rows.
 CREATE FUNCTION _sas.run_graph(run_id bigint)
 RETURNS TABLE (no int, step text, kind text, target text, stands_in boolean, level int, after int[])
 LANGUAGE C STABLE AS 'MODULE_PATHNAME', 'sas_api_verb';
 
+-- _sas.run_graph_as(caller, run_id): the body of _sas.run_graph.
 CREATE FUNCTION _sas.run_graph_as(caller oid, run_id bigint)
 RETURNS TABLE (no int, step text, kind text, target text, stands_in boolean, level int, after int[])
 LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -62,10 +63,12 @@ LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
         AND _sas.may_see($1, r.owner)
 $$;
 
+-- _sas.workflow_graph(workflow): the graph of the current version, if the caller may see it; else no rows.
 CREATE FUNCTION _sas.workflow_graph(workflow text)
 RETURNS TABLE (no int, step text, kind text, target text, stands_in boolean, level int, after int[])
 LANGUAGE C STABLE AS 'MODULE_PATHNAME', 'sas_api_verb';
 
+-- _sas.workflow_graph_as(caller, workflow): the body of _sas.workflow_graph.
 CREATE FUNCTION _sas.workflow_graph_as(caller oid, workflow text)
 RETURNS TABLE (no int, step text, kind text, target text, stands_in boolean, level int, after int[])
 LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -125,6 +128,7 @@ BEGIN ATOMIC
                    '&', '#amp;'), '"', '#quot;'), '<', '#lt;'), '>', '#gt;'), '`', '#96;');
 END;
 
+-- _sas.dot_text(value): the text within double quotes of the language DOT.
 CREATE FUNCTION _sas.dot_text(value text) RETURNS text
 LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
 BEGIN ATOMIC

@@ -13,6 +13,7 @@
 CREATE FUNCTION _sas.lane_limits() RETURNS TABLE (lane int, kind text, name text, until timestamptz)
 LANGUAGE C STABLE ROWS 20 AS 'MODULE_PATHNAME', 'sas_api_verb';
 
+-- _sas.lane_limits_as(caller): the body of _sas.lane_limits.
 CREATE FUNCTION _sas.lane_limits_as(caller oid)
 RETURNS TABLE (lane int, kind text, name text, until timestamptz)
 LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$

@@ -235,6 +235,8 @@ LANGUAGE sql STABLE AS $$
         GROUP BY r.queue
 $$;
 
+-- _sas.metrics_as(caller, families): the body of sas.metrics. families null: all. Raises an error if there is
+-- no metric of such a name.
 CREATE FUNCTION _sas.metrics_as(caller oid, families text[])
 RETURNS TABLE (name text, type text, labels jsonb, value float8, help text)
 LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
@@ -294,6 +296,8 @@ COMMENT ON FUNCTION sas.metrics IS
     'Numbers for monitoring in the terms of OpenMetrics, one row per sample. families: only these, such as '
     '{sas_runs,sas_call_seconds}. Counters and histograms start from zero with the server.';
 
+-- _sas.metrics_text_as(caller, format): the body of sas.metrics_text: one text, in the format openmetrics or
+-- prometheus.
 CREATE FUNCTION _sas.metrics_text_as(caller oid, format text) RETURNS text
 LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 BEGIN

@@ -49,6 +49,7 @@ END $$;
 CREATE FUNCTION _sas.step_input(run_id bigint, step_no int, element int) RETURNS jsonb
 LANGUAGE C STABLE AS 'MODULE_PATHNAME', 'sas_api_verb';
 
+-- _sas.step_input_as(caller, run_id, step_no, element): the body of _sas.step_input.
 CREATE FUNCTION _sas.step_input_as(caller oid, run_id bigint, step_no int, element int) RETURNS jsonb
 LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
     SET plan_cache_mode = force_generic_plan AS $$
@@ -79,6 +80,8 @@ $$;
 CREATE FUNCTION _sas.starts_after(run_id bigint) RETURNS text
 LANGUAGE C STABLE AS 'MODULE_PATHNAME', 'sas_api_verb';
 
+-- _sas.starts_after_as(caller, run_id): the body of _sas.starts_after: run (an earlier one), start_at,
+-- workflow (paused), place (of its concurrency key), or scheduler.
 CREATE FUNCTION _sas.starts_after_as(caller oid, run_id bigint) RETURNS text
 LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
     SELECT CASE WHEN EXISTS (SELECT FROM _sas.run_dependency a JOIN _sas.run e ON e.run_id = a.after_run
@@ -100,6 +103,8 @@ $$;
 CREATE FUNCTION _sas.suggests(run_id bigint, step_no int, element int) RETURNS text
 LANGUAGE C STABLE AS 'MODULE_PATHNAME', 'sas_api_verb';
 
+-- _sas.suggests_as(caller, run_id, step_no, element): the body of _sas.suggests. After a pivot has succeeded,
+-- "compensate" means "pause".
 CREATE FUNCTION _sas.suggests_as(caller oid, run_id bigint, step_no int, element int) RETURNS text
 LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
     SELECT CASE WHEN p.policy = 'compensate'
@@ -125,6 +130,7 @@ $$;
 CREATE FUNCTION _sas.run_progress(run_id bigint) RETURNS float8
 LANGUAGE C STABLE AS 'MODULE_PATHNAME', 'sas_api_verb';
 
+-- _sas.run_progress_as(caller, run_id): the body of _sas.run_progress.
 CREATE FUNCTION _sas.run_progress_as(caller oid, run_id bigint) RETURNS float8
 LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
     SELECT coalesce(sum(w.weight * CASE
@@ -150,6 +156,7 @@ $$;
 CREATE FUNCTION _sas.run_suggests(run_id bigint) RETURNS text
 LANGUAGE C STABLE AS 'MODULE_PATHNAME', 'sas_api_verb';
 
+-- _sas.run_suggests_as(caller, run_id): the body of _sas.run_suggests.
 CREATE FUNCTION _sas.run_suggests_as(caller oid, run_id bigint) RETURNS text
 LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
     SELECT CASE count(DISTINCT x.says) WHEN 0 THEN NULL WHEN 1 THEN min(x.says) ELSE 'pause' END
@@ -161,6 +168,7 @@ $$;
 CREATE FUNCTION _sas.seen_owners() RETURNS SETOF oid
 LANGUAGE C STABLE ROWS 10 AS 'MODULE_PATHNAME', 'sas_api_verb';
 
+-- _sas.seen_owners_as(caller): the body of _sas.seen_owners.
 CREATE FUNCTION _sas.seen_owners_as(caller oid) RETURNS SETOF oid
 LANGUAGE plpgsql STABLE SECURITY DEFINER ROWS 10 SET search_path = pg_catalog, pg_temp AS $$
 BEGIN

@@ -165,6 +165,9 @@ LANGUAGE sql STABLE AS $$
     ORDER BY n.run_id
 $$;
 
+-- _sas.pause_runs_as(caller, run_ids): the body of sas.pause_runs: pauses these runs and the open ones below
+-- them.
+-- Locks: these runs. Next: _sas.move_to_paused, _sas.revoke_ends.
 CREATE FUNCTION _sas.pause_runs_as(caller oid, run_ids bigint[])
 RETURNS TABLE (run_id bigint, step text, changed boolean, state text, result text, refused text)
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -328,6 +331,9 @@ BEGIN
     FROM unnest(changes) c;
 END $$;
 
+-- _sas.resume_runs_as(caller, run_ids): the body of sas.resume_runs: continues these runs and the paused ones
+-- below them.
+-- Locks: these runs. Next: _sas.continue_runs.
 CREATE FUNCTION _sas.resume_runs_as(caller oid, run_ids bigint[])
 RETURNS TABLE (run_id bigint, step text, changed boolean, state text, result text, refused text)
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$

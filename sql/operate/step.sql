@@ -222,6 +222,8 @@ BEGIN
     RETURN QUERY SELECT * FROM _sas.report_steps(verb, named, $4, p.fit, p.unfit);
 END $$;
 
+-- _sas.skip_runs_as(caller, run_ids, for_step, output): the body of sas.skip_runs: the step counts as
+-- skipped, with that output. Next: _sas.settle_named.
 CREATE FUNCTION _sas.skip_runs_as(caller oid, run_ids bigint[], for_step text, output jsonb)
 RETURNS TABLE (run_id bigint, step text, changed boolean, state text, result text, refused text)
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -231,6 +233,8 @@ BEGIN
                                                  $4, $4);
 END $$;
 
+-- _sas.force_complete_runs_as(caller, run_ids, for_step, output): the body of sas.force_complete_runs: the
+-- step, or its undo, counts as done; a call in progress is stopped. Next: _sas.settle_named.
 CREATE FUNCTION _sas.force_complete_runs_as(caller oid, run_ids bigint[], for_step text, output jsonb)
 RETURNS TABLE (run_id bigint, step text, changed boolean, state text, result text, refused text)
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$

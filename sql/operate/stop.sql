@@ -13,6 +13,9 @@ LANGUAGE sql IMMUTABLE AS $$
     FROM unnest(run_ids) WITH ORDINALITY AS u (id, n)
 $$;
 
+-- _sas.cancel_runs_as(caller, run_ids, reason): the body of sas.cancel_runs: open runs that are not ending
+-- are undone, and then are cancelled.
+-- Locks: these runs. Next: _sas.abandon.
 CREATE FUNCTION _sas.cancel_runs_as(caller oid, run_ids bigint[], reason text)
 RETURNS TABLE (run_id bigint, step text, changed boolean, state text, result text, refused text)
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$

@@ -7,14 +7,16 @@
 -- crash everything or nothing is repeated, and a decided instant is never checked again, whatever the clock
 -- says. The scheduler sleeps until the next due_at; a session that writes a schedule wakes it.
 
--- The limits of a tick: how many instants it submits, and how many of one schedule; how many missed
--- instants are counted; how late an instant may be so that catch_up none still runs it.
+-- _sas.instants_per_tick(): how many instants one tick submits.
 CREATE FUNCTION _sas.instants_per_tick() RETURNS int LANGUAGE sql IMMUTABLE AS $$ SELECT 1000 $$;
 
+-- _sas.instants_at_once(): how many of them may be of one schedule.
 CREATE FUNCTION _sas.instants_at_once() RETURNS int LANGUAGE sql IMMUTABLE AS $$ SELECT 100 $$;
 
+-- _sas.missed_at_most(): up to what number missed instants are counted.
 CREATE FUNCTION _sas.missed_at_most() RETURNS int LANGUAGE sql IMMUTABLE AS $$ SELECT 10000 $$;
 
+-- _sas.on_time_within(): how late an instant may be so that catch_up none still runs it.
 CREATE FUNCTION _sas.on_time_within() RETURNS interval
 LANGUAGE sql IMMUTABLE AS $$ SELECT interval '1 min' $$;
 

@@ -20,6 +20,8 @@ BEGIN
                                _sas.schedule_facts(s), NULL, '{input,labels}');
 END $$;
 
+-- _sas.pause_schedule_as(caller, name, reason): the body of sas.pause_schedule. False: it was paused already.
+-- Locks: the schedule. Writes: schedule. An instant that is being planned is withdrawn.
 CREATE FUNCTION _sas.pause_schedule_as(caller oid, name text, reason text) RETURNS boolean
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -103,6 +105,9 @@ BEGIN
                      ELSE 'Submit the workflow as the owner of the schedule to see the whole cause.' END;
 END $$;
 
+-- _sas.trigger_schedule_as(caller, name): the body of sas.trigger_schedule: submits one run now, by the
+-- overlap rule of the schedule.
+-- Locks: the schedule. Next: _sas.submit_instants.
 CREATE FUNCTION _sas.trigger_schedule_as(caller oid, name text, OUT run_id bigint, OUT created boolean)
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_column
@@ -121,6 +126,9 @@ BEGIN
                         jsonb_build_object('schedule', s.name, 'created', created));
 END $$;
 
+-- _sas.backfill_schedule_as(caller, name, from_at, to_at, overlap): the body of sas.backfill_schedule:
+-- submits one run for each instant of the span, at most 1000. overlap null: the rule of the schedule.
+-- Locks: the schedule. Next: _sas.submit_instants.
 CREATE FUNCTION _sas.backfill_schedule_as(caller oid, name text, from_at timestamptz, to_at timestamptz,
                                           overlap text)
 RETURNS TABLE (scheduled_at timestamptz, run_id bigint, created boolean)

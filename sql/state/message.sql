@@ -14,10 +14,11 @@ CREATE FUNCTION _sas.await_senders(actor "char", run_ids bigint[], due_at timest
 LANGUAGE C VOLATILE STRICT AS 'MODULE_PATHNAME', 'sas_api_await_senders';
 
 -- _sas.run_is_held(run_id): does another transaction lock this run now?
--- _sas.await_run(run_id): waits for the end of that transaction. Only sessions wait; a tick never does.
 CREATE FUNCTION _sas.run_is_held(run_id bigint) RETURNS boolean
 LANGUAGE C VOLATILE STRICT AS 'MODULE_PATHNAME', 'sas_api_run_is_held';
 
+-- _sas.await_run(run_id): waits for the end of the transaction that locks this run now. Only sessions wait; a
+-- tick never does.
 CREATE FUNCTION _sas.await_run(run_id bigint) RETURNS void
 LANGUAGE C VOLATILE STRICT AS 'MODULE_PATHNAME', 'sas_api_await_run';
 

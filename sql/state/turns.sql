@@ -111,27 +111,29 @@ CREATE FUNCTION _sas.claim_rows(lanes int[], owners oid[], shares int[], marks t
 RETURNS SETOF _sas.ready
 LANGUAGE C VOLATILE STRICT ROWS 100 AS 'MODULE_PATHNAME', 'sas_api_claim_rows';
 
--- _sas.begin_taking(first): before a session locks such rows; first: for the first time in this claim. After
--- it, _sas.taking_was_cut(lane): is there more than was passed? Then the next look goes on there.
+-- _sas.begin_taking(first): before a session locks such rows; first: for the first time in this claim.
 CREATE FUNCTION _sas.begin_taking(first boolean) RETURNS void
 LANGUAGE C VOLATILE STRICT AS 'MODULE_PATHNAME', 'sas_api_begin_taking';
 
+-- _sas.taking_was_cut(lane): after the session has locked such rows: is there more than was passed? Then the
+-- next look goes on there.
 CREATE FUNCTION _sas.taking_was_cut(lane int) RETURNS boolean
 LANGUAGE C VOLATILE STRICT AS 'MODULE_PATHNAME', 'sas_api_taking_was_cut';
 
 -- _sas.begin_walks(): a turn begins that looks at the steps of lanes, a part of them at a time
--- (src/store/ready_walk.h). _sas.walk_from(lane, owner): it goes on behind this step; before the first one
--- if it begins. _sas.walk_to(lane, owner, rank, run_id, ended): it has come that far; ended: to the last
--- one. _sas.walk_is_open(): is there more to look at?
+-- (src/store/ready_walk.h).
 CREATE FUNCTION _sas.begin_walks() RETURNS void
 LANGUAGE C VOLATILE AS 'MODULE_PATHNAME', 'sas_api_begin_walks';
 
+-- _sas.walk_from(lane, owner): the turn goes on behind this step; before the first one if it begins.
 CREATE FUNCTION _sas.walk_from(lane int, owner oid, OUT rank timestamptz, OUT run_id bigint)
 LANGUAGE C VOLATILE STRICT AS 'MODULE_PATHNAME', 'sas_api_walk_from';
 
+-- _sas.walk_to(lane, owner, rank, run_id, ended): the turn has come that far; ended: to the last step.
 CREATE FUNCTION _sas.walk_to(lane int, owner oid, rank timestamptz, run_id bigint, ended boolean) RETURNS void
 LANGUAGE C VOLATILE STRICT AS 'MODULE_PATHNAME', 'sas_api_walk_to';
 
+-- _sas.walk_is_open(): is there more to look at?
 CREATE FUNCTION _sas.walk_is_open() RETURNS boolean
 LANGUAGE C VOLATILE AS 'MODULE_PATHNAME', 'sas_api_walk_is_open';
 

@@ -417,6 +417,9 @@ BEGIN
 END $$;
 
 -- verbs ---------------------------------------------------------------------------------
+
+-- _sas.continue_inline_as(caller, id, within): the body of sas.continue_inline. Raises an error if the run is
+-- open and was not submitted in this transaction. Next: _sas.carry_inline.
 CREATE FUNCTION _sas.continue_inline_as(caller oid, id bigint, within interval)
 RETURNS TABLE (run_id bigint, state text, result text, output jsonb, error jsonb)
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -448,6 +451,8 @@ BEGIN
         WHERE x.run_id = r.run_id;
 END $$;
 
+-- _sas.run_inline_as(caller, workflow, input, ..., within): the body of sas.run_inline: submits the run, and
+-- carries it as sas.continue_inline does.
 CREATE FUNCTION _sas.run_inline_as(caller oid, workflow text, input jsonb, key text, deadline interval,
                                    labels jsonb, within interval)
 RETURNS TABLE (run_id bigint, state text, result text, output jsonb, error jsonb)

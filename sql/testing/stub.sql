@@ -24,16 +24,19 @@ BEGIN
     RETURN sas.now();
 END $$;
 
+-- _sas.set_clock_as(caller, at): the body of sas.set_clock.
 CREATE FUNCTION _sas.set_clock_as(caller oid, at timestamptz) RETURNS timestamptz
 LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
     SELECT _sas.freeze_clock(at)
 $$;
 
+-- _sas.move_clock_as(caller, span): the body of sas.move_clock.
 CREATE FUNCTION _sas.move_clock_as(caller oid, span interval) RETURNS timestamptz
 LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
     SELECT _sas.freeze_clock(sas.now() + span)
 $$;
 
+-- _sas.release_clock_as(caller): the body of sas.release_clock. Returns the time of the machine.
 CREATE FUNCTION _sas.release_clock_as(caller oid) RETURNS timestamptz
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
@@ -146,6 +149,8 @@ BEGIN
             jsonb_typeof(response) <> 'array');
 END $$;
 
+-- _sas.unstub_as(caller, agent): the body of sas.unstub: deletes the stubs of the agent; null: of all.
+-- Returns how many.
 CREATE FUNCTION _sas.unstub_as(caller oid, agent text) RETURNS int
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -157,6 +162,8 @@ BEGIN
     RETURN n;
 END $$;
 
+-- _sas.stub_signal_as(caller, name, payload, after, times): the body of sas.stub_signal. Writes: stub_signal.
+-- From then on the transaction cannot be committed.
 CREATE FUNCTION _sas.stub_signal_as(caller oid, name text, payload jsonb, after interval, times int)
 RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -174,6 +181,7 @@ BEGIN
     INSERT INTO _sas.stub_signal (name, payload, after, times) VALUES ($2, $3, $4, $5);
 END $$;
 
+-- _sas.stubbed_calls_as(caller, agent): the body of sas.stubbed_calls; agent null: of all.
 CREATE FUNCTION _sas.stubbed_calls_as(caller oid, agent text)
 RETURNS TABLE (call_no int, agent text, run_id bigint, step text, element int, undo boolean, attempt int,
                idempotency_key text, method text, path text, request jsonb, answer jsonb, at timestamptz)
@@ -234,12 +242,17 @@ BEGIN
 END $$;
 
 -- what would be sent, and what an answer means: the code of the agent workers ---------------
+
+-- _sas.stub_compose(agent_id, run_id, step, ...): the request that an agent worker would send, or why it
+-- cannot be sent (why).
 CREATE FUNCTION _sas.stub_compose(agent_id int, run_id bigint, step text, undo boolean, attempt int,
                                   trace uuid, key text, request jsonb, policy jsonb, problem jsonb,
                                   left_ms float8,
                                   OUT sent jsonb, OUT timeout_ms float8, OUT why jsonb)
 LANGUAGE C AS 'MODULE_PATHNAME', 'sas_api_stub_compose';
 
+-- _sas.stub_evaluate(agent_id, run_id, step, ..., answer, left_ms): what an agent worker would make of this
+-- answer to the request.
 CREATE FUNCTION _sas.stub_evaluate(agent_id int, run_id bigint, step text, undo boolean, attempt int,
                                    trace uuid, key text, request jsonb, policy jsonb, tries int,
                                    doubt boolean, answer jsonb, left_ms float8, OUT reply text,
@@ -247,6 +260,8 @@ CREATE FUNCTION _sas.stub_evaluate(agent_id int, run_id bigint, step text, undo 
                                    OUT in_doubt boolean, OUT output jsonb, OUT why jsonb)
 LANGUAGE C AS 'MODULE_PATHNAME', 'sas_api_stub_evaluate';
 
+-- _sas.stub_invoke(owner, run_id, step_no, ...): calls the function of a step as a function worker does, as
+-- its owner, and says what comes of it.
 CREATE FUNCTION _sas.stub_invoke(owner oid, run_id bigint, step_no int, element int, step text, undo boolean,
                                  attempt int, function text, input jsonb, problem jsonb, retry jsonb,
                                  judges boolean, OUT reply text, OUT pause_ms float8, OUT told text,

@@ -98,6 +98,7 @@ BEGIN
     RETURN QUERY SELECT * FROM _sas.check_look_schedule(value -> 'schedule', path || '/schedule');
 END $$;
 
+-- _sas.check_watch_poll(value): the problems of the key "poll" of a watcher.
 CREATE FUNCTION _sas.check_watch_poll(value jsonb) RETURNS SETOF _sas.problem
 LANGUAGE plpgsql STABLE AS $$
 BEGIN
@@ -341,6 +342,10 @@ LANGUAGE sql AS $$
                                         ('timezone'), ('retry')))
 $$;
 
+-- _sas.create_watcher_as(caller, name, definition): the body of sas.create_watcher: creates the watcher, or
+-- changes its definition, which its tasks then take over.
+-- Locks: the watcher, and what the definition names. Writes: watcher. Next: hosts reload their tasks; the
+-- supervisor checks them again.
 CREATE FUNCTION _sas.create_watcher_as(caller oid, name text, definition jsonb) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_column
@@ -387,6 +392,8 @@ BEGIN
                                      WHERE w.watcher_id = old.watcher_id AND w.state <> 'deleted'), '1 s');
 END $$;
 
+-- _sas.drop_watcher_as(caller, name): the body of sas.drop_watcher. Raises an error if a task is not deleted.
+-- Locks: the watcher. Writes: watcher, and the rows of its deleted tasks.
 CREATE FUNCTION _sas.drop_watcher_as(caller oid, name text) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_column

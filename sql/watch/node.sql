@@ -176,6 +176,10 @@ BEGIN
     RETURN n;
 END $$;
 
+-- _sas.claim_watchers_as(caller, node_id, quantity): the body of sas.claim_watchers: gives waiting tasks to
+-- this node. Nodes that have not sent a heartbeat in time are ended first, and their tasks wait for another
+-- one.
+-- Next: _sas.take_watches.
 CREATE FUNCTION _sas.claim_watchers_as(caller oid, node_id bigint, quantity int)
 RETURNS TABLE (watch_id bigint, epoch bigint, watcher text, key text, input jsonb, request jsonb,
                cursor jsonb)
@@ -272,6 +276,9 @@ BEGIN
     RETURN QUERY SELECT * FROM unnest(lost.ids, lost.epochs);
 END $$;
 
+-- _sas.heartbeat_node_as(caller, node_id): the body of sas.heartbeat_node: extends the lease of the node, and
+-- returns the news about its tasks.
+-- Writes: node; watch_held. Next: _sas.node_news.
 CREATE FUNCTION _sas.heartbeat_node_as(caller oid, node_id bigint)
 RETURNS TABLE (watch_id bigint, epoch bigint, news text, request jsonb, cursor jsonb)
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
@@ -340,6 +347,9 @@ BEGIN
     RETURN CASE WHEN host.ended_at IS NULL THEN h.node_id END;
 END $$;
 
+-- _sas.append_items_as(caller, watch_id, epoch, items, cursor): the body of sas.append_items. Answers: go,
+-- stop, full (nothing was stored), lost. It waits for another transaction that writes for the task.
+-- Next: _sas.append_batches.
 CREATE FUNCTION _sas.append_items_as(caller oid, watch_id bigint, epoch bigint, items jsonb, cursor jsonb)
 RETURNS text
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
@@ -383,6 +393,8 @@ BEGIN
     RETURN said;
 END $$;
 
+-- _sas.fail_watch_as(caller, watch_id, epoch, error): the body of sas.fail_watch. It waits for another
+-- transaction that writes for the task. Next: _sas.fail_watches.
 CREATE FUNCTION _sas.fail_watch_as(caller oid, watch_id bigint, epoch bigint, error text)
 RETURNS TABLE (answer text, pause interval)
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
@@ -405,6 +417,8 @@ BEGIN
                                                      left(error, 2000))], ARRAY[NULL]::float8[]) f;
 END $$;
 
+-- _sas.release_watches_as(caller, node_id, watch_ids): the body of sas.release_watches. Returns how many
+-- tasks the node gave back. Next: _sas.give_back.
 CREATE FUNCTION _sas.release_watches_as(caller oid, node_id bigint, watch_ids bigint[]) RETURNS int
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
     SET plan_cache_mode = force_generic_plan SET enable_hashjoin = off SET enable_mergejoin = off AS $$
@@ -419,6 +433,8 @@ BEGIN
     RETURN _sas.give_back($2, watch_ids);
 END $$;
 
+-- _sas.leave_node_as(caller, node_id): the body of sas.leave_node. False: the node had ended already.
+-- Locks: the node. Next: _sas.end_node.
 CREATE FUNCTION _sas.leave_node_as(caller oid, node_id bigint) RETURNS boolean
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
     SET plan_cache_mode = force_generic_plan SET enable_hashjoin = off SET enable_mergejoin = off AS $$

@@ -269,6 +269,7 @@ BEGIN
     END IF;
 END $$;
 
+-- _sas.pause_watch_as(caller, watcher, keys): the body of sas.pause_watch.
 CREATE FUNCTION _sas.pause_watch_as(caller oid, watcher text, keys text[])
 RETURNS TABLE (key text, changed boolean, state text, refused text)
 LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -276,6 +277,7 @@ LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
                                         'it is %s; only one that waits or is processed can be paused')
 $$;
 
+-- _sas.resume_watch_as(caller, watcher, keys): the body of sas.resume_watch.
 CREATE FUNCTION _sas.resume_watch_as(caller oid, watcher text, keys text[])
 RETURNS TABLE (key text, changed boolean, state text, refused text)
 LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
