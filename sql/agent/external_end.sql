@@ -32,7 +32,7 @@ END $$;
 -- slots; each reply is that of the slot at its position. Returns the request_ids whose reply counted: of the
 -- others the time has just expired.
 --   holds   the locks of the runs
---   writes  attempt, task, external_slot, and what _sas.write_replies writes
+--   writes  step, attempt, task, external_slot, and what _sas.write_replies writes
 --   next    as after every reply; a free slot wakes programs that wait for one
 CREATE FUNCTION _sas.end_claims(slots _sas.external_slot[], replies _sas.call_reply[]) RETURNS uuid[]
 LANGUAGE plpgsql AS $$

@@ -195,6 +195,7 @@ END $$;
 
 -- _sas.heartbeat_as(...): the body of sas.heartbeat. It reports a cancel for work that was claimed before
 -- the run was abandoned; an undo, and a task that is repeated to learn its outcome, continue.
+-- Writes: step, task.
 CREATE FUNCTION _sas.heartbeat_as(caller oid, request_id uuid, progress float8, checkpoint jsonb) RETURNS text
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
     SET plan_cache_mode = force_generic_plan SET enable_hashjoin = off SET enable_mergejoin = off AS $$

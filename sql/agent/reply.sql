@@ -322,6 +322,7 @@ END $$;
 -- any more. A lease under which more is held is not even locked: a session may reply to one of many tasks,
 -- and keep its transaction open, while others report on the rest. Returns how many were deleted.
 -- whole: the steps are all that were claimed under them, by a function worker, which has locked the leases.
+-- Writes: lease.
 CREATE FUNCTION _sas.end_leases(lease_ids bigint[], run_ids bigint[], step_nos int[], elements int[],
                                 whole boolean DEFAULT false) RETURNS int
 LANGUAGE plpgsql AS $$
@@ -401,6 +402,7 @@ BEGIN
 END $$;
 
 -- _sas.write_attempts(...): stores the failed and further attempts of workers. Arrays of equal length.
+-- Writes: attempt.
 CREATE FUNCTION _sas.write_attempts(run_ids bigint[], step_nos int[], elements int[], attempts int[],
                                     undos boolean[], agent_ids int[],
                                     worker text, statuses text[], http_statuses int[], errors jsonb[],

@@ -3,6 +3,7 @@
 -- Roles that go: DROP OWNED takes what a role was granted, and DROP ROLE then finds nothing in its way.
 
 -- _sas.drop_rights(caller, role): DROP OWNED is about to drop the role's privileges, see _sas.drop_owned.
+-- Writes: level_grant, worker_grant, workflow_grant, agent_grant.
 CREATE FUNCTION _sas.drop_rights(caller regrole, role regrole) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -50,6 +51,7 @@ ALTER EVENT TRIGGER sas_drop_owned ENABLE ALWAYS;
 -- _sas.forget_grants(): after DROP OWNED, deletes the grants of roles that have no privilege left in schema
 -- sas: the privileges of their levels are gone, and the rows must go with them. It is one statement, so
 -- that a role which is granted something meanwhile has both the privilege and the row, or neither.
+-- Writes: level_grant, worker_grant, agent_grant, workflow_grant.
 CREATE FUNCTION _sas.forget_grants() RETURNS event_trigger
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 BEGIN

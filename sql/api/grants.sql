@@ -175,6 +175,7 @@ BEGIN
 END $$;
 
 -- _sas.grant_usage_as(caller, role, level, agent): the body of sas.grant_usage.
+-- Writes: worker_grant, level_grant.
 CREATE FUNCTION _sas.grant_usage_as(caller oid, role regrole, level text, agent text) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -298,6 +299,7 @@ BEGIN
 END $$;
 
 -- _sas.revoke_usage_as(caller, role, level): the body of sas.revoke_usage.
+-- Writes: level_grant, worker_grant.
 CREATE FUNCTION _sas.revoke_usage_as(caller oid, role regrole, level text) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -328,6 +330,7 @@ COMMENT ON FUNCTION sas.revoke_usage IS
 
 -- _sas.reload_watches(for_agent, changed): the rights of this role on the agent have changed: the hosts of
 -- its infinite tasks read their requests again.
+-- Writes: watcher.
 CREATE FUNCTION _sas.reload_watches(for_agent int, changed regrole) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -352,6 +355,7 @@ BEGIN
 END $$;
 
 -- _sas.grant_agent_as(caller, agent, role, methods, paths): the body of sas.grant_agent.
+-- Writes: agent_grant.
 CREATE FUNCTION _sas.grant_agent_as(caller oid, agent text, role regrole, methods text[], paths text[])
 RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -386,6 +390,7 @@ COMMENT ON FUNCTION sas.grant_agent IS
     'begin with one of these; null: all. Superusers and admins need no grant. Replaces an earlier grant.';
 
 -- _sas.revoke_agent_as(caller, agent, role): the body of sas.revoke_agent.
+-- Writes: agent_grant.
 CREATE FUNCTION _sas.revoke_agent_as(caller oid, agent text, role regrole) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE

@@ -101,6 +101,7 @@ END $$;
 -- _sas.put_version(name, owner, facts): stores a version of a workflow under its number. It holds on the
 -- coordinator, whose release may have accepted a reference that this one refuses, such as a misspelled
 -- member: it is the same here as there. Rights, and what must exist, are checked as ever.
+-- Writes: workflow.
 CREATE FUNCTION _sas.put_version(name text, owner oid, facts jsonb) RETURNS void
 LANGUAGE plpgsql SET jit = off SET enable_nestloop = off AS $$
 #variable_conflict use_column
@@ -133,6 +134,7 @@ LANGUAGE sql STABLE AS $$
 $$;
 
 -- _sas.apply_agent(me, name, facts): makes an agent as the facts say, as _sas.maker says.
+-- Writes: agent.
 CREATE FUNCTION _sas.apply_agent(me oid, name text, facts jsonb) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -156,6 +158,7 @@ END $$;
 
 -- _sas.apply_workflow(me, name, facts): sets the current version of a workflow, the table that its keys
 -- follow, and whether it is paused, as the facts say. Raises an error if this node lacks that version.
+-- Writes: workflow.
 CREATE FUNCTION _sas.apply_workflow(me oid, name text, facts jsonb) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
@@ -178,6 +181,7 @@ END $$;
 
 -- _sas.apply_schedule(owner, name, facts): makes a schedule as the facts say; it is a copy, which does not
 -- fire here.
+-- Writes: schedule.
 CREATE FUNCTION _sas.apply_schedule(owner oid, name text, facts jsonb) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE

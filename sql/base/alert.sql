@@ -90,6 +90,7 @@ LANGUAGE sql AS $$
 $$;
 
 -- _sas.announce_alert(kind, alert_id): sends a NOTIFY and a message for the hook: this alert is new.
+-- Writes: message.
 CREATE FUNCTION _sas.announce_alert(kind text, alert_id bigint) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
@@ -154,6 +155,7 @@ END $$;
 
 -- _sas.count_alert(alert_id, message, whole, run_id, step_no): counts this alert once more, for this run.
 -- Returns false if another session has it locked; then nothing is counted.
+-- Writes: alert.
 CREATE FUNCTION _sas.count_alert(alert_id bigint, message text, whole text, run_id bigint, step_no int)
 RETURNS boolean
 LANGUAGE plpgsql AS $$
@@ -170,6 +172,7 @@ END $$;
 
 -- _sas.close_alerts(causes): closes the alerts of these causes, which have ended. An alert that a session
 -- is just acknowledging is left to the checks of the supervisor.
+-- Writes: alert, alert_run.
 CREATE FUNCTION _sas.close_alerts(causes text[]) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
@@ -183,6 +186,7 @@ END $$;
 
 -- _sas.close_resolved(alert_ids): closes those of these alerts that have no run left. They are locked first:
 -- then no session adds a run to them, and the next statement sees runs that were added before.
+-- Writes: alert.
 CREATE FUNCTION _sas.close_resolved(alert_ids bigint[]) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -201,6 +205,7 @@ LANGUAGE sql STABLE PARALLEL SAFE AS $$ SELECT deadline + interval '1 h' $$;
 
 -- _sas.close_alerts_of(run_ids): closes the alerts of these runs, which are no longer paused, or have
 -- been undone.
+-- Writes: alert_run, message.
 CREATE FUNCTION _sas.close_alerts_of(run_ids bigint[]) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -222,6 +227,7 @@ END $$;
 
 -- _sas.acknowledge_alerts_as(caller, alert_ids): the body of sas.acknowledge_alerts. Reports for each
 -- alert, in the given order, its run and step, and whether it was new or does not exist.
+-- Writes: alert, operator_action.
 CREATE FUNCTION _sas.acknowledge_alerts_as(caller oid, alert_ids bigint[])
 RETURNS TABLE (run_id bigint, step text, changed boolean, state text, result text, refused text)
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$

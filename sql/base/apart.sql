@@ -82,6 +82,7 @@ $$;
 -- _sas.defer_apart(of_kind, ids, failed, errors, pauses, runs): raises alerts for those of these items that
 -- _sas.apart could not carry out, and defers each for its pause. Scans for work of this kind leave them out
 -- until then: see _sas.is_deferred. runs: the run of each item; null: none.
+-- Writes: deferred_work.
 CREATE FUNCTION _sas.defer_apart(of_kind text, ids bigint[], failed int[], errors jsonb[],
                                  pauses interval[], runs bigint[] DEFAULT NULL)
 RETURNS void
@@ -104,6 +105,7 @@ LANGUAGE sql STABLE AS $$
 $$;
 
 -- _sas.retry_deferred(): deletes deferrals whose time is over. Returns whether there were any.
+-- Writes: deferred_work.
 CREATE FUNCTION _sas.retry_deferred() RETURNS boolean
 LANGUAGE plpgsql AS $$
 BEGIN

@@ -5,6 +5,7 @@
 
 -- _sas.record(caller, run_ids, act, step, detail): records an operator's action, for sas.history. run_ids
 -- '{null}': it is not about a run.
+-- Writes: operator_action.
 CREATE FUNCTION _sas.record(caller oid, run_ids bigint[], act text, step text, detail jsonb) RETURNS void
 LANGUAGE sql AS $$
     INSERT INTO _sas.operator_action (run_id, at, role, act, step, detail)

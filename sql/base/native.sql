@@ -24,6 +24,7 @@ CREATE FUNCTION _sas.delays_notes() RETURNS boolean
 LANGUAGE C AS 'MODULE_PATHNAME', 'sas_api_delays_notes';
 
 -- _sas.delay_note(channel, payload): stores a notification, which _sas.send_notes sends later.
+-- Writes: delayed_note.
 CREATE FUNCTION _sas.delay_note(channel text, payload text) RETURNS void
 LANGUAGE sql AS $$ INSERT INTO _sas.delayed_note (channel, payload) VALUES ($1, $2) $$;
 
@@ -39,6 +40,7 @@ $$;
 
 -- _sas.send_notes(): sends what was delayed, and returns how many; src/api/notes_api.c calls it when a
 -- transaction commits.
+-- Writes: delayed_note.
 CREATE FUNCTION _sas.send_notes() RETURNS bigint
 LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
     WITH sent AS (

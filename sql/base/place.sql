@@ -39,6 +39,7 @@ BEGIN
 END $$;
 
 -- _sas.note_home(): stores that this place is the home of the data.
+-- Writes: home.
 CREATE FUNCTION _sas.note_home() RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN

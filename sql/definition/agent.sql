@@ -6,6 +6,7 @@
 
 -- _sas.furnish(for_agent, places): gives an external agent that many slots. A slot in use is kept until it
 -- is free.
+-- Writes: external_slot.
 CREATE FUNCTION _sas.furnish(for_agent int, places int) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
@@ -303,6 +304,7 @@ LANGUAGE sql AS $$
 $$;
 
 -- _sas.key_has_changed(before, a): what is parked under the old key of this agent gets a new key.
+-- Writes: freed_key.
 CREATE FUNCTION _sas.key_has_changed(before _sas.agent, a _sas.agent) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN

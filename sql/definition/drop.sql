@@ -175,7 +175,7 @@ END $$;
 -- _sas.drop_agent_as(caller, name): the body of sas.drop_agent. Raises an error if a version that can still
 -- begin, an open run or a watcher uses the agent.
 -- Locks: the agent; waits for submits of the workflows that name it. Writes: agent, external_slot,
--- parked_step, and the grants of the agent. Next: workers reload the agents.
+-- parked_step, worker_grant, agent_grant. Next: workers reload the agents.
 CREATE FUNCTION _sas.drop_agent_as(caller oid, name text) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_variable

@@ -4,6 +4,7 @@
 
 -- _sas.set_alert_hook_as(caller, function): the body of sas.set_alert_hook: replaces the alert hook; null:
 -- removes it. The function is called as the caller.
+-- Writes: alert_hook, workflow, workflow_hook.
 CREATE FUNCTION _sas.set_alert_hook_as(caller oid, function regprocedure) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -146,6 +147,7 @@ $$;
 
 -- _sas.store_hooks(for_version): stores the hooks of a version that has just been stored. A hook that is a
 -- function or call gets a hidden version of its own, of the same workflow, with a negative number.
+-- Writes: workflow_version, workflow_hook.
 CREATE FUNCTION _sas.store_hooks(for_version int) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE

@@ -22,7 +22,7 @@ LANGUAGE C STRICT AS 'MODULE_PATHNAME', 'sas_api_placements';
 
 -- _sas.follow_table(f, follows, separator, shards): from now on, the keys of that workflow follow the table.
 -- If this node has a run whose key belongs to another node, that is an error: it would not be found.
--- Locks: submits of runs with keys, of this workflow.
+-- Locks: submits of runs with keys, of this workflow. Writes: workflow.
 CREATE FUNCTION _sas.follow_table(f _sas.workflow, follows text, separator text, shards jsonb) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE

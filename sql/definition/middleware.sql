@@ -10,6 +10,7 @@
 
 -- _sas.place_middleware(for_phase): gives each middleware its place: by the given order first, then those
 -- of all workflows outside those of one workflow, then by creation. Raises an error if they form a cycle.
+-- Writes: middleware.
 CREATE FUNCTION _sas.place_middleware(for_phase text) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE

@@ -218,6 +218,7 @@ $$;
 -- _sas.plan_run(caller, v, input, child, made): the version for a run with this input. made: what plan
 -- functions have returned already, by prefix; the others are called as the caller. Their results are added
 -- to the definition and checked like it.
+-- Writes: workflow_version, planned.
 CREATE FUNCTION _sas.plan_run(caller oid, v _sas.workflow_version, input jsonb, child boolean,
                               made jsonb DEFAULT NULL) RETURNS _sas.workflow_version
 LANGUAGE plpgsql SET jit = off SET enable_nestloop = off SET enable_hashjoin = on AS $$

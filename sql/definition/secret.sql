@@ -20,7 +20,7 @@ $$;
 
 -- _sas.keep_former_secret(secret, former): keeps a former value, so that it is still masked: a call with it
 -- may be open, or be tried again, and a service may repeat it. The newest 16 values of a secret are kept.
--- Next: _sas.forget_secrets.
+-- Writes: former_secret. Next: _sas.forget_secrets.
 CREATE FUNCTION _sas.keep_former_secret(secret text, former text) RETURNS void
 LANGUAGE sql AS $$
     INSERT INTO _sas.former_secret AS f VALUES (secret, former, sas.now())
@@ -84,7 +84,7 @@ BEGIN
 END $$;
 
 -- _sas.write_secret(caller, act, name, value, file): stores a secret; either value or file is null.
--- Next: workers reload the agents that refer to it.
+-- Writes: secret. Next: workers reload the agents that refer to it.
 CREATE FUNCTION _sas.write_secret(caller oid, act text, name text, value text, file text) RETURNS void
 LANGUAGE plpgsql AS $$
 #variable_conflict use_variable
@@ -306,6 +306,7 @@ $$;
 
 -- _sas.write_health(...): stores what a worker has noticed of agents: changes of breakers (null: none) and
 -- last errors. Arrays of equal length, in the order of agents.
+-- Writes: agent_health.
 CREATE FUNCTION _sas.write_health(agent_ids int[], breakers text[], open_in_ms float8[], last_errors jsonb[])
 RETURNS void
 LANGUAGE plpgsql AS $$

@@ -101,6 +101,7 @@ BEGIN
 END $$;
 
 -- _sas.store_starting(id, said): stores the queue and the concurrency rules of a version.
+-- Writes: workflow_version.
 CREATE FUNCTION _sas.store_starting(id int, said jsonb) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN

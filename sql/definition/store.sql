@@ -128,6 +128,7 @@ $$;
 
 -- _sas.store_roots(for_version): stores the root steps in the version, if its runs qualify for the fast
 -- submit path. Comes last, because it depends on everything else that is stored of the version.
+-- Writes: workflow_version.
 CREATE FUNCTION _sas.store_roots(for_version int) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN

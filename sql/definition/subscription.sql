@@ -19,6 +19,7 @@ END $$;
 -- _sas.compose(for_workflow): composes the versions that new runs of a workflow get, from it and its
 -- subscribers: for the current version and for granted versions. Raises an error if they do not fit
 -- together.
+-- Writes: composition, idle_version.
 CREATE FUNCTION _sas.compose(for_workflow int) RETURNS void
 LANGUAGE plpgsql AS $$
 #variable_conflict use_column
@@ -35,6 +36,7 @@ END $$;
 
 -- _sas.compose_version(for_workflow, wanted): the same for one version, unless it exists already. It
 -- includes the versions that the owner of the workflow may run.
+-- Writes: workflow_version, composition.
 CREATE FUNCTION _sas.compose_version(for_workflow int, wanted int) RETURNS void
 LANGUAGE plpgsql AS $$
 #variable_conflict use_column
@@ -96,6 +98,7 @@ END $$;
 
 -- _sas.end_subscriptions(f): the workflow is being dropped: deletes its subscribers. Raises an error if it
 -- subscribes to another workflow.
+-- Writes: subscription.
 CREATE FUNCTION _sas.end_subscriptions(f _sas.workflow) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE

@@ -206,6 +206,7 @@ END $$;
 
 -- _sas.grant_workflow_as(...): the body of sas.grant_workflow. version null: the current one; future: all
 -- later versions, too. Granting the same version again replaces the grant.
+-- Writes: workflow_grant.
 CREATE FUNCTION _sas.grant_workflow_as(caller oid, workflow text, role regrole, version int, future boolean)
 RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_nestloop = off AS $$
@@ -241,6 +242,7 @@ END $$;
 
 -- _sas.revoke_workflow_as(...): the body of sas.revoke_workflow: revokes the grant of that version; null:
 -- of all versions.
+-- Writes: workflow_grant.
 CREATE FUNCTION _sas.revoke_workflow_as(caller oid, workflow text, role regrole, version int) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_column

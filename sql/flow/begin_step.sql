@@ -364,6 +364,7 @@ $$;
 -- _sas.after_skip(run_ids, step_nos): continues runs after these steps, which had failed or waited, were
 -- skipped. Steps that need the output of a skipped step are skipped with it, and so on; steps that only
 -- come after it continue. A skipped step that was given another output counts like one that has succeeded.
+-- Writes: run.
 CREATE FUNCTION _sas.after_skip(run_ids bigint[], step_nos int[]) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE

@@ -76,6 +76,7 @@ BEGIN
 END $$;
 
 -- _sas.begin_hook_runs(run_ids): creates a run for each hook that is a function or a call.
+-- Writes: run.
 CREATE FUNCTION _sas.begin_hook_runs(run_ids bigint[]) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE

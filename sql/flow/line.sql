@@ -171,6 +171,7 @@ END $$;
 
 -- _sas.send_for(run_ids): there is a slot for these runs: sends them a message to begin. A child run among
 -- them counts against the limit of its map from now on, so that the map begins no other instead.
+-- Writes: concurrency_slot, message.
 CREATE FUNCTION _sas.send_for(run_ids bigint[]) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN

@@ -181,6 +181,7 @@ END $$;
 -- _sas.scan_maps(run_ids, step_nos, elements): makes elements ready, as many as there is room for, in those
 -- of these maps whose elements do not simply begin in order (map_progress.open is not null). elements:
 -- those that have just ended; null: unknown.
+-- Writes: message.
 CREATE FUNCTION _sas.scan_maps(run_ids bigint[], step_nos int[], elements int[]) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -282,6 +283,7 @@ END $$;
 -- _sas.begin_ahead(run_id, step_no, room, per_key): continues the scan through the elements, and begins
 -- those whose key has room; _sas.begin_waiting begins the others later. The scan passes each element once,
 -- and some thousands in one tick. Returns whether it has stopped for that reason.
+-- Writes: map_progress.
 CREATE FUNCTION _sas.begin_ahead(for_run bigint, for_no int, room bigint, per_key int) RETURNS boolean
 LANGUAGE plpgsql AS $$
 DECLARE

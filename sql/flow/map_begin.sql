@@ -247,6 +247,7 @@ END $$;
 
 -- _sas.fail_keys(run_id, step_no, name, problem): this map fails, because the key of an element cannot be
 -- built. Without its rows, a further attempt begins from its array again.
+-- Writes: item, map_key, map_list, map_progress.
 CREATE FUNCTION _sas.fail_keys(for_run bigint, for_no int, name text, problem text) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN

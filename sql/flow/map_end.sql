@@ -27,6 +27,7 @@ END $$;
 
 -- _sas.count_keys(run_ids, step_nos, elements, n): counts n ended elements under its key for each of these
 -- elements; n is -1 to take that back.
+-- Writes: map_key.
 CREATE FUNCTION _sas.count_keys(run_ids bigint[], step_nos int[], elements int[], n int) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -41,6 +42,7 @@ END $$;
 
 -- _sas.uncount_elements(run_ids, step_nos, elements): takes back the count of those of these elements that
 -- have failed and count as ended because their map runs through, since an operator settles them now.
+-- Writes: map_progress.
 CREATE FUNCTION _sas.uncount_elements(run_ids bigint[], step_nos int[], elements int[]) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -120,6 +122,7 @@ END $$;
 
 -- _sas.next_iterations(run_ids, step_nos): an iteration of these steps has ended: decides whether the next
 -- one begins, and when.
+-- Writes: step, message.
 CREATE FUNCTION _sas.next_iterations(run_ids bigint[], step_nos int[]) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -172,7 +175,7 @@ END $$;
 
 -- _sas.begin_iterations(run_ids, step_nos): begins the next iteration of these steps. A message that comes
 -- before its time belongs to an earlier iteration and is ignored.
--- Next: _sas.release_elements.
+-- Writes: map_progress, step. Next: _sas.release_elements.
 CREATE FUNCTION _sas.begin_iterations(run_ids bigint[], step_nos int[]) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN

@@ -105,6 +105,7 @@ BEGIN
 END $$;
 
 -- _sas.close_phase(g): deletes the row of g: the step is no longer in a phase.
+-- Writes: phase.
 CREATE FUNCTION _sas.close_phase(g _sas.phase) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
@@ -168,6 +169,7 @@ BEGIN
 END $$;
 
 -- _sas.end_after(answer, g, s): the functions after a call have returned what counts as its reply.
+-- Writes: step.
 CREATE FUNCTION _sas.end_after(answer _sas.call_reply, g _sas.phase, s _sas.step) RETURNS _sas.call_reply
 LANGUAGE plpgsql AS $$
 BEGIN

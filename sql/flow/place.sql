@@ -165,6 +165,7 @@ END $$;
 -- _sas.meet_open(caller, v, needed): the open run that a submit gets instead of the run that needs these
 -- slots; null: the run is created. follows: the open run itself waits behind another one, and takes the
 -- input of the submit. Rules that refuse come first; after them the first rule without room decides.
+-- Writes: message.
 CREATE FUNCTION _sas.meet_open(caller oid, v _sas.workflow_version, needed _sas.concurrency_slot[],
                                OUT run_id bigint, OUT follows boolean)
 LANGUAGE plpgsql AS $$
@@ -315,7 +316,7 @@ END $$;
 -- _sas.renew_follower(caller, run_id, input, needed): gives the newest input to the run that waits behind
 -- the open one. With the input its slots may be others: those that its own version needs for it. needed: the
 -- same of a run that this very submit creates, and which has no row yet.
--- Caller: holds the lock of the run. Writes: run, history. Next: _sas.renew_places.
+-- Caller: holds the lock of the run. Writes: run, history, concurrency_key. Next: _sas.renew_places.
 CREATE FUNCTION _sas.renew_follower(caller oid, for_run bigint, new_input jsonb,
                                     needed _sas.concurrency_slot[]) RETURNS void
 LANGUAGE plpgsql AS $$

@@ -109,6 +109,7 @@ END $$;
 
 -- _sas.return_under_key(f): returns as many steps parked under this key to their queue as the key has free
 -- slots. back_now: how many; held: a session has locked the row of the next one.
+-- Writes: parked_step.
 CREATE FUNCTION _sas.return_under_key(f _sas.freed_key, OUT back_now int, OUT held boolean)
 LANGUAGE plpgsql AS $$
 DECLARE

@@ -65,7 +65,7 @@ END $$;
 
 -- _sas.revocable(run_ids, of_parent): the runs among these that a rule, or the end of their parent, has
 -- ended, and in which nothing is undone. Messages to undo their child runs are deleted.
--- Caller: has paused the runs, so that no worker can claim an undo of theirs.
+-- Caller: has paused the runs, so that no worker can claim an undo of theirs. Writes: message.
 CREATE FUNCTION _sas.revocable(run_ids bigint[], of_parent boolean) RETURNS bigint[]
 LANGUAGE plpgsql AS $$
 BEGIN
@@ -93,8 +93,8 @@ END $$;
 
 -- _sas.revoke_abandon(run_ids, of_parent): restores these runs, which are paused, as they were before they
 -- were abandoned, if nothing of them is undone. Returns the restored runs.
--- Writes: step, run, message, attempt, abandoned_run. Wakes: the scheduler. Next: the caller continues
--- their child runs; _sas.continue_runs, when they are resumed.
+-- Writes: step, run, message, attempt, abandoned_run, undo_order. Wakes: the scheduler. Next: the caller
+-- continues their child runs; _sas.continue_runs, when they are resumed.
 CREATE FUNCTION _sas.revoke_abandon(run_ids bigint[], of_parent boolean) RETURNS bigint[]
 LANGUAGE plpgsql AS $$
 DECLARE

@@ -214,7 +214,7 @@ BEGIN
 END $$;
 
 -- _sas.tell_followers(run_ids): these runs have stopped: sends a message to the runs that wait for them.
--- Caller: the scheduler.
+-- Caller: the scheduler. Writes: message.
 CREATE FUNCTION _sas.tell_followers(run_ids bigint[]) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
@@ -259,6 +259,7 @@ END $$;
 
 -- _sas.check_later(run_ids): checks these runs again in a moment, because another transaction is just
 -- changing what they wait for.
+-- Writes: message.
 CREATE FUNCTION _sas.check_later(run_ids bigint[], kind text) RETURNS void
 LANGUAGE sql AS $$
     INSERT INTO _sas.message (actor, due_at, run_id, kind) SELECT 's', sas.now() + interval '50 ms', u, $2
@@ -406,6 +407,7 @@ END $$;
 
 -- _sas.switch_workflow(caller, name, pause): pauses or resumes a workflow of the caller, or any for operators
 -- and admins. False: nothing has changed.
+-- Writes: workflow, deferred_run, message.
 CREATE FUNCTION _sas.switch_workflow(caller oid, name text, pause boolean) RETURNS boolean
 LANGUAGE plpgsql AS $$
 DECLARE

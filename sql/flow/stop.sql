@@ -267,7 +267,8 @@ END $$;
 
 -- _sas.halt_now(run_ids, errors): stops these runs now. Nothing is undone, and nothing is waited for.
 -- errors null: they are halted together with their parent.
--- Writes: ready, step, undo_order, run, message. Wakes: agent workers; the scheduler, for child runs.
+-- Writes: ready, step, undo_order, run, message, abandoned_run, map_list. Wakes: agent workers; the
+-- scheduler, for child runs.
 CREATE FUNCTION _sas.halt_now(run_ids bigint[], errors jsonb[]) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -324,6 +325,7 @@ END $$;
 
 -- _sas.forget_timers(run_ids, step_nos, elements, in_state): deletes the timers of these steps. step_nos
 -- null: of all steps of the runs, or of those in this state.
+-- Writes: message.
 CREATE FUNCTION _sas.forget_timers(run_ids bigint[], step_nos int[], elements int[],
                                    in_state text DEFAULT NULL) RETURNS void
 LANGUAGE plpgsql AS $$

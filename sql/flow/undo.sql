@@ -224,8 +224,9 @@ END $$;
 -- A step in doubt comes first. It is undone if its undo needs nothing of its output; else its call is
 -- repeated under its key until the outcome is known. A poll counts as done once its call has succeeded.
 -- With abandon_as fail, nothing is undone.
--- Caller: the scheduler; holds the lock of the runs. Writes: undo_order, step, run, attempt, ready. Next: a
--- worker claims the undo; its reply closes the step, and the scheduler calls this function again.
+-- Caller: the scheduler; holds the lock of the runs. Writes: undo_order, step, run, attempt, ready,
+-- abandoned_run, map_list. Next: a worker claims the undo; its reply closes the step, and the scheduler calls
+-- this function again.
 CREATE FUNCTION _sas.undo_next(run_ids bigint[]) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE

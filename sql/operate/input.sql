@@ -5,6 +5,7 @@
 -- _sas.set_input_runs_as(...): the body of sas.set_input_runs: stores what the step is given, or sends,
 -- when it is tried next: for a call the body, form or text; for a whole map the array. It does not start an
 -- attempt; sas.retry does.
+-- Writes: override.
 CREATE FUNCTION _sas.set_input_runs_as(caller oid, run_ids bigint[], for_step text, input jsonb)
 RETURNS TABLE (run_id bigint, step text, changed boolean, state text, result text, refused text)
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -54,6 +55,7 @@ END $$;
 
 -- _sas.reopen_phases(targets, input): repeats the "before" functions of these steps, because their input
 -- has changed.
+-- Writes: phase.
 CREATE FUNCTION _sas.reopen_phases(targets _sas.target[], input jsonb) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN

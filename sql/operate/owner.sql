@@ -58,7 +58,8 @@ $$;
 -- trigger looks up the owners of their messages there. Claimed work ends with the rights with which it was
 -- claimed.
 --   holds   the locks of the runs, until the end of the transaction; ticks pass them by
---   writes  the owner of rows, and nothing else: state is written only by its own writers
+--   writes  the owner in all tables that have one, and nothing else: state is written only by its own
+--           writers; the change of a watcher, so that its hosts read it again
 CREATE FUNCTION _sas.reassign_owned(caller regrole, from_role regrole, to_role regrole) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE

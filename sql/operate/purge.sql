@@ -106,6 +106,7 @@ END $$;
 -- _sas.purge_versions(version_ids): deletes those of these generated versions that no run has and no submit
 -- will get, with those of their hooks. A submit locks its version, see _sas.submit_runs. Only the
 -- supervisor may call this.
+-- Writes: workflow_version.
 CREATE FUNCTION _sas.purge_versions(version_ids int[]) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -137,6 +138,7 @@ $$;
 -- ended with this result until "before", the oldest first; of one workflow, or of all. Runs that stay are
 -- tried again ten minutes later, runs that cannot be purged after an hour, with an alert. A worker purges no
 -- more runs at once than _sas.fit_families says.
+-- Writes: finished_run.
 CREATE FUNCTION _sas.purge_ended(of_result text, before timestamptz, quantity int, for_workflow int,
                                  by_hand boolean, OUT runs bigint, OUT steps bigint, OUT attempts bigint)
 LANGUAGE plpgsql AS $$
@@ -201,6 +203,7 @@ END $$;
 
 -- _sas.forget_secrets(): deletes former values of secrets when no run is open that began before the change,
 -- after a day at the earliest. Returns when to check again; null: there are none.
+-- Writes: former_secret.
 CREATE FUNCTION _sas.forget_secrets() RETURNS timestamptz
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -223,6 +226,7 @@ END $$;
 
 -- _sas.purge_tick(quantity): the purge of the leading supervisor: deletes one batch of what is past the
 -- retention time of its setting. Returns how much there was, and when the next will be due; null: never.
+-- Writes: idle_version, alert.
 CREATE FUNCTION _sas.purge_tick(quantity int, OUT worked int, OUT next_due timestamptz)
 LANGUAGE plpgsql AS $$
 DECLARE

@@ -78,6 +78,7 @@ BEGIN
 END $$;
 
 -- _sas.purge_steps(run_ids): deletes the rows of which these runs may have very many.
+-- Writes: chunk, attempt, step, item, map_key.
 CREATE FUNCTION _sas.purge_steps(run_ids bigint[], OUT steps bigint, OUT attempts bigint)
 LANGUAGE plpgsql AS $$
 BEGIN

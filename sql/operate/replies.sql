@@ -5,6 +5,7 @@
 -- _sas.read_replies_as(caller, queue, quantity): the body of sas.read_replies: deletes and returns the oldest
 -- messages of roles that the caller stands for. It reads no more of a long queue than it returns, and those
 -- that other sessions are reading.
+-- Writes: reply.
 CREATE FUNCTION _sas.read_replies_as(caller oid, queue text, quantity int)
 RETURNS TABLE (event text, run_id bigint, workflow text, key text, result text, output jsonb, error jsonb,
                created_at timestamptz)

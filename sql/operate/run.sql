@@ -280,6 +280,7 @@ END $$;
 
 -- _sas.extend_deadlines(run_ids): runs among these that were paused because of their deadline get the
 -- deadline of their workflow again, from now on, because a run must have an end.
+-- Writes: run, message.
 CREATE FUNCTION _sas.extend_deadlines(run_ids bigint[]) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -376,6 +377,7 @@ END $$;
 
 -- _sas.set_priority_runs_as(...): the body of sas.set_priority_runs: as if the run had been submitted with
 -- that priority; its open child runs change by the same amount. Waiting steps get a new rank.
+-- Writes: run.
 CREATE FUNCTION _sas.set_priority_runs_as(caller oid, run_ids bigint[], priority int)
 RETURNS TABLE (run_id bigint, step text, changed boolean, state text, result text, refused text)
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$

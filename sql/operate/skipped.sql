@@ -129,6 +129,7 @@ END $$;
 
 -- _sas.forget_skips(changes): steps that were skipped are open, or wait again: what was noted of their ends
 -- is over, and so is the warning of runs in which nothing else was skipped for a failure.
+-- Writes: step, run.
 CREATE FUNCTION _sas.forget_skips(changes _sas.step_change[]) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN

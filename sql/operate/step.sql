@@ -105,6 +105,7 @@ $$;
 -- _sas.give_new_keys(targets): gives these steps, or their undos, new keys for further attempts. What the
 -- call of a poll has begun is forgotten. A call that has succeeded, and whose middleware comes next, keeps
 -- its key.
+-- Writes: phase, override, step.
 CREATE FUNCTION _sas.give_new_keys(targets _sas.target[]) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
@@ -176,6 +177,7 @@ END $$;
 
 -- _sas.end_rests(targets): ends the cool-off of these steps, or undos, and the pause before the next status
 -- request of polls, now.
+-- Writes: message, step.
 CREATE FUNCTION _sas.end_rests(targets _sas.target[]) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -384,6 +386,7 @@ BEGIN
 END $$;
 
 -- _sas.settled_forward(changes, completed): does what follows in runs that continue.
+-- Writes: run.
 CREATE FUNCTION _sas.settled_forward(changes _sas.step_change[], completed boolean) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE

@@ -174,6 +174,7 @@ $$;
 
 -- _sas.submit_again(caller, for_run): submits a run like this one. made is null if that was not possible;
 -- then why says the reason.
+-- Writes: run_key.
 CREATE FUNCTION _sas.submit_again(caller oid, for_run bigint, OUT made bigint, OUT why text)
 LANGUAGE plpgsql AS $$
 DECLARE

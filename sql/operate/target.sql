@@ -196,6 +196,7 @@ BEGIN
 END $$;
 
 -- _sas.record_steps(caller, done, act, detail): writes a row of sas.history for each of these steps.
+-- Writes: operator_action.
 CREATE FUNCTION _sas.record_steps(caller oid, done _sas.target[], act text, detail jsonb) RETURNS void
 LANGUAGE sql AS $$
     INSERT INTO _sas.operator_action (run_id, at, role, act, step, detail)

@@ -232,6 +232,7 @@ END $$;
 
 -- _sas.close_forgotten(run_ids, step_nos): these steps have not begun; those that were ready no longer count
 -- as open.
+-- Writes: run.
 CREATE FUNCTION _sas.close_forgotten(run_ids bigint[], step_nos int[]) RETURNS void
 LANGUAGE sql AS $$
     UPDATE _sas.run r SET open_steps = r.open_steps - x.n
@@ -252,6 +253,7 @@ $$;
 
 -- _sas.find_ready(run_ids): for runs whose steps have other predecessors now: makes ready what can begin,
 -- stores how many steps each waiting step still waits for, and ends runs that have nothing left to do.
+-- Writes: run.
 CREATE FUNCTION _sas.find_ready(run_ids bigint[]) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE

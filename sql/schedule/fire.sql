@@ -56,6 +56,7 @@ END $$;
 
 -- _sas.pause_failing(schedule_ids): pauses those of these schedules that pause on a failure, if a run of
 -- theirs has failed. Returns the others.
+-- Writes: schedule.
 CREATE FUNCTION _sas.pause_failing(schedule_ids int[]) RETURNS int[]
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -82,6 +83,7 @@ END $$;
 
 -- _sas.set_due(schedule_ids, later): sets when each schedule is due next; those in "later" in a second. A
 -- schedule whose instant a function worker is submitting is due when that has ended.
+-- Writes: schedule.
 CREATE FUNCTION _sas.set_due(schedule_ids int[], later int[]) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
@@ -187,6 +189,7 @@ END $$;
 -- _sas.defer_schedule(id, why, pause): the schedule could not be processed: raises an alert, and tries again
 -- after this pause. It counts as a failure, because only a schedule with failures closes its alert when it
 -- submits a run (_sas.note_instants).
+-- Writes: schedule.
 CREATE FUNCTION _sas.defer_schedule(id int, why jsonb, pause interval) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE

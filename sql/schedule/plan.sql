@@ -73,6 +73,7 @@ END $$;
 
 -- _sas.drop_plan(of_schedule): the schedule has changed or stopped: withdraws the instant that is being
 -- planned. A worker that is submitting it rolls back.
+-- Writes: schedule_plan.
 CREATE FUNCTION _sas.drop_plan(of_schedule int) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
@@ -81,6 +82,7 @@ END $$;
 
 -- _sas.offer_plans(boot, live, newest): offers rows again whose worker is gone, whose claim or pause is
 -- over, or that no worker has taken for a minute. Returns when the next row may be.
+-- Writes: schedule_plan.
 CREATE FUNCTION _sas.offer_plans(boot bigint, live bigint[], newest bigint) RETURNS timestamptz
 LANGUAGE plpgsql AS $$
 #variable_conflict use_column
@@ -195,7 +197,8 @@ END $$;
 -- the transaction of its submit. done: the result of _sas.submit_planned; else sqlstate and error, and the
 -- submit is rolled back already. False: the claim no longer holds, or another session holds the
 -- schedule or has submitted runs of it meanwhile: nothing is written, and the caller rolls the run back.
--- Locks: schedule_plan and schedule, without waiting. Writes: both, alert. Wakes: the scheduler.
+-- Locks: schedule_plan and schedule, without waiting. Writes: schedule_plan, schedule, alert. Wakes: the
+-- scheduler.
 CREATE FUNCTION _sas.end_planned(of_schedule int, request_id uuid, done jsonb, sqlstate text, error jsonb)
 RETURNS boolean
 LANGUAGE plpgsql AS $$
@@ -229,6 +232,7 @@ BEGIN
 END $$;
 
 -- _sas.put_back_plan(of_schedule, request_id): the instant is offered again after a growing pause.
+-- Writes: schedule_plan.
 CREATE FUNCTION _sas.put_back_plan(of_schedule int, request_id uuid) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN

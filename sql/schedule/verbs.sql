@@ -4,6 +4,7 @@
 
 -- _sas.unschedule_as(...): the body of sas.unschedule. What a superuser has defined only a superuser removes;
 -- operators pause it.
+-- Writes: schedule.
 CREATE FUNCTION _sas.unschedule_as(caller oid, name text) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -42,6 +43,7 @@ END $$;
 
 -- _sas.resume_schedule_as(...): the body of sas.resume_schedule. The schedule continues with its next
 -- instant; instants during the pause are not made up for.
+-- Writes: schedule.
 CREATE FUNCTION _sas.resume_schedule_as(caller oid, name text) RETURNS boolean
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE

@@ -76,6 +76,7 @@ END $$;
 -- long, is left for the next tick.
 --   locks   the runs of the messages that no other transaction holds; the other messages are deferred
 --   reads   message
+--   writes  message
 --   next    _sas.carry_out; workers, for the steps that are ready then
 CREATE FUNCTION _sas.scheduler_tick(quantity int, by_owner boolean DEFAULT false, OUT worked int,
                                     OUT next_due timestamptz)

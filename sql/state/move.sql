@@ -79,6 +79,7 @@ BEGIN
 END $$;
 
 -- _sas.insert_steps(changes): inserts those of these steps that have no row yet. Returns how many.
+-- Writes: step.
 CREATE FUNCTION _sas.insert_steps(changes _sas.step_change[]) RETURNS int
 LANGUAGE plpgsql AS $$
 DECLARE

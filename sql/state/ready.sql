@@ -32,7 +32,7 @@ END $$;
 
 -- _sas.rank_again(run_ids, deltas): the priority of these runs has changed by these amounts: changes the
 -- rank of their ready steps.
--- Caller: holds the lock of the runs. Writes: ready.
+-- Caller: holds the lock of the runs. Writes: ready, parked_step.
 CREATE FUNCTION _sas.rank_again(run_ids bigint[], deltas int[]) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
@@ -223,6 +223,7 @@ BEGIN
 END $$;
 
 -- _sas.put_aside(claimed, until): puts these taken steps, which cannot be claimed, into the late lane.
+-- Writes: deferred_work.
 CREATE FUNCTION _sas.put_aside(claimed _sas.claimed[], until timestamptz) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN

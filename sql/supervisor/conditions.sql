@@ -131,6 +131,7 @@ BEGIN
 END $$;
 
 -- _sas.note_boot(): stores a start of the server; the alert for crash loops counts these rows.
+-- Writes: boot.
 CREATE FUNCTION _sas.note_boot() RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN

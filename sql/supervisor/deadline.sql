@@ -111,6 +111,7 @@ LANGUAGE sql STABLE AS $$ SELECT _sas.id_base() + s.last_value + 1 FROM _sas.run
 --   more       the sweep has not reached its end
 --   next_look  when the first run that is too young will be old enough, together with others; or now if
 --              something has to be checked again
+-- Writes: deadline_sweep.
 CREATE FUNCTION _sas.set_timers(INOUT at bigint, INOUT again bigint, INOUT settles bigint, OUT more boolean,
                                 OUT next_look timestamptz)
 LANGUAGE plpgsql AS $$

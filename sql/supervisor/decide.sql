@@ -94,6 +94,7 @@ END $$;
 -- _sas.mark_overdue(id): marks that the passed deadline of this run is handled now. False: that was done
 -- before, or the run has another deadline by now, or has ended. A run may have two timers: a deferred one,
 -- and one that _sas.set_timers has written meanwhile.
+-- Writes: run.
 CREATE FUNCTION _sas.mark_overdue(id bigint) RETURNS boolean
 LANGUAGE plpgsql AS $$
 BEGIN
@@ -122,6 +123,7 @@ END $$;
 
 -- _sas.decide_deadline(c): the deadline of a run has passed. A run that is paused, or is being undone
 -- already, only gets an alert: only an operator can continue it; a resume sets the timer again.
+-- Writes: message.
 CREATE FUNCTION _sas.decide_deadline(c _sas.failed_case) RETURNS _sas.decision[]
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -312,6 +314,7 @@ BEGIN
 END $$;
 
 -- _sas.act_on(made): carries out these decisions: first the states, then what follows from them.
+-- Writes: message, run.
 CREATE FUNCTION _sas.act_on(made _sas.decision[]) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE

@@ -89,6 +89,7 @@ END $$;
 
 -- _sas.judge_freed(now): judges leases again that were deferred because another transaction held a run of
 -- theirs, and that transaction has ended.
+-- Writes: lease.
 CREATE FUNCTION _sas.judge_freed(now timestamptz) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE

@@ -87,6 +87,7 @@ BEGIN
 END $$;
 
 -- _sas.inline_tick(ids): does something that is due at this instant; false: nothing is.
+-- Writes: concurrency_slot, message.
 CREATE FUNCTION _sas.inline_tick(ids bigint[]) RETURNS boolean
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -145,6 +146,7 @@ END $$;
 
 -- _sas.claim_inline(ids): claims ready steps: functions are called, calls and tasks begin. False: nothing
 -- is ready.
+-- Writes: ready.
 CREATE FUNCTION _sas.claim_inline(ids bigint[]) RETURNS boolean
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -180,6 +182,7 @@ BEGIN
 END $$;
 
 -- _sas.claim_stub_calls(lanes): claims calls, which then wait to be sent. Returns how many.
+-- Writes: stub_flight.
 CREATE FUNCTION _sas.claim_stub_calls(lanes int[]) RETURNS int
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -199,6 +202,7 @@ END $$;
 
 -- _sas.claim_stub_tasks(lanes): claims tasks of outside agents; a task whose input cannot be built fails
 -- for good. Returns how many.
+-- Writes: stub_flight.
 CREATE FUNCTION _sas.claim_stub_tasks(lanes int[]) RETURNS int
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -247,6 +251,7 @@ END $$;
 
 -- _sas.move_stub_flight(f): the next instant of this call has come: an attempt begins, its answer arrives,
 -- or its window is over.
+-- Writes: stub_flight, lease.
 CREATE FUNCTION _sas.move_stub_flight(f _sas.stub_flight) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
@@ -270,6 +275,7 @@ BEGIN
 END $$;
 
 -- _sas.begin_stub_attempt(f): builds what would be sent, and finds the answer and when it arrives.
+-- Writes: stubbed_call, stub_flight.
 CREATE FUNCTION _sas.begin_stub_attempt(f _sas.stub_flight) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -308,6 +314,7 @@ BEGIN
 END $$;
 
 -- _sas.stub_answer(f, sent): the answer of the last stub that matches; an error if none does.
+-- Writes: stub.
 CREATE FUNCTION _sas.stub_answer(f _sas.stub_flight, sent jsonb) RETURNS jsonb
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -352,6 +359,7 @@ END $$;
 
 -- _sas.answer_stub_call(f): judges the answer as a worker does: a verdict, or another attempt after a
 -- pause.
+-- Writes: stub_flight.
 CREATE FUNCTION _sas.answer_stub_call(f _sas.stub_flight) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -381,6 +389,7 @@ LANGUAGE sql AS $$
 $$;
 
 -- _sas.end_stub_flight(...): writes the end of the claim.
+-- Writes: stub_flight.
 CREATE FUNCTION _sas.end_stub_flight(f _sas.stub_flight, reply text, told text, status int, output jsonb,
                                      error jsonb, again_in interval) RETURNS void
 LANGUAGE plpgsql AS $$
@@ -394,6 +403,7 @@ BEGIN
 END $$;
 
 -- _sas.answer_stub_task(f): writes the reply of the outside program.
+-- Writes: stub_flight.
 CREATE FUNCTION _sas.answer_stub_task(f _sas.stub_flight) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE

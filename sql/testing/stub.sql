@@ -103,6 +103,7 @@ $$;
 
 -- _sas.stub_as(caller, agent, response, ...): the body of sas.stub: answers instead of an agent until the
 -- end of the transaction. An array is used up one answer after the other; anything else answers forever.
+-- Writes: stub.
 CREATE FUNCTION _sas.stub_as(caller oid, agent text, response jsonb, method text, path text, step text,
                              element int, attempt int, undo boolean) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -151,6 +152,7 @@ END $$;
 
 -- _sas.unstub_as(caller, agent): the body of sas.unstub: deletes the stubs of the agent; null: of all.
 -- Returns how many.
+-- Writes: stub.
 CREATE FUNCTION _sas.unstub_as(caller oid, agent text) RETURNS int
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -221,6 +223,7 @@ BEGIN
 END $$;
 
 -- _sas.send_stub_signals(ids): sends the stubbed signals that are due.
+-- Writes: stub_signal.
 CREATE FUNCTION _sas.send_stub_signals(ids bigint[]) RETURNS boolean
 LANGUAGE plpgsql AS $$
 DECLARE

@@ -7,6 +7,7 @@
 
 -- _sas.register_worker(kind, name, capacity, boot, worker_id): registers a worker of this server as a node,
 -- and returns its id. Rows of earlier nodes with that name, and of nodes that ended long ago, are deleted.
+-- Writes: node.
 CREATE FUNCTION _sas.register_worker(kind text, name text, capacity int, boot bigint, worker_id bigint)
 RETURNS bigint
 LANGUAGE plpgsql AS $$
@@ -25,6 +26,7 @@ END $$;
 -- _sas.forget_nodes(of_name, of_role): deletes the rows of ended nodes: those of that name, those that ended
 -- a day ago, and those of that role but the newest thousand. Rows of nodes whose tasks have no other host yet
 -- stay.
+-- Writes: node.
 CREATE FUNCTION _sas.forget_nodes(of_name text, of_role oid DEFAULT NULL) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
@@ -172,6 +174,7 @@ END $$;
 -- _sas.watch_requests(node_id, watch_ids, epochs, looked): what to do now for tasks that the node hosts, with
 -- their current cursor and definition. Tasks that it no longer hosts are left out. looked: the tasks that
 -- have made their due poll.
+-- Writes: watch_held.
 CREATE FUNCTION _sas.watch_requests(node_id bigint, watch_ids bigint[], epochs bigint[],
                                     looked boolean[] DEFAULT NULL)
 RETURNS SETOF _sas.watch_order
@@ -198,6 +201,7 @@ END $$;
 --           failed  given up; the host has nothing more to do
 --           stop, fenced
 --           locked  not counted; the host must report it again
+-- Writes: watch_flow, watch_held.
 CREATE FUNCTION _sas.fail_watches(node_id bigint, watch_ids bigint[], epochs bigint[], errors jsonb[],
                                   at_least_ms float8[])
 RETURNS TABLE (watch_id bigint, epoch bigint, answer text, pause_ms float8)
@@ -254,6 +258,7 @@ END $$;
 
 -- _sas.gone_from_host(from_node, ids, after): this node no longer holds these tasks: settles them,
 -- and wakes nodes that may take tasks now that it has room.
+-- Writes: watch_note.
 CREATE FUNCTION _sas.gone_from_host(from_node bigint, ids bigint[], after interval[] DEFAULT NULL)
 RETURNS void
 LANGUAGE plpgsql AS $$
@@ -276,6 +281,7 @@ END $$;
 --   reload  the definition has changed
 --   room    the inbox has room again
 --   fenced  the node no longer holds it
+-- Writes: watch_note.
 CREATE FUNCTION _sas.node_news(node_id bigint, quantity int DEFAULT 10000)
 RETURNS TABLE (watch_id bigint, epoch bigint, news text, room int)
 LANGUAGE plpgsql AS $$
@@ -315,6 +321,7 @@ END $$;
 -- _sas.give_back_watches(node_id, watch_ids, epochs): the node no longer hosts these tasks. What
 -- follows depends on the state of each. Returns the tasks that it still hosts, because another transaction
 -- has locked their row.
+-- Writes: watch_held.
 CREATE FUNCTION _sas.give_back_watches(node_id bigint, watch_ids bigint[], epochs bigint[]) RETURNS bigint[]
 LANGUAGE plpgsql AS $$
 #variable_conflict use_column
@@ -333,6 +340,7 @@ END $$;
 -- room, all other tasks of this worker go there, except those whose row another transaction has locked; and
 -- for a minute this worker takes only tasks that no other node takes. Returns the tasks that went.
 --   busy  workers without time, as the caller knows; null: those that took long lately
+-- Writes: node, watch_held.
 CREATE FUNCTION _sas.make_way(node_id bigint, watch_id bigint, busy bigint[] DEFAULT NULL) RETURNS bigint[]
 LANGUAGE plpgsql AS $$
 #variable_conflict use_column

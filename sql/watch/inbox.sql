@@ -23,6 +23,7 @@ $$;
 -- task checks it again. A task whose row in _sas.watch_done is locked is skipped: the worker that is ending
 -- its claim there does not see items that have arrived since its scan, and a row deferred to the end of that
 -- claim would wait for nothing. That worker scans again on its own.
+-- Writes: watch_work.
 CREATE FUNCTION _sas.defer_work(now timestamptz) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -120,6 +121,7 @@ END $$;
 --   up_to        the last of these batches
 --   target_kind  function: called with the array; table: inserted into; workflow: submitted with these inputs
 --                and keys
+-- Writes: watch_work, watch_done.
 CREATE FUNCTION _sas.claim_items(quantity int, boot bigint, worker_id bigint)
 RETURNS SETOF _sas.claimed_inbox
 LANGUAGE plpgsql AS $$
@@ -171,6 +173,7 @@ BEGIN
 END $$;
 
 -- _sas.unclaim_items(ids, now): these tasks were claimed in this transaction, and are not after all.
+-- Writes: watch_done, watch_work.
 CREATE FUNCTION _sas.unclaim_items(ids bigint[], now timestamptz) RETURNS void
 LANGUAGE sql AS $$
     UPDATE _sas.watch_done SET request_id = NULL, claimed_until = NULL WHERE watch_id = ANY (ids);
@@ -458,6 +461,7 @@ END $$;
 -- _sas.note_invocation(node_id, watch_id, epoch): stores that the function is called next, if the node
 -- hosts the task. Returns the answer of _sas.fence: if that is not mine, nothing is stored, and the
 -- function must not be called.
+-- Writes: watch_flow.
 CREATE FUNCTION _sas.note_invocation(node_id bigint, watch_id bigint, epoch bigint) RETURNS text
 LANGUAGE plpgsql AS $$
 #variable_conflict use_variable
@@ -473,6 +477,7 @@ END $$;
 -- _sas.end_invocation(node_id, watch_id, epoch, cursor): stores the cursor that the function has returned;
 -- null: unchanged. Returns the answer of _sas.fence: if that is not mine, the writes of the function must
 -- be rolled back.
+-- Writes: watch_flow.
 CREATE FUNCTION _sas.end_invocation(node_id bigint, watch_id bigint, epoch bigint, cursor jsonb) RETURNS text
 LANGUAGE plpgsql AS $$
 #variable_conflict use_variable

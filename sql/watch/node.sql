@@ -86,6 +86,7 @@ END $$;
 
 -- _sas.register_node_as(...): the body of sas.register_node. A node that is registered under that name
 -- ends: the program has come back.
+-- Writes: node.
 CREATE FUNCTION _sas.register_node_as(caller oid, name text, capacity int, agents text[], version text,
                                       lease interval, by_connection boolean) RETURNS bigint
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
@@ -126,7 +127,7 @@ BEGIN
 END $$;
 
 -- _sas.end_node(n, why): ends a node; its tasks go to other nodes.
--- Caller: holds the lock of its row.
+-- Caller: holds the lock of its row. Writes: node, watch_held.
 CREATE FUNCTION _sas.end_node(n _sas.node, why text) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -244,6 +245,7 @@ END $$;
 
 -- _sas.give_back(from_node, ids): the node no longer holds these tasks; failed tasks wait for their
 -- pause.
+-- Writes: watch_held.
 CREATE FUNCTION _sas.give_back(from_node bigint, ids bigint[]) RETURNS int
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -349,7 +351,7 @@ END $$;
 
 -- _sas.append_items_as(caller, watch_id, epoch, items, cursor): the body of sas.append_items. Answers: go,
 -- stop, full (nothing was stored), lost. It waits for another transaction that writes for the task.
--- Next: _sas.append_batches.
+-- Writes: watch_flow. Next: _sas.append_batches.
 CREATE FUNCTION _sas.append_items_as(caller oid, watch_id bigint, epoch bigint, items jsonb, cursor jsonb)
 RETURNS text
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp

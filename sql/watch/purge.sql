@@ -3,6 +3,7 @@
 -- Purge of infinite tasks that were deleted.
 
 -- _sas.forget_watches(ids): deletes the rows of these deleted tasks, with everything that belongs to them.
+-- Writes: watch_work, watch_note, watch.
 CREATE FUNCTION _sas.forget_watches(ids bigint[]) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
@@ -15,6 +16,7 @@ END $$;
 -- oldest first. Tasks that a session has locked, which may start them again, stay. Returns how many were
 -- purged, and when the next will be due; null: never. A task that cannot be purged is deferred for an hour,
 -- with an alert.
+-- Writes: watch_ended.
 CREATE FUNCTION _sas.purge_watches(quantity int, OUT worked int, OUT next_due timestamptz)
 LANGUAGE plpgsql AS $$
 DECLARE

@@ -141,6 +141,7 @@ $$;
 -- _sas.take_watches(n, quantity): gives waiting tasks to this node: at most quantity, as far as it has free
 -- slots, and its share. Tasks that no other node has taken for two seconds do not count against its share.
 -- Owners take turns. Never waits for a lock. Returns the tasks.
+-- Writes: watch_wait, watch_held.
 CREATE FUNCTION _sas.take_watches(n _sas.node, quantity int) RETURNS bigint[]
 LANGUAGE plpgsql AS $$
 DECLARE

@@ -33,6 +33,7 @@ INSERT INTO _sas.transition VALUES
 -- _sas.move_watches(ids, from_states, to_states): the only writer of the states of infinite tasks. Arrays
 -- of equal length. Raises an error if a task is not in its from_state, or if the change is not in
 -- _sas.transition; that is a bug in sas.
+-- Writes: watch, watch_ended.
 CREATE FUNCTION _sas.move_watches(ids bigint[], from_states text[], to_states text[]) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -117,6 +118,7 @@ BEGIN
 END $$;
 
 -- _sas.enqueue_watches(ids, after): these created tasks wait for a node from now on, or after a while.
+-- Writes: watch_wait.
 CREATE FUNCTION _sas.enqueue_watches(ids bigint[], after interval[] DEFAULT NULL) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -211,6 +213,7 @@ END $$;
 
 -- _sas.discard(ids): deletes the inboxes of tasks that are deleted without handling their items. An inbox
 -- that a worker has claimed is kept until the claim ends.
+-- Writes: watch_batch, watch_done.
 CREATE FUNCTION _sas.discard(ids bigint[]) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE

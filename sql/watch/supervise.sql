@@ -33,6 +33,7 @@ END $$;
 -- _sas.end_nodes(boot, live, newest): ends nodes that are gone. Workers are known by their id; outside
 -- programs by the session that registered them, and by their lease. Nulls: only outside programs are
 -- checked. Returns how many.
+-- Writes: node.
 CREATE FUNCTION _sas.end_nodes(boot bigint, live bigint[], newest bigint) RETURNS int
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -62,6 +63,7 @@ END $$;
 -- read their requests again, and find that they are refused. sas.revoke_agent announces that; this is for
 -- memberships and levels that were taken away. If a path depends on the task, only its host can tell. Tasks
 -- whose row another transaction has locked are left out. Returns how many these are.
+-- Writes: watch_held.
 CREATE FUNCTION _sas.check_watch_rights() RETURNS int
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -102,6 +104,7 @@ $$;
 -- If its call was noted, this function is blamed, and fails in the end as its retry policy says. If none
 -- was noted, the cause is unknown, and each task continues: at once the first time, then after a pause.
 -- Returns how many tasks.
+-- Writes: watch_held, watch_flow.
 CREATE FUNCTION _sas.take_over(quantity int) RETURNS int
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -233,6 +236,7 @@ END $$;
 
 -- _sas.check_requested(quantity): checks tasks for which a check was requested. Those that a session has
 -- locked are deferred. If there are more than quantity, owners take turns.
+-- Writes: watch_check.
 CREATE FUNCTION _sas.check_requested(quantity int) RETURNS int
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -266,6 +270,7 @@ END $$;
 
 -- _sas.ask_again(): repeats requests to hosts that were not answered in time. Requests about tasks that the
 -- node no longer holds are deleted.
+-- Writes: watch_note.
 CREATE FUNCTION _sas.ask_again() RETURNS int
 LANGUAGE plpgsql AS $$
 DECLARE

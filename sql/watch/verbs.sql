@@ -68,6 +68,7 @@ END $$;
 -- _sas.watch_as(...): the body of sas.watch. A key whose task was deleted starts again. A key that is in
 -- use is refused; or, with adopt, its task is left as it is, if it has the same input and is not being
 -- stopped.
+-- Writes: watch, watch_flow, watch_done.
 CREATE FUNCTION _sas.watch_as(caller oid, watcher text, key text, input jsonb, cursor jsonb, adopt boolean,
                               OUT watch_id bigint, OUT created boolean)
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
@@ -184,6 +185,7 @@ $$;
 
 -- _sas.apply_to_watches(caller, watcher, keys, from_states, to_state, refusal): moves those of these tasks
 -- that are in one of from_states, notifies their hosts, settles them, and reports on all.
+-- Writes: watch, watch_wait.
 CREATE FUNCTION _sas.apply_to_watches(caller oid, watcher text, keys text[], from_states text[],
                                       to_state text, refusal text)
 RETURNS TABLE (key text, changed boolean, state text, refused text)
@@ -226,6 +228,7 @@ END $$;
 
 -- _sas.unwatch_as(...): the body of sas.unwatch. A task without a host and with an empty inbox is deleted
 -- at once; others are asked to end.
+-- Writes: watch_wait, watch.
 CREATE FUNCTION _sas.unwatch_as(caller oid, watcher text, keys text[], discard boolean)
 RETURNS TABLE (key text, changed boolean, state text, refused text)
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -287,6 +290,7 @@ $$;
 
 -- _sas.rebalance_as(caller): the body of sas.rebalance: asks nodes that hold more than their share to give
 -- tasks back. Returns how many tasks.
+-- Writes: watch.
 CREATE FUNCTION _sas.rebalance_as(caller oid) RETURNS int
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
