@@ -32,6 +32,7 @@ extern void sas_agent_claims_pass_on_shut(void);
 /* Calls of an owner take up so much memory here that it got no more: it is looked for again after a while. */
 #define SAS_CLAIMS_CROWDED_MS 50
 
+/* Did the last claim leave calls of an owner because of the memory that its calls take up here? */
 extern bool sas_agent_claims_door_is_shut(void);
 
 /* Not every agent was asked for. */

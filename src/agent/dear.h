@@ -20,6 +20,7 @@ extern bool sas_agent_dear_suspect(Oid owner);
 /* Evaluations of one transaction for several owners took that long: is each of them under suspicion? */
 extern bool sas_agent_dear_is_long(int64 spent_us);
 
+/* Is the owner under suspicion? */
 extern bool sas_agent_dear_is(Oid owner);
 
 /* The time of its last turn; how many replies the next one may write. */

@@ -7,6 +7,7 @@
 
 #include "work/request.h"
 
+/* Their transport, with room for so many; its descriptor, -1 when it is closed; how many there are. */
 extern SasTransport *sas_agent_flights_open(int slots);
 extern void sas_agent_flights_resize(int slots);
 extern void sas_agent_flights_close(void);
@@ -60,6 +61,7 @@ typedef struct SasClaimTime
 	int64		ahead_us;		/* of the server's clock, of the monotonic one */
 } SasClaimTime;
 
+/* The time of a claim that is about to be made. */
 extern SasClaimTime sas_agent_flights_claim_time(void);
 
 /* Starts a claimed call, or fails it at once when it cannot be composed. It has its slot already. */

@@ -23,6 +23,7 @@ extern SasLeaseEntry *sas_agent_outbox_lease(int64 lease_id, int flights);
 /* One flight of the lease is over. dropped: nothing was reported for it, so the lease must stay. */
 extern void sas_agent_outbox_leave(SasLeaseEntry *lease, bool dropped);
 
+/* Keeps an attempt of the flight, which has ended now, to be written with the next replies. */
 extern void sas_agent_outbox_attempt(const SasFlight *flight, const char *status, int http_status, const Jsonb *error);
 
 /* How many replies the next transaction writes at most. */

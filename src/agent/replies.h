@@ -34,6 +34,7 @@ extern void sas_agent_replies_open(MemoryContext context, SasTransport *transpor
 /* The flight has ended with that verdict. */
 extern void sas_agent_replies_add(const SasFlight *flight, const char *verdict, const Jsonb *output, const Jsonb *error, double again_in_ms);
 
+/* How many are kept; are there any that are written in that way? */
 extern int	sas_agent_replies_count(void);
 extern bool sas_agent_replies_has(SasReplyWay way);
 

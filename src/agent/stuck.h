@@ -12,6 +12,7 @@
  */
 extern void sas_agent_stuck_note(const char *what, int64 run_id, const char *message, const char *detail);
 
+/* Is there one that has raised no alert yet? */
 extern bool sas_agent_stuck_due(void);
 
 /* In a transaction: raises them. False: there was none. After its commit, or its abort: forgets them. */

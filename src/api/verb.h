@@ -9,6 +9,7 @@
 #include "fmgr.h"
 #include "postgres.h"
 
+/* The body of every public verb: calls its internal function with the role of the caller. */
 extern PGDLLEXPORT Datum sas_api_verb(PG_FUNCTION_ARGS);
 
 /* verb_error.c: calls the internal function of a verb; an error leaves out through which functions it came */

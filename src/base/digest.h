@@ -9,6 +9,7 @@
 #include "common/sha1.h"
 #include "common/sha2.h"
 
+/* The sum of these bytes, of sum_len bytes. An ERROR if it cannot be computed. */
 extern void sas_base_digest(pg_cryptohash_type type, const char *bytes, size_t len, uint8 *sum, size_t sum_len);
 
 /* HMAC-SHA256 of head and body; false: it could not be computed. */

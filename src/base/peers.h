@@ -79,6 +79,7 @@ typedef enum SasInterrupted
 	SAS_INTERRUPTED_STRAY
 } SasInterrupted;
 
+/* May be asked after its function has ended. */
 extern SasInterrupted sas_base_peers_interrupted(int64 task);
 
 /*
@@ -91,6 +92,7 @@ extern SasInterrupted sas_base_peers_interrupted(int64 task);
  */
 #define SAS_ANY_WORKERS 64
 
+/* False: as many other workers call functions of that owner already. */
 extern bool sas_base_peers_enter_owner(Oid owner, int64 most);
 extern void sas_base_peers_leave_owner(void);
 
@@ -104,6 +106,7 @@ extern Oid	sas_base_peers_leave_last(bool begins);
 /* That owner has something to do: the launcher starts another function worker, if there may be more. */
 extern void sas_base_peers_left_last(void);
 
+/* others returns how many owners there are, at most max. */
 extern void sas_base_peers_wait_for_owner(bool waits);
 extern bool sas_base_peers_waits_for_owner(void);
 extern int	sas_base_peers_other_owners(Oid *owners, int max);
@@ -189,6 +192,7 @@ typedef struct SasPeersMethods
 	int			(*stalled) (void);
 } SasPeersMethods;
 
+/* By worker/, when shared memory is made; without them, the functions above do nothing. */
 extern void sas_base_peers_set_methods(const SasPeersMethods *methods);
 
 #endif							/* SAS_BASE_PEERS_H */

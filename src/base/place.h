@@ -25,6 +25,7 @@ extern const char *sas_base_place_backup(void);
  */
 extern bool sas_base_place_continues(void);
 
+/* The timeline of this server; of a standby, the one that it replays. */
 extern TimeLineID sas_base_place_timeline(void);
 
 #endif							/* SAS_BASE_PLACE_H */

@@ -49,6 +49,7 @@ extern int	sas_base_retain_error;
 extern int	sas_base_retain_compensated;
 extern int	sas_base_retain_cancelled;
 
+/* In _PG_init: defines all settings. */
 extern void sas_base_settings_define(void);
 
 /* How many workers of that actor each database should have. */

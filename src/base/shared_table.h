@@ -64,6 +64,7 @@ typedef struct SasSharedTableView
 	int64		refused_ago_us; /* the last time; -1: never */
 } SasSharedTableView;
 
+/* In _PG_init: the table gets its part of shared memory. */
 extern void sas_base_table_register(SasSharedTable *t);
 
 /* Of all tables that are registered; init with AddinShmemInitLock held. */

@@ -8,6 +8,7 @@
 #include "base/actor.h"
 #include "function/work.h"
 
+/* Once in a function worker, before the first tick. */
 extern void sas_function_machine_open(void);
 
 /* One tick of these kinds: at most one transaction with code of users for each. */

@@ -52,6 +52,7 @@ typedef struct SasLimitsView
 	int64		rate_for_us;	/* until there is a token; 0: there is one, or no rate */
 } SasLimitsView;
 
+/* In _PG_init: shared memory, and callbacks of transactions. */
 extern void sas_limits_install(void);
 
 /* Loads the breaker's stored state, for an agent that has no entry yet. */
@@ -80,6 +81,7 @@ extern bool sas_limits_spend(int agent_id, const SasLimits *limits, int64 *retry
 /* A call is over, or pauses: its slot is free. True: others were refused a slot and should be woken. */
 extern bool sas_limits_free(int agent_id);
 
+/* The state of its breaker; closed for an agent that has no entry. */
 extern SasBreaker sas_limits_breaker(int agent_id);
 
 /*

@@ -23,6 +23,7 @@
 
 #include "limits/limits.h"
 
+/* In _PG_init: shared memory. */
 extern void sas_limits_owners_install(void);
 
 /* The rule: of so many slots so many are taken, of_owner of them by an owner that is not alone. How many more may it have? */
@@ -31,6 +32,7 @@ extern int	sas_limits_owner_room(int slots, int taken, int of_owner);
 /* This process counts, from here on.  has_room: may more calls of an owner begin here, whatever the limits of the agent say? */
 typedef bool (*SasOwnersRoom) (int agent_id, Oid owner);
 
+/* Once in a worker; its calls are given back when it exits. */
 extern void sas_limits_owners_open(SasOwnersRoom has_room);
 
 /* A claim wants so many calls of that owner, for slots that were granted. Returns how many it may have. */
@@ -44,6 +46,7 @@ extern int	sas_limits_owner_take(int agent_id, Oid owner, int want);
  */
 typedef void (*SasOwnersTold) (int agent_id, bool again, bool refused, bool crowded);
 
+/* Both do nothing in a process that does not count. */
 extern void sas_limits_owner_begin(int agent_id, Oid owner);
 extern void sas_limits_owners_settle(SasOwnersTold told);
 

@@ -47,6 +47,7 @@ typedef enum SasShareAnswer
 /* A function of a user runs in this worker; until the transaction ends, its submits have a rate. */
 extern bool sas_limits_share_in_run;
 
+/* In _PG_init: shared memory, and callbacks of transactions. */
 extern void sas_limits_shares_install(void);
 
 /*
@@ -79,6 +80,7 @@ typedef enum SasShareNote
 	SAS_SHARE_PREPARED_ENDED	/* a prepared transaction was committed or rolled back */
 } SasShareNote;
 
+/* Counts are in doubt for that reason, or no longer. */
 extern void sas_limits_share_note(SasShareNote what);
 
 typedef struct SasShareView

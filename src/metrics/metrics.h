@@ -35,6 +35,7 @@ typedef enum SasMetric
 /* Upper bounds of the buckets in seconds; what is above the last is in none. */
 extern const double sas_metrics_bounds[SAS_METRICS_BUCKETS];
 
+/* In _PG_init: shared memory, and callbacks of transactions. */
 extern void sas_metrics_install(void);
 
 /* "call", "step_wait", ...; by_name: -1 when there is none of that name. */

@@ -51,6 +51,7 @@ extern bool sas_store_tables_open(SasTable *const *tables, int n);
 /* A row: a value for each of the columns, in their order; nulls may be NULL. */
 extern void sas_store_table_insert(SasTable *table, const Datum *values, const bool *nulls);
 
+/* At the end of the statement that has opened them. */
 extern void sas_store_tables_close(SasTable *const *tables, int n);
 
 #endif							/* SAS_STORE_HEAP_WRITE_H */

@@ -51,6 +51,7 @@ typedef struct SasOwnPlans
 	uint32		on;				/* a bit for each setting that is on */
 } SasOwnPlans;
 
+/* note, forget, own: see above. */
 extern SasOwnPlans sas_store_note_plans(void);
 extern void sas_store_forget_plans(SasOwnPlans before);
 extern void sas_store_own_plans(void);

@@ -49,6 +49,7 @@ extern void sas_store_columns_open(SasColumn *columns, const SasPlan *plan, int 
 extern void sas_store_column_add(SasColumn *column, Datum value, bool isnull);
 extern void sas_store_columns_close(SasColumn *columns, const SasPlan *plan, Datum *args);
 
+/* Arrays of SQL with these values. */
 extern Datum sas_store_int4_array(const int *values, int n);
 extern Datum sas_store_int8_array(const int64 *values, int n);
 

@@ -43,6 +43,7 @@ typedef struct SasReadyScan
 	SasReadyPlace at;			/* of the last entry, visible or not */
 } SasReadyScan;
 
+/* open, then scans with an end each, then close. */
 extern void sas_store_ready_open(SasReadyScan *s, LOCKMODE mode);
 extern void sas_store_ready_end(SasReadyScan *s);
 extern void sas_store_ready_close(SasReadyScan *s);

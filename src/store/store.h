@@ -129,6 +129,7 @@ typedef struct SasClaimedCall
 	Oid			owner;			/* of the run */
 } SasClaimedCall;
 
+/* Claims that many calls of each lane: a list of SasClaimedCall. apart: the last claim has failed; see _sas.claim_ready. */
 extern List *sas_store_claim_calls(const int *lanes, const int *quantities, int n, bool apart);
 
 /* A claimed function step. */
@@ -211,6 +212,7 @@ typedef struct SasStoredAttempt
 	TimestampTz finished_at;
 } SasStoredAttempt;
 
+/* Stores failed and further attempts. */
 extern void sas_store_write_attempts(const SasStoredAttempt *attempts, int n);
 
 /* breaker NULL: unchanged; error NULL: none. False: the row is locked, and nothing was written. */

@@ -87,6 +87,7 @@ typedef struct SasWatchFailure
 	double		at_least_ms;	/* -1: the service asked for no pause */
 } SasWatchFailure;
 
+/* Tasks have ended with these failures: a list of SasWatchVerdict. */
 extern List *sas_store_fail_watches(int64 node_id, const SasWatchFailure *failures, int n);
 
 /* News for this node, each given once: lists of SasWatchNews. */
@@ -97,6 +98,7 @@ typedef struct SasWatchNews
 	int			room;
 } SasWatchNews;
 
+/* At most about so many. */
 extern List *sas_store_node_news(int64 node_id, int quantity);
 
 /* Returns those that are still hosted here, since another transaction holds their rows: a list of SasWatchId *. */

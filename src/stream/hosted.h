@@ -23,6 +23,7 @@ typedef struct SasHosted
 
 extern SasHosted sas_stream_hosted;
 
+/* Once in an agent worker: room for that many watches. */
 extern void sas_stream_hosted_open(int capacity);
 
 /* NULL: not hosted, or in another epoch. */

@@ -108,6 +108,7 @@ extern MemoryContext sas_stream_context;
 extern SasTransport *sas_stream_streams;
 extern SasTransport *sas_stream_polls;
 
+/* Puts the watch into that line. A watch that is due, or locked, does not become ready before it has reported. */
 extern void sas_stream_watch_set_line(SasWatch *w, SasWatchLine line);
 
 /* Then it connects, asks for its request, or its connection has timed out. 0: never */

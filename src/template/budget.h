@@ -62,6 +62,7 @@ extern void sas_template_turn_check(void);
  */
 #define SAS_BUDGET_FAIR_US 100000
 #define SAS_BUDGET_TURN_STEPS 5000
+/* limit, add, check, full: see above; then, how many were added. */
 extern void sas_template_turn_limit_steps(void);
 extern void sas_template_turn_add_steps(int64 n);
 extern void sas_template_turn_check_steps(int64 n);

@@ -94,6 +94,7 @@ typedef struct SasPathVisit
 	bool		long_number;	/* a literal that sas_template_number_is_long() */
 } SasPathVisit;
 
+/* What the path contains. */
 extern void sas_template_path_visit(JsonPath *jsonpath, SasPathVisit *seen);
 
 /* Does the number have so many digits that a product of such numbers would take long? */

@@ -31,6 +31,7 @@ typedef struct SasTokenScan
 	const char *end;
 } SasTokenScan;
 
+/* Begins a scan of the string; each call of next returns its next token, SAS_TOKEN_END at the end. */
 extern void sas_template_scan(SasTokenScan *scan, const char *string, int len);
 extern SasTokenKind sas_template_next_token(SasTokenScan *scan, SasToken *token);
 

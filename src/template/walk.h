@@ -25,6 +25,7 @@ typedef struct SasWalk
 	int			room;
 } SasWalk;
 
+/* Begins a walk; each call of next returns what JsonbIteratorNext does, and keeps the way to it. */
 extern void sas_template_walk(SasWalk *walk, Jsonb *template);
 extern JsonbIteratorToken sas_template_walk_next(SasWalk *walk, JsonbValue *value);
 

@@ -143,6 +143,7 @@ extern int	sas_transport_fd(SasTransport *t);
  */
 #define SAS_TRANSPORT_JOINED 3
 
+/* other is closed first. */
 extern bool sas_transport_join(SasTransport *t, SasTransport *other);
 
 /* the longest wait before sas_transport_work(); -1: wait only for the fd */

@@ -66,6 +66,7 @@ typedef enum SasLowWaterKind
 #define SAS_LOW_WATER_LEASES 'l'
 #define SAS_LOW_WATER_QUEUES 'q'
 
+/* In _PG_init: shared memory, and a callback of transactions. */
 extern void sas_wake_low_water_install(void);
 
 /* This transaction has written a row with that key. owner: of a step in a lane, a message, a schedule; else InvalidOid. */

@@ -62,6 +62,7 @@ extern SasLowWaterNote *sas_wake_low_water_notes;
 extern int	sas_wake_low_water_n_notes;
 extern bool sas_wake_low_water_noted_all;	/* too many: all marks are reset */
 
+/* A number that no other process, and no other call, gets. */
 extern uint64 sas_wake_low_water_unique(void);
 
 /* NULL: there is no room. */

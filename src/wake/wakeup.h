@@ -12,6 +12,7 @@
 #include "base/actor.h"
 #include "datatype/timestamp.h"
 
+/* For the hooks of shared memory: when it is requested, and when it is made. */
 extern Size sas_wake_shmem_size(void);
 extern void sas_wake_shmem_init(void);
 extern void sas_wake_install(void); /* the transaction callback, once per server */
@@ -166,6 +167,7 @@ extern int64 sas_wake_unanswered_us(Oid dboid, int pid);
  * in a session that is not attached.
  */
 #define SAS_WAKE_LANES 4096
+/* Of a lane; of the items. */
 extern uint32 sas_wake_lane_count(int lane);
 extern uint32 sas_wake_items_count(void);
 

@@ -139,6 +139,7 @@ extern void sas_wake_get_up(void);
 extern SasWakeupListener *sas_wake_my_listener;
 extern SasWakeupDatabase *sas_wake_my_database;
 
+/* In _PG_init: callbacks of transactions. */
 extern void sas_wake_holders_install(void);
 
 /* Before the commit; wakes: this transaction wakes somebody. */

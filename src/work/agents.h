@@ -16,6 +16,7 @@ extern int	sas_work_n_agents;
 /* Have they changed? Asked before the transaction that reads them again. */
 extern bool sas_work_agents_stale(void);
 
+/* Once in a worker, before its first read of the agents. */
 extern void sas_work_agents_open(void);
 
 /* NULL: dropped, or not read yet */

@@ -15,6 +15,7 @@ extern bool sas_work_json_member(Jsonb *object, const char *name, JsonbValue *va
 extern char *sas_work_json_text(const JsonbValue *value);
 
 extern char *sas_work_json_string(Jsonb *object, const char *name); /* NULL: not there */
+/* The member of an object; otherwise: it is not there, or of another type. */
 extern double sas_work_json_number(Jsonb *object, const char *name, double otherwise);
 extern bool sas_work_json_bool(Jsonb *object, const char *name, bool otherwise);
 

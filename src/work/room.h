@@ -12,6 +12,7 @@
 
 #include "transport/transport.h"
 
+/* Once in an agent worker. */
 extern void sas_work_room_open(MemoryContext context, SasTransport *transport);
 
 /* May calls of this owner begin at that agent? */

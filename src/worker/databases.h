@@ -43,6 +43,7 @@ typedef struct SasDatabase
 	SasWorkerSlot *slots;		/* [SAS_ACTORS][SAS_MAX_WORKERS], NULL until needed */
 } SasDatabase;
 
+/* Once in the launcher: the table lives in that context. */
 extern void sas_worker_databases_init(MemoryContext context);
 extern void sas_worker_databases_scan(void); /* reads pg_database, in a transaction of its own */
 extern SasDatabase *sas_worker_databases_get(Oid oid); /* made when it is not there */

@@ -6,6 +6,7 @@
 #ifndef SAS_WORKER_EXCLUSION_H
 #define SAS_WORKER_EXCLUSION_H
 
+/* In _PG_init: shared memory. */
 extern void sas_worker_exclusion_install(void);
 
 /*

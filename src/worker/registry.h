@@ -88,6 +88,7 @@ typedef struct SasTrouble
 	int			failures;
 } SasTrouble;
 
+/* For the hooks of shared memory: when it is requested, and when it is made. */
 extern Size sas_worker_registry_shmem_size(void);
 extern void sas_worker_registry_shmem_init(void); /* lends itself to base/peers.h too */
 

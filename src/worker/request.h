@@ -9,6 +9,7 @@
 #ifndef SAS_WORKER_REQUEST_H
 #define SAS_WORKER_REQUEST_H
 
+/* wake: the launcher looks at everything. */
 extern void sas_worker_request_wake(void);
 extern void sas_worker_request_rescan(void); /* databases came, went or changed their names */
 extern void sas_worker_request_probe(Oid dboid); /* the extension may have come or gone */
