@@ -66,25 +66,27 @@ END $$;
 CREATE FUNCTION _sas.left_standing(run_id bigint) RETURNS text
 LANGUAGE plpgsql STABLE AS $$
 BEGIN
-    RETURN (SELECT coalesce(nullif(concat_ws('; ', 'done: '
-                                             || string_agg(x.name, ', ' ORDER BY x.step_no) FILTER (
-                                WHERE x.done), 'in doubt: '
-                                             || string_agg(x.name, ', ' ORDER BY x.step_no) FILTER (
-                                WHERE NOT x.done)), ''),
-                    'nothing was done')
-    FROM (SELECT s.step_no, _sas.shown_name(w.name)
-          || coalesce('[' || nullif(s.element, 0) || ']', '') AS name, s.completion IS NOT NULL AS done
+    RETURN (SELECT coalesce(string_agg(format('%s: %s', g.said, g.names), '; ' ORDER BY g.said),
+                            'nothing was done')
+    FROM (SELECT x.said, string_agg(x.name, ', ' ORDER BY x.step_no, x.element) AS names
+    FROM (SELECT s.step_no, s.element, _sas.shown_name(w.name)
+          || coalesce('[' || nullif(s.element, 0) || ']', '') AS name,
+          CASE WHEN s.state = 'compensating' THEN 'undo not finished'
+               WHEN s.completion IS NOT NULL THEN 'done' ELSE 'in doubt' END AS said
           FROM _sas.step s
           JOIN _sas.run r ON r.run_id = s.run_id
           JOIN _sas.workflow_step w ON w.version_id = r.version_id AND w.step_no = s.step_no AND NOT w.undo
               AND w.kind <> 'join'
           WHERE s.run_id = $1 AND NOT (s.element = 0 AND coalesce(w.shape ?| '{each,repeat}', false))
-            AND (s.state IN ('succeeded', 'skipped') AND s.completion IS NOT NULL OR s.state = 'failed'
-                 AND (s.in_doubt OR s.asks IS NOT NULL)
+            AND (s.state IN ('succeeded', 'skipped') AND s.completion IS NOT NULL
+                 OR s.state IN ('failed', 'skipped') AND (s.in_doubt OR s.asks IS NOT NULL)
+                 -- the undo is claimed: it may be carried out or not
+                 OR s.state = 'compensating'
                  -- claimed steps, except functions, which are rolled back
                  OR s.state = 'running' AND s.request_id IS NOT NULL
                  AND (s.in_doubt OR NOT _sas.is_function(s.run_id, s.step_no, s.element, w.lane, false)))
-          ORDER BY s.step_no, s.element LIMIT 20) x);
+          ORDER BY s.step_no, s.element LIMIT 20) x
+    GROUP BY x.said) g);
 END $$;
 
 -- _sas.can_undo(run_id): does this stopped run have completed steps that can be undone?

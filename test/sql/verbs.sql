@@ -237,6 +237,22 @@ SELECT * FROM t.left_over();
 -- CA6 it stays so
 SELECT v.run_id, v.refused FROM sas.resume(6) v UNION ALL SELECT v.run_id, v.refused FROM sas.retry(6) v UNION ALL SELECT v.run_id, v.refused FROM sas.halt(6) v UNION ALL SELECT v.run_id, v.refused FROM sas.skip(6, 'b') v;
 
+-- its alert tells a step whose undo is on its way, and one in doubt whose undo had not begun
+SELECT t.clean() \g /dev/null
+SELECT t.workflow('undo', '{"a": {"agent": "inventory", "call": {}, "undo": {"call": {}}}, "b": {"agent": "payments", "call": {}, "after": ["a"], "undo": {"call": {}}}, "c": {"agent": "shipping", "call": {}, "after": ["b"], "undo": {"call": {"path": "/{{steps.c.key}}"}}}}', '{"recovery": {"max_failures": 1}, "on_failure": "compensate"}') \g /dev/null
+SELECT run_id FROM sas.submit('undo');
+SELECT t.claim(), t.answer('a'), t.claim(), t.answer('b'), t.claim();
+SELECT t.answer('c', 'permanent 400'), t.settle(), t.claim('w2', 1);
+SELECT t.brief(1);
+SELECT changed FROM sas.halt(1);
+SELECT message = format('run 1 was halted by %s; done: a; undo not finished: b', current_user) AS told FROM t.alerts();
+SELECT run_id AS run FROM sas.submit('undo') \gset
+SELECT t.claim(), t.answer('a', for_run => :run), t.claim(), t.answer('b', for_run => :run), t.claim();
+SELECT t.answer('c', 'doubt', for_run => :run), t.settle();
+SELECT changed FROM sas.halt(:run);
+SELECT t.brief(:run);
+SELECT message = format('run %s was halted by %s; done: a, b; in doubt: c', :run, current_user) AS told, message FROM t.alerts();
+
 -- compensate -------------------------------------------------------------------------------
 -- what a halt left standing, what ended well, what failed and was left; each but once
 SELECT t.clean() \g /dev/null
