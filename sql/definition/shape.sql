@@ -82,7 +82,8 @@ BEGIN
     END IF;
     IF value ? 'until'
        AND (jsonb_typeof(value -> 'until') <> 'string'
-            OR value ->> 'until' !~ E'\\{\\{' AND _sas.moment(value -> 'until') IS NULL) THEN
+            OR value ->> 'until' !~ E'\\{\\{'
+                AND NOT coalesce(isfinite(_sas.moment(value -> 'until')), false)) THEN
         RETURN NEXT ROW(path || '/until', format('%s is not an instant', left((value -> 'until')::text, 80)),
                         'Write a time stamp, such as "2030-01-01 00:00+00", or a reference to one.',
                         '22007')::_sas.problem;

@@ -315,7 +315,10 @@ BEGIN ATOMIC
     FROM sas.runs run
     CROSS JOIN (SELECT sas.now() AS now) n
     CROSS JOIN LATERAL (
-        SELECT k.kind, CASE k.kind WHEN 'run' THEN array_to_string(run.after_runs, ', ')
+        SELECT k.kind, CASE k.kind
+                       WHEN 'run' THEN (SELECT string_agg(o.run_id::text, ', ' ORDER BY o.run_id)
+                                        FROM sas.runs o
+                                        WHERE o.run_id = ANY (run.after_runs) AND o.state <> 'stopped')
                        WHEN 'resume' THEN run.paused_by
                        WHEN 'workflow_paused' THEN run.workflow END AS what,
                CASE k.kind WHEN 'start_at' THEN run.start_at END AS until

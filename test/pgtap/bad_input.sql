@@ -306,6 +306,8 @@ SELECT pg_temp.bad_step('{"function": "shop.book", "when": "$.run.nothing == 1"}
 SELECT pg_temp.bad_step(jsonb_build_object(kind, body, k, v), '22023', '/steps/a/' || k, format('a %s with %s', kind, k)) FROM (VALUES ('wait', '{"signal": "go"}'::jsonb), ('workflow', '"good"')) y (kind, body), (VALUES ('retry', '{"max_attempts": 2}'::jsonb), ('recovery', '{"max_failures": 2}'), ('complete_in', '"1 s"')) x (k, v);
 SELECT pg_temp.bad_step('{"wait": {"for": "1"}}', '22007', '/steps/a/wait/for', 'a wait without a unit');
 SELECT pg_temp.bad_step('{"wait": {"until": "later"}}', '22007', '/steps/a/wait/until', 'an instant that is none');
+SELECT pg_temp.bad_step('{"wait": {"until": "infinity"}}', '22007', '/steps/a/wait/until', 'an instant that never comes');
+SELECT pg_temp.bad_step('{"agent": "payments", "call": {}, "undo": {"wait": {"until": "-infinity"}}}', '22007', '/steps/a/undo/wait/until', 'an instant that never comes, in an undo');
 SELECT pg_temp.bad_step('{"wait": {"signal": "go"}, "input": {}}', '22023', '/steps/a/input', 'a wait with an input');
 SELECT pg_temp.bad_step('{"wait": {"signal": "go"}, "agent": "payments"}', '22023', '/steps/a/agent', 'a wait with an agent');
 SELECT pg_temp.bad_step('{"workflow": 5}', '22023', '/steps/a/workflow', 'a child that is no name');

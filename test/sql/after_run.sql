@@ -103,6 +103,7 @@ SELECT state FROM sas.pause(2);
 SELECT t.work('{"x": "permanent 400"}');
 SELECT run_id, state, result, waits_for, error ->> 'title' AS title FROM sas.runs ORDER BY 1;
 SELECT step, waiting_kind, waiting_on FROM sas.steps WHERE run_id = 4;
+SELECT text FROM sas.explain(4);
 SELECT state FROM sas.resume(2);
 SELECT t.work();
 SELECT run_id, state, result FROM sas.runs WHERE run_id > 3 ORDER BY 1;
