@@ -20,11 +20,6 @@ CREATE FUNCTION sas.explain() RETURNS TABLE (waiting_kind text, waiting_on text,
 LANGUAGE sql STABLE SET jit = off
 BEGIN ATOMIC
     WITH large AS MATERIALIZED (SELECT ARRAY(SELECT _sas.large_runs()) AS run_ids),
-    -- of many elements that wait alike, fifty are read, each of which counts as several
-    alike AS MATERIALIZED (
-        SELECT g.run_id, g.step, e AS element, g.n::float8 / cardinality(g.elements) AS weight
-        FROM large l CROSS JOIN LATERAL _sas.element_groups(l.run_ids) g
-        CROSS JOIN LATERAL unnest(g.elements) e),
     step AS (
         SELECT s.run_id, s.waiting_kind, s.waiting_on, s.waiting_since, s.waiting_until, 1 AS weight
         FROM sas.steps s
@@ -32,12 +27,15 @@ BEGIN ATOMIC
             AND s.waiting_kind <> 'steps'
             AND (s.element IS NULL OR s.run_id <> ALL ((SELECT l.run_ids FROM large l)::bigint[]))
         UNION ALL
-        SELECT s.run_id, s.waiting_kind, s.waiting_on, s.waiting_since, s.waiting_until, a.weight
-        FROM sas.steps s
-        JOIN alike a ON a.run_id = s.run_id AND a.step = s.step AND a.element = s.element
-        WHERE s.run_id = ANY (ARRAY(SELECT DISTINCT x.run_id FROM alike x))
-            AND s.element = ANY (ARRAY(SELECT DISTINCT x.element FROM alike x))
-            AND s.run_state <> 'stopped' AND s.waiting_kind <> 'steps')
+        -- of many elements that wait alike, fifty are read, each of which counts as several
+        SELECT e.run_id, e.waiting_kind, e.waiting_on, e.waiting_since, e.waiting_until,
+               g.n::float8 / cardinality(g.elements)
+        FROM large l CROSS JOIN LATERAL _sas.element_groups(l.run_ids) g
+        -- OFFSET 0: without it the planner may compare the elements of all runs with each other
+        CROSS JOIN LATERAL (
+            SELECT s.run_id, s.waiting_kind, s.waiting_on, s.waiting_since, s.waiting_until FROM sas.steps s
+            WHERE s.run_id = g.run_id AND s.step = g.step AND s.element = ANY (g.elements)
+                AND s.run_state <> 'stopped' AND s.waiting_kind <> 'steps' OFFSET 0) e)
     SELECT g.waiting_kind, g.waiting_on, g.runs, g.steps, g.since, g.until,
            _sas.quantity(g.runs, 'run waits: ', 'runs wait: ')
            || _sas.cause(g.waiting_kind, g.waiting_on, _sas.instant(g.until, n.now)) || n.quarantine

@@ -74,3 +74,19 @@ SELECT * FROM t.overview();
 SELECT t.large();
 SELECT * FROM t.overview();
 SELECT t.clean() \g /dev/null
+\echo what all runs wait for: many runs with many elements cost the sum of what each costs
+SELECT t.workflow('mapped', '{"a": {"agent": "inventory", "call": {}, "each": "{{input.l}}"}}') \g /dev/null
+CREATE FUNCTION t.maps(quantity int) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+    PERFORM sas.submit_batch('mapped', array_fill((SELECT jsonb_build_object('l', jsonb_agg(n)) FROM generate_series(1, 1000) n), ARRAY[quantity]));
+    PERFORM t.schedule() FROM generate_series(1, 20);
+    -- each of them waits for other elements
+    DELETE FROM _sas.ready WHERE element BETWEEN 1 AND 60 * run_id OR element > 60 * run_id + 60;
+    ANALYZE _sas.step, _sas.ready, _sas.run, _sas.map_progress;
+END $$;
+SELECT t.maps(4), t.blocks('SELECT FROM sas.explain()') AS few \gset
+SELECT waiting_kind, waiting_on, runs, steps FROM sas.explain();
+SELECT t.maps(8), t.blocks('SELECT FROM sas.explain()') AS many \gset
+SELECT waiting_kind, waiting_on, runs, steps FROM sas.explain();
+SELECT :many < 5 * :few AS sum;
+SELECT t.clean() \g /dev/null
