@@ -141,6 +141,15 @@ claims_room_for(SasAgentEntry *e, int free_slots)
 	return share;
 }
 
+/* The only owner with calls that are ready; invalid: there are several, or it is not known. */
+static Oid
+claims_only_owner(int agent_id)
+{
+	Oid			owner;
+
+	return sas_wake_line_owners(SAS_LOW_WATER_LANE, agent_id, &owner, 1) == 1 ? owner : InvalidOid;
+}
+
 /* Takes slots of the agent for so many calls at most; returns how many it got. */
 static int
 claims_ask_agent(SasAgentEntry *e, int most)
@@ -157,7 +166,7 @@ claims_ask_agent(SasAgentEntry *e, int most)
 		return 0;
 	}
 	e->owners_refused = false;
-	granted = sas_limits_ask(e->stored->agent_id, &e->limits, most, false, &again);
+	granted = sas_limits_ask(e->stored->agent_id, claims_only_owner(e->stored->agent_id), &e->limits, most, false, &again);
 	if (again != 0)
 		e->ask_again_us = again;
 	e->refused = granted == 0;
@@ -288,8 +297,8 @@ sas_agent_claims_use(List *claimed, const SasClaimTime *when)
 		e->scan |= sas_limits_return(claims_lanes[i], &e->limits, claims_quantities[i] - got) || got == claims_quantities[i] || claims_overran ||
 			sas_store_ready_was_cut(claims_lanes[i]);
 		more |= e->scan;
-		/* a token that was not needed makes waiting for the next one needless */
-		if (got < claims_quantities[i])
+		/* a token that was not needed makes waiting for the next one needless, but not for the breaker */
+		if (got < claims_quantities[i] && sas_limits_breaker(claims_lanes[i]) != SAS_BREAKER_OPEN)
 			e->ask_again_us = 0;
 		claims_come_back(e, sas_base_clock_monotonic_us());
 	}

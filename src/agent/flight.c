@@ -60,7 +60,7 @@ flight_path_lets_through(SasFlight *flight, const SasAgentEntry *agent, int64 *a
 
 	if (flight->path_no == 0 || flight->path_open || limits.breaker_failures == 0)
 		return true;
-	flight->path_open = sas_limits_ask(SAS_LIMITS_PATH_ID(flight->agent_id, flight->path_no), &limits, 1, false, again_us) == 1;
+	flight->path_open = sas_limits_ask(SAS_LIMITS_PATH_ID(flight->agent_id, flight->path_no), flight->owner, &limits, 1, false, again_us) == 1;
 	return flight->path_open;
 }
 
@@ -428,7 +428,7 @@ sas_agent_flight_wake(SasFlight *flight, int64 now)
 			flight_set_wake(flight, now + FLIGHT_ASK_AGAIN_US);
 			return;
 		}
-		if (sas_limits_ask(flight->agent_id, &agent->limits, 1, true, &again) == 0)
+		if (sas_limits_ask(flight->agent_id, flight->owner, &agent->limits, 1, true, &again) == 0)
 		{
 			sas_limits_owner_end(flight->agent_id, flight->owner);
 			flight_set_wake(flight, again > now ? again : now + FLIGHT_ASK_AGAIN_US);

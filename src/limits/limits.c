@@ -64,6 +64,28 @@ sas_limits_load(int agent_id, SasBreaker breaker, int64 open_for_us)
 	sas_limits_close(e, use);
 }
 
+/* May a call begin, as far as the breaker is concerned? For an owner that is not known yet, if one may. */
+static bool
+limits_lets_through(SasLimitsEntry *e, bool own, Oid owner, int64 now, int64 *retry_us)
+{
+	if (e->breaker == SAS_BREAKER_CLOSED)
+		return true;
+	if (e->breaker == SAS_BREAKER_OPEN && now >= e->open_until_us)
+	{
+		e->breaker = SAS_BREAKER_HALF_OPEN;
+		e->blamed = InvalidOid;
+		e->probe_pid = 0;
+	}
+	if (e->breaker == SAS_BREAKER_HALF_OPEN)
+		return e->probe_pid == 0;
+	*retry_us = e->open_until_us;
+	if (own || !OidIsValid(e->blamed) || owner == e->blamed)
+		return false;
+	/* the process with the probe may find no call of another owner, while there is one here */
+	e->none_granted |= e->probe_pid != 0;
+	return e->probe_pid == 0;
+}
+
 static double
 limits_burst(const SasLimits *limits)
 {
@@ -89,13 +111,14 @@ limits_take_tokens(SasLimitsEntry *e, const SasLimits *limits, int n)
 }
 
 int
-sas_limits_ask(int agent_id, const SasLimits *limits, int want, bool rested, int64 *retry_us)
+sas_limits_ask(int agent_id, Oid owner, const SasLimits *limits, int want, bool rested, int64 *retry_us)
 {
 	int64		now = sas_base_clock_monotonic_us();
 	SasLimitsUse *use;
 	SasLimitsEntry *e = sas_limits_open(agent_id, true, &use);
 	SasLimits	closer;
 	int			granted = want;
+	bool		probe;
 	int			room;
 
 	*retry_us = 0;
@@ -105,21 +128,9 @@ sas_limits_ask(int agent_id, const SasLimits *limits, int want, bool rested, int
 	e->shared = limits->shared;
 	limits = limits_closer(e, use, limits, &closer);
 
-	if (e->breaker == SAS_BREAKER_OPEN && limits->breaker_failures > 0)
-	{
-		if (now < e->open_until_us)
-		{
-			*retry_us = e->open_until_us;
-			granted = 0;
-		}
-		else
-		{
-			e->breaker = SAS_BREAKER_HALF_OPEN;
-			e->probe_pid = 0;
-		}
-	}
-	if (e->breaker == SAS_BREAKER_HALF_OPEN && granted > 0 && limits->breaker_failures > 0)
-		granted = e->probe_pid == 0 ? 1 : 0;
+	probe = e->breaker != SAS_BREAKER_CLOSED && limits->breaker_failures > 0;
+	if (probe)
+		granted = limits_lets_through(e, e == &use->own, owner, now, retry_us) ? Min(1, want) : 0;
 
 	room = Max(0, limits->max_in_flight - e->in_flight);
 	if (rested)
@@ -157,7 +168,7 @@ sas_limits_ask(int agent_id, const SasLimits *limits, int want, bool rested, int
 	}
 	if (granted > 0)
 	{
-		if (e->breaker == SAS_BREAKER_HALF_OPEN)
+		if (probe)
 			e->probe_pid = MyProcPid;
 		(void) sas_limits_count(e, use, granted);
 	}
@@ -188,7 +199,7 @@ sas_limits_return(int agent_id, const SasLimits *limits, int n)
 		limits_take_tokens(e, limits, -n);
 		e->rate_until_us = 0;
 	}
-	/* half-open grants one slot, so an unused slot is the probe */
+	/* if the breaker is not closed, one slot is granted: an unused one is the probe */
 	if (e->probe_pid == MyProcPid)
 		e->probe_pid = 0;
 	none_granted = e->none_granted;
@@ -255,31 +266,50 @@ sas_limits_breaker(int agent_id)
 	return breaker;
 }
 
-/* Are the failures in a row those of one owner, while the service does what another one asks? */
-static bool
-limits_one_owner_fails(const SasLimitsEntry *e, int64 now)
+static void
+limits_break(SasLimitsEntry *e, Oid blamed, const SasLimits *limits, int64 now)
 {
-	return OidIsValid(e->failing) && sas_limits_has_other_user(e->succeeded, e->failing, now - e->window_us);
+	e->breaker = SAS_BREAKER_OPEN;
+	e->opened_us = now;
+	e->open_until_us = now + limits->breaker_open_us;
+	e->blamed = blamed;
+	e->probe_pid = 0;
+	e->failures = 0;
 }
 
-/* A failure while the breaker is closed. */
+/*
+ * A failure while the breaker is closed. It does not open while the service
+ * does what others ask, if all failures are of one owner, but for a single
+ * one of another: both may be their own.
+ */
 static void
 limits_count_failure(SasLimitsEntry *e, Oid owner, const SasLimits *limits, int64 now)
 {
+	const SasLimitsFailing *most;
+	int			others;
+
 	if (e->failures == 0 || now - e->first_failure_us > limits->breaker_window_us)
 	{
 		e->failures = 0;
-		e->failing = owner;
+		memset(e->failing, 0, sizeof(e->failing));
 		e->first_failure_us = now;
 		e->window_us = limits->breaker_window_us;
 	}
-	else if (e->failing != owner)
-		e->failing = InvalidOid;
-	if (++e->failures < limits->breaker_failures || limits_one_owner_fails(e, now))
+	sas_limits_note_failures(e, owner, 1);
+	if (++e->failures < limits->breaker_failures)
 		return;
-	e->breaker = SAS_BREAKER_OPEN;
-	e->open_until_us = now + limits->breaker_open_us;
-	e->failures = 0;
+	most = &e->failing[e->failing[1].n > e->failing[0].n];
+	others = e->failures - most->n;
+	if (others < Min(2, limits->breaker_failures) && sas_limits_has_other_user(e->succeeded, most->owner, now - e->window_us))
+		return;
+	limits_break(e, others == 0 ? most->owner : InvalidOid, limits, now);
+}
+
+/* Is this the probe that another owner may make before the breaker is half-open? */
+static bool
+limits_is_spared(const SasLimitsEntry *e, Oid owner, int64 begun_us)
+{
+	return e->breaker == SAS_BREAKER_OPEN && OidIsValid(e->blamed) && owner != e->blamed && begun_us >= e->opened_us;
 }
 
 bool
@@ -302,18 +332,16 @@ sas_limits_report(int agent_id, Oid owner, const SasLimits *limits, bool success
 		e->failures = 0;
 		sas_limits_note_user(e->succeeded, owner, now);
 		/* an answer to a call that began before the breaker opened is no news */
-		if (e->breaker == SAS_BREAKER_HALF_OPEN)
+		if (e->breaker == SAS_BREAKER_HALF_OPEN || limits_is_spared(e, owner, begun_us))
 		{
 			e->breaker = SAS_BREAKER_CLOSED;
 			e->probe_pid = 0;
 		}
 	}
 	else if (e->breaker == SAS_BREAKER_HALF_OPEN)
-	{
-		e->breaker = SAS_BREAKER_OPEN;
-		e->open_until_us = now + limits->breaker_open_us;
-		e->probe_pid = 0;
-	}
+		limits_break(e, owner, limits, now);
+	else if (limits_is_spared(e, owner, begun_us))
+		limits_break(e, InvalidOid, limits, now);
 	else if (e->breaker == SAS_BREAKER_CLOSED)
 		limits_count_failure(e, owner, limits, now);
 	*now_is = e->breaker;

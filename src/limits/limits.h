@@ -61,12 +61,13 @@ extern void sas_limits_load(int agent_id, SasBreaker breaker, int64 open_for_us)
 /*
  * Asks for up to want slots, with a token each. Returns how many are
  * granted. When that is fewer, *retry_us is the time to ask again
- * (monotonic; 0: when a slot is given back, which wakes).
+ * (monotonic; 0: when a slot is given back, which wakes).  owner is invalid
+ * if it is not known yet whose calls they will be: see sas_limits_owner_take.
  *
  * A call that asks again between two attempts goes before steps that have
  * not begun: the next free slot is reserved for it.
  */
-extern int	sas_limits_ask(int agent_id, const SasLimits *limits, int want, bool rested, int64 *retry_us);
+extern int	sas_limits_ask(int agent_id, Oid owner, const SasLimits *limits, int want, bool rested, int64 *retry_us);
 
 /*
  * Gives back slots that were granted and not used, with their tokens. True:
@@ -87,9 +88,11 @@ extern SasBreaker sas_limits_breaker(int agent_id);
 /*
  * Reports what a call of this owner, begun then, showed about the service.
  * True when the breaker changed, to *now_is. A success closes it. Failures in
- * a row within the window, or a failed probe, open it; failures of one owner
- * do not if a call of another has succeeded within the window. A failed call
- * that began before the service was reported repaired is ignored.
+ * a row within the window, or a failed probe, open it; failures of one owner,
+ * with one of others at most, do not if a call of another has succeeded
+ * within the window. If only calls of one owner have opened it, a call of
+ * another may be the probe at once. A failed call that began before the
+ * service was reported repaired is ignored.
  */
 extern bool sas_limits_report(int agent_id, Oid owner, const SasLimits *limits, bool success, int64 begun_us, SasBreaker *now_is);
 

@@ -227,7 +227,9 @@ owners_get(OwnersUse *use, int want, bool claim, bool rested)
 	if (e == NULL)
 		return want;
 	sas_limits_note_user(e->users, use->key.owner, now);
-	may = owners_may(e, &use->key, want, rested, now);
+	/* an open breaker lets others probe, but not the owner that opened it */
+	may = e->breaker == SAS_BREAKER_OPEN && e->blamed == use->key.owner && now < e->open_until_us ? 0 :
+		owners_may(e, &use->key, want, rested, now);
 	if (may < want && claim)
 	{
 		use->refused = true;

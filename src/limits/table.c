@@ -189,16 +189,18 @@ table_end_unshared(SasLimitsEntry *e, bool fresh, SasLimitsUse *use)
 	if (own->breaker != SAS_BREAKER_CLOSED)
 	{
 		e->breaker = own->breaker;
+		e->opened_us = own->opened_us;
 		e->open_until_us = own->open_until_us;
+		e->blamed = own->blamed;
 		e->probe_pid = own->probe_pid;
 	}
 	if (e->failures == 0)
 	{
 		e->first_failure_us = own->first_failure_us;
-		e->failing = own->failing;
+		memset(e->failing, 0, sizeof(e->failing));
 	}
-	else if (own->failures > 0 && own->failing != e->failing)
-		e->failing = InvalidOid;
+	for (int i = 0; i < lengthof(own->failing); i++)
+		sas_limits_note_failures(e, own->failing[i].owner, own->failing[i].n);
 	e->failures += own->failures;
 	e->window_us = Max(e->window_us, own->window_us);
 }
@@ -452,7 +454,19 @@ sas_limits_install(void)
 	RegisterSubXactCallback(table_subxact_callback, NULL);
 }
 
-/* ---------------------------------------------------------------- the latest owners */
+/* ---------------------------------------------------------------- owners */
+
+void
+sas_limits_note_failures(SasLimitsEntry *e, Oid owner, int n)
+{
+	for (int i = 0; i < lengthof(e->failing) && n > 0; i++)
+		if (e->failing[i].n == 0 || e->failing[i].owner == owner)
+		{
+			e->failing[i].owner = owner;
+			e->failing[i].n += n;
+			return;
+		}
+}
 
 void
 sas_limits_note_user(SasLimitsUser pair[2], Oid owner, int64 now)

@@ -24,6 +24,12 @@ typedef struct SasLimitsUser
 	int64		used_us;
 } SasLimitsUser;
 
+typedef struct SasLimitsFailing
+{
+	Oid			owner;
+	int			n;
+} SasLimitsFailing;
+
 typedef struct SasLimitsEntry
 {
 	SasLimitsKey key;
@@ -44,12 +50,14 @@ typedef struct SasLimitsEntry
 	int64		rate_until_us;	/* there is no token before that */
 	SasBreaker	breaker;
 	int			failures;		/* in a row */
-	Oid			failing;		/* whose they are; invalid: of several owners */
+	SasLimitsFailing failing[2];	/* those of the two owners that failed first */
 	SasLimitsUser succeeded[2];	/* whose calls succeeded last, the latest first */
 	int64		first_failure_us;
 	int64		window_us;		/* after that long they do not count */
+	int64		opened_us;
 	int64		open_until_us;
-	int			probe_pid;		/* half-open: the process with the probe; 0: none */
+	Oid			blamed;			/* open: only calls of this owner showed that the service fails; others may probe it */
+	int			probe_pid;		/* not closed: the process with the probe; 0: none */
 	int64		repaired_us;	/* when the service was reported repaired */
 } SasLimitsEntry;
 
@@ -89,6 +97,9 @@ extern void sas_limits_repair_unshared(int64 at_us);
 
 /* This owner has just used it; the pair has the latest two. */
 extern void sas_limits_note_user(SasLimitsUser pair[2], Oid owner, int64 now);
+
+/* So many failures are of this owner, unless two others failed before it. */
+extern void sas_limits_note_failures(SasLimitsEntry *e, Oid owner, int n);
 
 /* Has another owner used it since then? */
 extern bool sas_limits_has_other_user(const SasLimitsUser pair[2], Oid owner, int64 since);

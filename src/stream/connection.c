@@ -78,7 +78,7 @@ sas_stream_watch_close(SasWatch *w)
 static bool
 connection_take_slot(SasWatch *w, SasAgentEntry *agent, int64 *again_us)
 {
-	if (sas_limits_ask(w->agent_id, &agent->limits, 1, false, again_us) == 0)
+	if (sas_limits_ask(w->agent_id, w->owner, &agent->limits, 1, false, again_us) == 0)
 		return false;
 	if (sas_limits_owner_poll(w->agent_id, w->owner))
 		return true;
