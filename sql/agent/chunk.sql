@@ -62,11 +62,8 @@ BEGIN
         RAISE EXCEPTION 'the chunk must not be null'
             USING ERRCODE = 'null_value_not_allowed', DETAIL = 'At /chunk.',
             HINT = 'Pass jsonb, ''null'' for a JSON null.';
-    ELSIF _sas.written_size(chunk, 65536) > 65536 THEN
-        RAISE EXCEPTION 'the chunk has more than 65536 bytes'
-            USING ERRCODE = 'program_limit_exceeded', DETAIL = 'At /chunk.',
-            HINT = 'Emit several chunks.';
     END IF;
+    PERFORM _sas.check_size(chunk, 65536, '/chunk', 'the chunk', 'Emit several chunks.');
 END $$;
 
 -- _sas.hold_place(p): locks the lease of this claim, because another session has locked its run. False: a

@@ -52,11 +52,22 @@ BEGIN
     END IF;
 END $$;
 
--- _sas.check_size(value, most, pointer, what): the same for a value.
-CREATE FUNCTION _sas.check_size(value jsonb, most int, pointer text, what text) RETURNS void
+-- _sas.check_size(value, most, pointer, what, hint): the same for a value, which may not be too deep, either.
+CREATE FUNCTION _sas.check_size(value jsonb, most int, pointer text, what text, hint text DEFAULT NULL)
+RETURNS void
 LANGUAGE plpgsql AS $$
+DECLARE
+    size bigint := _sas.written_size(value, most);
 BEGIN
-    PERFORM _sas.check_bytes(_sas.written_size(value, most), most, pointer, what);
+    IF size > most THEN
+        RAISE EXCEPTION '% has more than % bytes', what, most
+            USING ERRCODE = 'program_limit_exceeded', DETAIL = _sas.at(pointer),
+            HINT = coalesce(hint, 'Store it in a table of yours, and name it here.');
+    ELSIF size IS NULL AND value IS NOT NULL THEN
+        RAISE EXCEPTION '% has more than 5000 levels', what
+            USING ERRCODE = 'program_limit_exceeded', DETAIL = _sas.at(pointer),
+            HINT = 'Not every session could read the text of such a value.';
+    END IF;
 END $$;
 
 -- _sas.check_input_size(input, pointer, what): raises an error if the input is larger than
@@ -64,12 +75,21 @@ END $$;
 CREATE FUNCTION _sas.check_input_size(input jsonb, pointer text, what text) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
-    IF _sas.written_size(input, _sas.max_input_size()) > _sas.max_input_size() THEN
-        RAISE EXCEPTION '% has more than % bytes', what, _sas.max_input_size()
-            USING ERRCODE = 'program_limit_exceeded', DETAIL = _sas.at(pointer),
-            HINT = 'See the setting sas.max_input_size.';
-    END IF;
+    PERFORM _sas.check_size(input, _sas.max_input_size(), pointer, what,
+                            'See the setting sas.max_input_size.');
 END $$;
+
+-- _sas.check_definition_size(definition): a definition may have so many bytes as text, and as many levels
+-- as other values.
+CREATE FUNCTION _sas.check_definition_size(definition jsonb) RETURNS SETOF _sas.problem
+LANGUAGE sql STABLE AS $$
+    SELECT '', format('the definition has more than %s bytes', _sas.max_definition_size()),
+           'See the setting sas.max_definition_size.', '54000'
+    WHERE octet_length(definition::text) > _sas.max_definition_size()
+    UNION ALL
+    SELECT '', 'the definition has more than 5000 levels', 'Not every session could read its text.', '54000'
+    WHERE definition IS NOT NULL AND _sas.written_size(definition, _sas.max_definition_size()) IS NULL
+$$;
 
 -- _sas.check_name(name, path): names of agents, workflows, steps and queues must be plain.
 CREATE FUNCTION _sas.check_name(name text, path text) RETURNS SETOF _sas.problem

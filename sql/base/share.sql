@@ -24,7 +24,8 @@ LANGUAGE C IMMUTABLE STRICT AS 'MODULE_PATHNAME', 'sas_api_share_size';
 
 -- _sas.written_size(value, most): the bytes of a value as limits count them: like share_size, and with the
 -- text of each number that is longer than the number: that of 1e131071 has 131072 bytes. Without these if
--- the value cannot have more than "most".
+-- the value cannot have more than "most". Null: it has more than 5000 levels, so its text may be one that
+-- cannot be read again.
 CREATE FUNCTION _sas.written_size(value jsonb, most bigint) RETURNS bigint
 LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE AS 'MODULE_PATHNAME', 'sas_api_written_size';
 

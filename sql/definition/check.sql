@@ -17,9 +17,8 @@ DECLARE
     steps jsonb;
     c record;
 BEGIN
-    IF octet_length(definition::text) > _sas.max_definition_size() THEN
-        RETURN NEXT ROW('', format('the definition has more than %s bytes', _sas.max_definition_size()),
-                        'See the setting sas.max_definition_size.', '54000')::_sas.problem;
+    RETURN QUERY SELECT * FROM _sas.check_definition_size(definition);
+    IF FOUND THEN
         RETURN;
     END IF;
     RETURN QUERY SELECT * FROM _sas.check_keys(definition, '',

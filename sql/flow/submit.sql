@@ -181,14 +181,9 @@ BEGIN
             DETAIL = _sas.at(_sas.nth_place('input', wrong.n, shown)),
             HINT = 'Pass jsonb such as {"order_id": 7}.';
     END IF;
-    SELECT i.n INTO wrong FROM unnest(inputs) WITH ORDINALITY AS i (input, n)
-    WHERE _sas.written_size(i.input, _sas.max_input_size()) > _sas.max_input_size() LIMIT 1;
-    IF FOUND THEN
-        RAISE EXCEPTION 'the input has more than % bytes', _sas.max_input_size()
-            USING ERRCODE = 'program_limit_exceeded',
-            DETAIL = _sas.at(_sas.nth_place('input', wrong.n, shown)),
-            HINT = 'See the setting sas.max_input_size.';
-    END IF;
+    PERFORM _sas.check_input_size(i.input, _sas.nth_place('input', i.n, shown), 'the input')
+    FROM unnest(inputs) WITH ORDINALITY AS i (input, n)
+    WHERE coalesce(_sas.written_size(i.input, _sas.max_input_size()) > _sas.max_input_size(), true);
 END $$;
 
 -- _sas.check_submit(...): raises an error if the arguments of a submit are wrong. The deadline of a child

@@ -97,7 +97,7 @@ BEGIN ATOMIC
                                                          length(v.t) - most) ELSE '' END)) END
     FROM (SELECT CASE WHEN length(s.t) <= 110 OR length(s.t) > 10 * most THEN s.t
                  ELSE jsonb_pretty(value) END AS t
-          FROM (SELECT CASE WHEN _sas.written_size(value, 100 * most) > 100 * most
+          FROM (SELECT CASE WHEN coalesce(_sas.written_size(value, 100 * most) > 100 * most, false)
                        THEN format('%s: too large for this page',
                                    pg_size_pretty(_sas.written_size(value, 100 * most)))
                        ELSE value::text END AS t OFFSET 0) s OFFSET 0) v;

@@ -214,9 +214,8 @@ BEGIN
     IF jsonb_typeof(definition) IS DISTINCT FROM 'object' THEN
         RETURN;
     END IF;
-    IF octet_length(definition::text) > _sas.max_definition_size() THEN
-        RETURN NEXT ROW('', format('the definition has more than %s bytes', _sas.max_definition_size()),
-                        'See the setting sas.max_definition_size.', '54000')::_sas.problem;
+    RETURN QUERY SELECT * FROM _sas.check_definition_size(definition);
+    IF FOUND THEN
         RETURN;
     END IF;
     kinds := ARRAY(SELECT k FROM unnest('{stream,poll,function,external}'::text[]) k WHERE definition ? k);

@@ -366,7 +366,8 @@ BEGIN
             USING ERRCODE = 'invalid_parameter_value', DETAIL = 'At /items.',
             HINT = 'Pass them in order, as one JSON array.';
     END IF;
-    IF jsonb_array_length(items) > 10000 OR _sas.written_size(items, 16777216) > 16777216 THEN
+    IF jsonb_array_length(items) > 10000
+       OR coalesce(_sas.written_size(items, 16777216) > 16777216, true) THEN
         RAISE EXCEPTION 'there are more than 10000 items, or more than 16 MB of them'
             USING ERRCODE = 'program_limit_exceeded', DETAIL = 'At /items.',
             HINT = 'Append them in several calls.';

@@ -107,11 +107,15 @@ sas_api_share_size(PG_FUNCTION_ARGS)
 	PG_RETURN_INT64(toast_raw_datum_size(PG_GETARG_DATUM(0)));
 }
 
-/* _sas.written_size(value, most): its bytes with the text of long numbers, as far as that may be more than "most" */
+/* _sas.written_size(value, most): its bytes with the text of long numbers, as far as that may be more than "most"; null: too deep */
 Datum
 sas_api_written_size(PG_FUNCTION_ARGS)
 {
-	PG_RETURN_INT64(sas_base_written_size(PG_GETARG_DATUM(0), Max(PG_GETARG_INT64(1), 0)));
+	Size		size = sas_base_written_size(PG_GETARG_DATUM(0), Max(PG_GETARG_INT64(1), 0));
+
+	if (size == SAS_WRITTEN_TOO_DEEP)
+		PG_RETURN_NULL();
+	PG_RETURN_INT64(size);
 }
 
 Datum

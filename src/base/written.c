@@ -18,9 +18,10 @@
 #define HEADER_SHORT 0x8000
 #define DIGITS 4				/* decimal ones, in each digit of a numeric */
 
-/* The longest text of a number, and the least that it takes in a jsonb: value and JEntry. */
+/* The longest text of a number, and the least that it takes in a jsonb, as a level does: value and JEntry. */
 #define LONGEST_NUMBER (131072 + 16383 + 2)
 #define LEAST_NUMBER 12
+#define LEAST_LEVEL 8
 
 static Size
 written_number_more(Numeric number)
@@ -48,17 +49,27 @@ written_number_more(Numeric number)
 	return text > size ? text - size : 0;
 }
 
+/* What its numbers add; *levels is how deep it is. */
 static Size
-written_container_more(JsonbContainer *container)
+written_container_more(JsonbContainer *container, int *levels)
 {
 	JsonbIterator *iterator = JsonbIteratorInit(container);
 	JsonbIteratorToken token;
 	JsonbValue	part;
 	Size		more = 0;
+	int			level = 0;
 
+	*levels = 0;
 	while ((token = JsonbIteratorNext(&iterator, &part, false)) != WJB_DONE)
 	{
-		if ((token == WJB_VALUE || token == WJB_ELEM) && part.type == jbvNumeric)
+		if (token == WJB_BEGIN_ARRAY || token == WJB_BEGIN_OBJECT)
+		{
+			level++;
+			*levels = Max(*levels, level);
+		}
+		else if (token == WJB_END_ARRAY || token == WJB_END_OBJECT)
+			level--;
+		else if (token != WJB_KEY && part.type == jbvNumeric)
 			more += written_number_more(part.val.numeric);
 	}
 	return more;
@@ -67,6 +78,8 @@ written_container_more(JsonbContainer *container)
 Size
 sas_base_written_value(const JsonbValue *value)
 {
+	int			levels;
+
 	switch (value->type)
 	{
 		case jbvString:
@@ -74,7 +87,7 @@ sas_base_written_value(const JsonbValue *value)
 		case jbvNumeric:
 			return VARSIZE_ANY(value->val.numeric) + written_number_more(value->val.numeric);
 		case jbvBinary:
-			return value->val.binary.len + written_container_more(value->val.binary.data);
+			return value->val.binary.len + written_container_more(value->val.binary.data, &levels);
 		default:
 			return sizeof(JEntry);
 	}
@@ -85,11 +98,14 @@ sas_base_written_size(Datum jsonb, Size most)
 {
 	Size		size = toast_raw_datum_size(jsonb);
 	Jsonb	   *whole;
+	int			levels;
 
-	if (size > most || (size / LEAST_NUMBER + 1) * LONGEST_NUMBER <= most)
+	if (size > most || ((size / LEAST_NUMBER + 1) * LONGEST_NUMBER <= most && size / LEAST_LEVEL < SAS_WRITTEN_LEVELS))
 		return size;
 	whole = DatumGetJsonbP(jsonb);
-	size += written_container_more(&whole->root);
+	size += written_container_more(&whole->root, &levels);
+	if (levels > SAS_WRITTEN_LEVELS)
+		size = SAS_WRITTEN_TOO_DEEP;
 	if ((Pointer) whole != DatumGetPointer(jsonb))
 		pfree(whole);
 	return size;

@@ -228,12 +228,18 @@ invoke_call_functions(void *arg, MemoryContext context)
 {
 	Calls	   *c = arg;
 	Jsonb	   *output;
+	Size		size;
 
 	sas_limits_share_in_run = true;
 	if (OidIsValid(c->plans))
 		return invoke_plan_child(c, context);
 	output = c->around ? sas_work_through_middleware(c->owner, c->input, c->in_worker, context) : sas_work_call_all(c->functions, c->input, context);
-	if (sas_base_written_size(JsonbPGetDatum(output), sas_base_max_output_size) > sas_base_max_output_size)
+	size = sas_base_written_size(JsonbPGetDatum(output), sas_base_max_output_size);
+	if (size == SAS_WRITTEN_TOO_DEEP)
+		ereport(ERROR,
+				(errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
+				 errmsg("the output has more than %d levels", SAS_WRITTEN_LEVELS)));
+	if (size > sas_base_max_output_size)
 		ereport(ERROR,
 				(errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
 				 errmsg("the output has more than %d bytes", sas_base_max_output_size),

@@ -12,6 +12,7 @@
 
 #include "base/digest.h"
 #include "base/utf8.h"
+#include "base/written.h"
 #include "lib/stringinfo.h"
 #include "mb/pg_wchar.h"
 #include "transport/origin.h"
@@ -303,7 +304,8 @@ sas_work_value_mask(char *bytes, size_t len, const SasStoredAgent *agent)
 /*
  * jsonb writes numbers out: the text of 1e131071 is 128 kB long.  JSON whose
  * text would be many times what came does not fit: a short answer would need
- * gigabytes wherever it is read.
+ * gigabytes wherever it is read.  Nor does JSON with more levels than a value
+ * that is stored may have.
  */
 static bool
 value_is_bomb(const char *body)
@@ -311,6 +313,7 @@ value_is_bomb(const char *body)
 	uint64		zeros = 0;
 	uint64		most = 65536 + 8 * (uint64) strlen(body);
 	bool		in_string = false;
+	int			levels = 0;
 
 	for (const char *p = body; *p != '\0'; p++)
 	{
@@ -318,6 +321,10 @@ value_is_bomb(const char *body)
 			in_string = !in_string;
 		else if (in_string && *p == '\\' && p[1] != '\0')
 			p++;
+		else if (!in_string && (*p == '[' || *p == '{') && ++levels > SAS_WRITTEN_LEVELS)
+			return true;
+		else if (!in_string && (*p == ']' || *p == '}'))
+			levels--;
 		else if (!in_string && (*p == 'e' || *p == 'E') && p > body && (isdigit((unsigned char) p[-1]) || p[-1] == '.'))
 		{
 			long		exponent = strtol(p + 1, NULL, 10);

@@ -64,6 +64,20 @@ FROM (VALUES ($$SELECT sas.submit('si_w', BOMB)$$, '/input'),
              (format($$SELECT sas.skip(%s, 't', (SELECT jsonb_agg(b) FROM (SELECT BOMB) b (b), generate_series(1, 8)))$$, :run), '/output'),
              ($$SELECT sas.create_workflow('si_two', jsonb_build_object('steps', jsonb_build_object('f', jsonb_build_object('function', 'public.si_large', 'input', BOMB))))$$, NULL)) v (s, place);
 SELECT is(pg_temp.refusal('si_ann', $$SELECT sas.submit('si_w', '{"a": 1e131071, "b": 1e-16383, "c": [1.5, -12345678901234567890, 0]}')$$), 'done', 'some long numbers are taken');
+-- jsonb can be built with more levels than its text can be read with: the dump of one such value could not be restored
+CREATE FUNCTION public.si_deep(n int) RETURNS jsonb LANGUAGE sql AS $$ SELECT (repeat('{"a":', n - 1) || '{}' || repeat('}', n - 1))::jsonb $$;
+SELECT is(pg_temp.refusal('si_ann', replace(s, 'DEEP', 'public.si_deep(5001)')), coalesce('54000 At ' || place || '.', '54000 At the top level.'), 'a user does not: ' || s)
+FROM (VALUES ($$SELECT sas.submit('si_w', DEEP)$$, '/input'),
+             ($$SELECT sas.submit('si_one', DEEP)$$, '/input'),
+             ($$SELECT sas.submit_batch('si_w', ARRAY['{}', DEEP])$$, '/inputs/1'),
+             ($$SELECT sas.schedule('si_s2', 'every 1 h', 'si_w', input => DEEP)$$, '/input'),
+             ($$SELECT sas.watch('si_f', 'k2', DEEP)$$, '/input'),
+             (format($$SELECT sas.signal(%s, 's', DEEP)$$, :run), '/payload'),
+             (format($$SELECT sas.set_input(%s, 't', DEEP)$$, :run), '/input'),
+             (format($$SELECT sas.skip(%s, 't', DEEP)$$, :run), '/output'),
+             ($$SELECT sas.create_workflow('si_two', jsonb_build_object('steps', jsonb_build_object('f', jsonb_build_object('function', 'public.si_large', 'input', DEEP))))$$, NULL),
+             ($$SELECT sas.create_watcher('si_g', jsonb_build_object('agent', 'si_away', 'external', jsonb_build_object(), 'items', DEEP))$$, NULL)) v (s, place);
+SELECT is(pg_temp.refusal('si_ann', $$SELECT sas.submit('si_w', public.si_deep(5000))$$), 'done', 'many levels are taken');
 -- the shape of an array is the caller's, too
 SELECT is((login.as_role('si_ann', format('SELECT array_agg(b.created) FROM sas.submit_batch(''si_w'', %L::jsonb[], %L::text[]) b', inputs, keys))).said, fresh::text, 'a batch of ' || inputs::text || ' with keys ' || keys::text)
 FROM (VALUES (1, '[5:6]={"{}","{}"}'::jsonb[], '[9:10]={a,b}'::text[], '{t,t}'::boolean[]), (2, '{{"{}"},{"{}"}}', '{{b,c}}', '{f,t}'), (3, '{"{}","{}"}', '[0:1]={c,d}', '{f,t}')) v (n, inputs, keys, fresh) ORDER BY n;
@@ -77,6 +91,11 @@ FROM (VALUES (format($$SELECT sas.heartbeat(%L, 0.5, JSON)$$, :'request'), '/che
              (format($$SELECT sas.complete(%L, (SELECT v FROM public.si_packed))$$, :'request'), '/output'),
              (format($$SELECT sas.complete(%L, to_jsonb(repeat('x', 12000000)))$$, :'request'), '/output'),
              (format($$SELECT sas.append_items(%s, %s, '[]', JSON)$$, :watch, :epoch), '/cursor'),
+             (format($$SELECT sas.append_items(%s, %s, '[]', public.si_deep(5001))$$, :watch, :epoch), '/cursor'),
+             (format($$SELECT sas.append_items(%s, %s, jsonb_build_array(public.si_deep(5000)))$$, :watch, :epoch), '/items'),
+             (format($$SELECT sas.heartbeat(%L, 0.5, public.si_deep(5001))$$, :'request'), '/checkpoint'),
+             (format($$SELECT sas.emit(public.si_deep(5001), %L)$$, :'request'), '/chunk'),
+             (format($$SELECT sas.complete(%L, public.si_deep(5001))$$, :'request'), '/output'),
              (pg_temp.bomb(format($$SELECT sas.append_items(%s, %s, '[]', BOMB)$$, :watch, :epoch)), '/cursor'),
              (pg_temp.bomb(format($$SELECT sas.append_items(%s, %s, (SELECT jsonb_agg(b) FROM (SELECT BOMB) b (b), generate_series(1, 8)))$$, :watch, :epoch)), '/items'),
              (pg_temp.bomb(format($$SELECT sas.heartbeat(%L, 0.5, BOMB)$$, :'request')), '/checkpoint'),
@@ -98,8 +117,10 @@ FROM unnest('{12000000,2000000}'::int[]) n;
 
 -- what refers to a number, or computes one, makes no more of it than of other values
 CREATE FUNCTION public.si_number(input jsonb) RETURNS jsonb LANGUAGE sql AS $$ SELECT jsonb_agg(1e131071::numeric) FROM generate_series(1, (input ->> 'n')::int) $$;
+CREATE FUNCTION public.si_deepens(input jsonb) RETURNS jsonb LANGUAGE sql AS $$ SELECT public.si_deep((input ->> 'n')::int) $$;
 SELECT is((login.as_role('si_ann', format('SELECT sas.create_workflow(%L, %L)', 'si_' || n, d))).code, 'ok', 'a user does: si_' || n)
 FROM (VALUES ('f', jsonb_build_object('steps', jsonb_build_object('f', jsonb_build_object('function', 'public.si_number')))),
+             ('deep', '{"steps": {"f": {"function": "public.si_deepens"}}}'),
              ('list', jsonb_build_object('steps', '{}'::jsonb, 'output', (SELECT jsonb_agg('{{input.list}}'::text) FROM generate_series(1, 20)))),
              ('map', '{"steps": {"f": {"function": "public.si_number", "each": "{{input.list}}", "input": {"n": "{{item}}"}}}}')) v (n, d);
 CREATE FUNCTION public.si_says(workflow text, input jsonb) RETURNS text LANGUAGE plpgsql AS $$
@@ -109,7 +130,7 @@ BEGIN
     RETURN concat_ws(' ', ended, (SELECT s.error ->> 'title' FROM sas.steps s WHERE s.state = 'failed'), (SELECT r.error ->> 'detail' FROM sas.runs r WHERE r.workflow = si_says.workflow AND r.result = 'warning'));
 END $$;
 SELECT is(x.said, wanted, format('%s of %s', w, left(i::text, 30)))
-FROM (VALUES ('si_f', '{"n": 70}'::jsonb, 'error the output has more than 8388608 bytes'), ('si_f', '{"n": 60}', 'success'), ('si_map', '{"list": [1, 2]}', 'success'),
+FROM (VALUES ('si_f', '{"n": 70}'::jsonb, 'error the output has more than 8388608 bytes'), ('si_f', '{"n": 60}', 'success'), ('si_deep', '{"n": 5001}', 'error the output has more than 5000 levels'), ('si_map', '{"list": [1, 2]}', 'success'),
              ('si_list', jsonb_build_object('list', (SELECT jsonb_agg(1e131071::numeric) FROM generate_series(1, 7))), 'warning'),
              ('si_list', jsonb_build_object('list', (SELECT jsonb_agg(1e131071::numeric) FROM generate_series(1, 6))), 'success 15728920')) v (w, i, wanted),
      LATERAL login.as_role('si_ann', format('SELECT public.si_says(%L, %L)', w, i), false) x;
