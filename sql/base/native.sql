@@ -243,9 +243,9 @@ AS 'MODULE_PATHNAME', 'sas_api_template_with_member';
 
 -- _sas.references(template): one row for each place in the root that the template reads, also inside
 -- filters and subscripts, in the order of the template. root, member, third, fourth: the first four member
--- names, as far as they are plain ("steps.*" has no member). problem: why the reference is not accepted
--- (then root, member and third are null), else null. hint: what to write instead, if it is well-formed and
--- refused (.**, like_regex), else null.
+-- names, as far as they are plain ("steps.*" has no member); subscripts and filters may precede the fourth.
+-- problem: why the reference is not accepted (then root, member and third are null), else null. hint: what
+-- to write instead, if it is well-formed and refused (.**, like_regex), else null.
 CREATE FUNCTION _sas.references(template jsonb)
 RETURNS TABLE (pointer text, path text, root text, member text, third text, optional boolean, problem text,
                hint text, fourth text)

@@ -81,7 +81,8 @@ extern char *sas_template_caught(MemoryContext caller);
 /* scan.c: what a jsonpath reads */
 typedef struct SasPathRoot
 {
-	char	   *names[4];		/* plain member names after "$", NULL from the first that is not plain */
+	/* plain member names after "$", NULL from the first that is not plain; the last may follow subscripts */
+	char	   *names[4];
 } SasPathRoot;
 
 typedef struct SasPathVisit

@@ -22,6 +22,13 @@
 /* Numbers with more digits before or after the point are not multiplied or divided. */
 #define SCAN_MAX_DIGITS 300
 
+/* Does this choose among the elements of a list, whose members are meant by what follows? */
+static bool
+scan_chooses(JsonPathItem *item)
+{
+	return item->type == jpiAnyArray || item->type == jpiIndexArray || item->type == jpiFilter;
+}
+
 static SasPathRoot *
 scan_read_root(JsonPathItem *item)
 {
@@ -33,8 +40,14 @@ scan_read_root(JsonPathItem *item)
 	{
 		int32		len;
 		char	   *name;
+		bool		more = jspGetNext(&at, &next);
 
-		if (!jspGetNext(&at, &next) || next.type != jpiKey)
+		while (more && i == 3 && scan_chooses(&next))
+		{
+			at = next;
+			more = jspGetNext(&at, &next);
+		}
+		if (!more || next.type != jpiKey)
 			break;
 		name = jspGetString(&next, &len);
 		root->names[i] = pnstrdup(name, len);

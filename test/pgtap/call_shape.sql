@@ -38,6 +38,11 @@ SELECT is(pg_temp.found('{}', run => '{"output": {"n": "{{steps.x.output.n}}"}}'
 SELECT is(pg_temp.found('{"call": {"body": "{{steps.x.output.id}}"}}', more), said, 'x with ' || more::text) FROM (VALUES
     ('{"output": {"id": "{{output.body.id}}"}}'::jsonb, ''), ('{"each": "{{input.l}}"}', '/steps/y/call/body the output of step "x" has no "id" (did you mean output.body.id?)'),
     ('{"fallback": {"function": "sh.f"}}', ''), ('{"fallback": {"agent": "a", "call": {}, "output": {"id": 1}}}', ''), ('{"fallback": {"agent": "a", "call": {}}}', '/steps/y/call/body the output of step "x" has no "id" (did you mean output.body.id?)')) AS v (more, said);
+SELECT is(pg_temp.found(jsonb_build_object('call', jsonb_build_object('body', format('{{steps.x.output%s.id?}}', chosen))), '{"each": "{{input.l}}"}'),
+    '/steps/y/call/body the output of step "x" has no "id" (did you mean output.body.id?)', 'elements of a map, chosen by ' || chosen)
+FROM unnest('{[0],[*],[last],[0 to 2],[*] ? (@.status == 200)}'::text[]) chosen;
+SELECT is(pg_temp.found('{"when": "$.steps.x.output[*].ok == true"}', '{"each": "{{input.l}}"}'), '/steps/y/when the output of step "x" has no "ok" (did you mean output.body.ok?)', 'elements of a map in a predicate');
+SELECT is(pg_temp.found('{"call": {"body": ["{{steps.x.output[0].body.id}}", "{{steps.x.output[*].body[0].id}}", "{{steps.x.output[*] ? (@.status == 200).body}}", "{{steps.x.output[0]}}", "{{steps.x.output[*].*}}"]}}', '{"each": "{{input.l}}"}'), '', 'what elements of a map have');
 SELECT is(pg_temp.found('{"call": {"body": ["{{steps.x.started.id}}", "{{steps.x.started.body.id}}"]}}', '{"poll": {"call": {}, "every": "1 s", "until": "$.output.body.done == true"}, "output": {"id": 1}}'),
     '/steps/y/call/body/0 the first reply of step "x" has no "id" (did you mean started.body.id?)', 'the first reply of a poll, whatever output is made');
 SELECT is((SELECT count(*) FROM sas.validate_workflow(jsonb_build_object('steps', jsonb_build_object('x', x, 'y', '{"agent": "a", "call": {"body": "{{steps.x.output.id}}"}}'::jsonb)))), 0::bigint, 'not where another shape comes back: ' || x::text)
