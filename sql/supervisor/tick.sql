@@ -190,7 +190,8 @@ END $$;
 --             nothing in the database can end it
 --   overdue   it is time to take the step back; not while its function continues, because its worker is being
 --             ended
---   together  how many steps were claimed with it
+--   together  how many steps were claimed with it, each of which may have ended the worker; 1: it is the
+--             one that the worker calls
 CREATE FUNCTION _sas.held_steps(leases _sas.lease[], boot bigint, live bigint[], newest bigint)
 RETURNS TABLE (lease_id bigint, worker_id bigint, locked_by text, dead boolean, overdue boolean,
                together int, run_id bigint, step_no int, element int, name text, lane int, state text,
@@ -199,8 +200,8 @@ RETURNS TABLE (lease_id bigint, worker_id bigint, locked_by text, dead boolean, 
 LANGUAGE sql STABLE AS $$
     SELECT l.lease_id, l.worker_id, l.locked_by,
            e.dead OR e.goes_on AND t.complete_by < sas.now() - interval '5 s',
-           t.complete_by <= sas.now() AND NOT e.goes_on, cardinality(l.run_ids), s.run_id, s.step_no,
-           s.element, w.name,
+           t.complete_by <= sas.now() AND NOT e.goes_on,
+           CASE WHEN e.goes_on THEN 1 ELSE cardinality(l.run_ids) END, s.run_id, s.step_no, s.element, w.name,
            _sas.lane_now(s.run_id, s.step_no, s.element, w.undo, w.lane), s.state, s.attempt, s.in_doubt,
            s.alone, (SELECT o.asks FROM _sas.poll_of(s) o), t.complete_by
     FROM unnest(leases) l
