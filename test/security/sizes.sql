@@ -131,6 +131,7 @@ BEGIN
 END $$;
 SELECT is(x.said, wanted, format('%s of %s', w, left(i::text, 30)))
 FROM (VALUES ('si_f', '{"n": 70}'::jsonb, 'error the output has more than 8388608 bytes'), ('si_f', '{"n": 60}', 'success'), ('si_deep', '{"n": 5001}', 'error the output has more than 5000 levels'), ('si_map', '{"list": [1, 2]}', 'success'),
+             ('si_map', jsonb_build_object('list', array_fill(60, '{22}')), 'error the outputs of the elements are too large for one array'),
              ('si_list', jsonb_build_object('list', (SELECT jsonb_agg(1e131071::numeric) FROM generate_series(1, 7))), 'warning'),
              ('si_list', jsonb_build_object('list', (SELECT jsonb_agg(1e131071::numeric) FROM generate_series(1, 6))), 'success 15728920')) v (w, i, wanted),
      LATERAL login.as_role('si_ann', format('SELECT public.si_says(%L, %L)', w, i), false) x;
