@@ -194,6 +194,15 @@ CREATE FUNCTION t.alerts() RETURNS TABLE (kind text, run_id bigint, step text, m
     SELECT a.kind, a.run_id, a.step, a.message, a.occurrences FROM sas.alerts a WHERE a.acknowledged_at IS NULL AND a.closed_at IS NULL ORDER BY a.run_id, a.step, a.alert_id
 $$;
 
+-- t.blocks(query): how many blocks it reads
+CREATE FUNCTION t.blocks(query text) RETURNS bigint LANGUAGE plpgsql AS $$
+DECLARE
+    plan json;
+BEGIN
+    EXECUTE 'EXPLAIN (ANALYZE, BUFFERS, TIMING OFF, FORMAT JSON) ' || query INTO plan;
+    RETURN (plan #>> '{0,Plan,Shared Hit Blocks}')::bigint + (plan #>> '{0,Plan,Shared Read Blocks}')::bigint;
+END $$;
+
 -- t.left_over(): what stands in the private tables when all runs have ended; nothing should
 CREATE FUNCTION t.left_over() RETURNS TABLE (what text, n bigint) LANGUAGE sql AS $$
     SELECT * FROM (SELECT 'ready', count(*) FROM _sas.ready UNION ALL SELECT 'lease', count(*) FROM _sas.lease UNION ALL SELECT 'answer', count(*) FROM _sas.answer UNION ALL SELECT 'due', count(*) FROM _sas.message

@@ -6,14 +6,6 @@
 SELECT t.clean() \g /dev/null
 SELECT t.workflow('timed', '{"a": {"agent": "inventory", "call": {}}}'),
        t.workflow('slept', '{"a": {"wait": {"for": "10 days"}}}') \g /dev/null
--- t.blocks(query): how many blocks it reads
-CREATE FUNCTION t.blocks(query text) RETURNS bigint LANGUAGE plpgsql AS $$
-DECLARE
-    plan json;
-BEGIN
-    EXECUTE 'EXPLAIN (ANALYZE, BUFFERS, TIMING OFF, FORMAT JSON) ' || query INTO plan;
-    RETURN (plan #>> '{0,Plan,Shared Hit Blocks}')::bigint + (plan #>> '{0,Plan,Shared Read Blocks}')::bigint;
-END $$;
 
 \echo the table is analyzed while it has timers of steps; then come deadlines
 SELECT count(*) FROM sas.submit_batch('slept', ARRAY(SELECT '{}'::jsonb FROM generate_series(1, 3000)));
