@@ -9,6 +9,7 @@
 # make lint               three static analysers on src/, types of clients/ (tools/check_lint)
 # make check-memory       TESTS under valgrind's memcheck, or SANITIZER=address (tools/check_memory)
 # make coverage           lines of src/ and sql/ that no test reaches (tools/check_coverage)
+# make check-rows         does the code the same as before? BASE=revision (tools/check_rows)
 # make check-long, check-all, bench, format, clean
 # make installcheck       against the running server in which sas is installed and
 #                         preloaded; FULL=1: all regress tests (docs/operating/packages.md)
@@ -50,7 +51,7 @@ export PG_CONFIG
 
 # These bring along what they need, the server's headers included, so they
 # must run where PGXS is not there yet.
-TASKS = check check-long check-all check-citus check-memory check-packages coverage lint dist torture fuzz mutants dev dev-stop test ack \
+TASKS = check check-long check-all check-citus check-memory check-packages check-rows coverage lint dist torture fuzz mutants dev dev-stop test ack \
 	demo bench format setup screenshots
 
 ifneq ($(filter $(TASKS),$(MAKECMDGOALS)),)
@@ -67,6 +68,7 @@ check-long:
 	@tools/setup build check demo lint
 	@SAS_LONG=1 tools/check
 	@tools/stage tools/demo
+	@tools/check_rows
 	@tools/check_packages
 check-citus:
 	@[ -n "$(CITUS)" ] || echo "check-citus: skipped, CITUS=folder names no installed or built Citus"
@@ -74,6 +76,9 @@ check-citus:
 	@[ -z "$(CITUS)" ] || LAYERS=tap TESTS="540_citus 541_citus_chaos 542_citus_once" CITUS="$(CITUS)" tools/check
 check-packages:
 	@tools/check_packages
+check-rows:
+	@tools/setup build demo
+	@tools/check_rows $(BASE)
 check-memory:
 	@tools/setup build check memory
 	@tools/check_memory
