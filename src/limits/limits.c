@@ -128,7 +128,10 @@ sas_limits_ask(int agent_id, Oid owner, const SasLimits *limits, int want, bool 
 	e->shared = limits->shared;
 	limits = limits_closer(e, use, limits, &closer);
 
-	probe = e->breaker != SAS_BREAKER_CLOSED && limits->breaker_failures > 0;
+	/* it may have had a breaker before */
+	if (limits->breaker_failures == 0)
+		e->breaker = SAS_BREAKER_CLOSED;
+	probe = e->breaker != SAS_BREAKER_CLOSED;
 	if (probe)
 		granted = limits_lets_through(e, e == &use->own, owner, now, retry_us) ? Min(1, want) : 0;
 

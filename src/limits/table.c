@@ -199,7 +199,8 @@ table_end_unshared(SasLimitsEntry *e, bool fresh, SasLimitsUse *use)
 		e->first_failure_us = own->first_failure_us;
 		memset(e->failing, 0, sizeof(e->failing));
 	}
-	for (int i = 0; i < lengthof(own->failing); i++)
+	/* those that a success has ended do not count */
+	for (int i = 0; i < lengthof(own->failing) && own->failures > 0; i++)
 		sas_limits_note_failures(e, own->failing[i].owner, own->failing[i].n);
 	e->failures += own->failures;
 	e->window_us = Max(e->window_us, own->window_us);
