@@ -367,11 +367,12 @@ BEGIN
             HINT = 'Pass them in order, as one JSON array.';
     END IF;
     IF jsonb_array_length(items) > 10000
-       OR coalesce(_sas.written_size(items, 16777216) > 16777216, true) THEN
+       OR _sas.written_size(items, 16777216) > 16777216 THEN
         RAISE EXCEPTION 'there are more than 10000 items, or more than 16 MB of them'
             USING ERRCODE = 'program_limit_exceeded', DETAIL = 'At /items.',
             HINT = 'Append them in several calls.';
     END IF;
+    PERFORM _sas.check_size(items, 16777216, '/items', 'the array');
     PERFORM _sas.check_size(cursor, _sas.max_input_size(), '/cursor', 'the cursor');
     IF node IS NULL THEN
         RETURN 'lost';

@@ -22,6 +22,8 @@
 #define LONGEST_NUMBER (131072 + 16383 + 2)
 #define LEAST_NUMBER 12
 #define LEAST_LEVEL 8
+/* By so much its text may be longer before it counts: that of a string may have six times as many bytes. */
+#define FEW_DIGITS 64
 
 static Size
 written_number_more(Numeric number)
@@ -46,7 +48,7 @@ written_number_more(Numeric number)
 		scale = head[0] & 0x3FFF;
 	}
 	text = (weight >= 0 ? (weight + 1) * DIGITS : 1) + scale;
-	return text > size ? text - size : 0;
+	return text > size + FEW_DIGITS ? text - size : 0;
 }
 
 /* What its numbers add; *levels is how deep it is. */

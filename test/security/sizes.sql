@@ -64,6 +64,7 @@ FROM (VALUES ($$SELECT sas.submit('si_w', BOMB)$$, '/input'),
              (format($$SELECT sas.skip(%s, 't', (SELECT jsonb_agg(b) FROM (SELECT BOMB) b (b), generate_series(1, 8)))$$, :run), '/output'),
              ($$SELECT sas.create_workflow('si_two', jsonb_build_object('steps', jsonb_build_object('f', jsonb_build_object('function', 'public.si_large', 'input', BOMB))))$$, NULL)) v (s, place);
 SELECT is(pg_temp.refusal('si_ann', $$SELECT sas.submit('si_w', '{"a": 1e131071, "b": 1e-16383, "c": [1.5, -12345678901234567890, 0]}')$$), 'done', 'some long numbers are taken');
+SELECT is(pg_temp.refusal('si_ann', $$SELECT sas.submit('si_w', (SELECT jsonb_build_object('t', jsonb_agg(1700000000000 + g)) FROM generate_series(1, 50000) g))$$), 'done', 'as are many numbers of a common length');
 -- jsonb can be built with more levels than its text can be read with: the dump of one such value could not be restored
 CREATE FUNCTION public.si_deep(n int) RETURNS jsonb LANGUAGE sql AS $$ SELECT (repeat('{"a":', n - 1) || '{}' || repeat('}', n - 1))::jsonb $$;
 SELECT is(pg_temp.refusal('si_ann', replace(s, 'DEEP', 'public.si_deep(5001)')), coalesce('54000 At ' || place || '.', '54000 At the top level.'), 'a user does not: ' || s)
@@ -114,6 +115,12 @@ END $$;
 SELECT is((login.as_role('si_ann', format('SELECT public.si_ends(%s)', n), false)).said,
           CASE n WHEN 12000000 THEN 'error: urn:sas:sqlstate:54000 the output has more than 8388608 bytes' ELSE 'success' END, format('a function returns %s bytes', n))
 FROM unnest('{12000000,2000000}'::int[]) n;
+
+-- a definition is measured by its text, which is not made of long numbers; many short ones do not hide its levels
+SELECT is(pg_temp.refusal('si_ann', format($$SELECT sas.create_workflow('si_both', jsonb_build_object('steps', jsonb_build_object('a', jsonb_build_object('function', 'public.si_deepens', 'input', %s))))$$, d)),
+          '54000 At the top level.', 'a user does not: a definition of ' || what)
+FROM (VALUES ($$jsonb_build_object('d', public.si_deep(10000), 'n', (SELECT jsonb_agg(1) FROM generate_series(1, 100000)))$$, 'many levels and many numbers'),
+             ($$(SELECT jsonb_agg('1e131071'::jsonb) FROM generate_series(1, 10000))$$, 'long numbers')) v (d, what);
 
 -- what refers to a number, or computes one, makes no more of it than of other values
 CREATE FUNCTION public.si_number(input jsonb) RETURNS jsonb LANGUAGE sql AS $$ SELECT jsonb_agg(1e131071::numeric) FROM generate_series(1, (input ->> 'n')::int) $$;
