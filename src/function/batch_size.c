@@ -16,6 +16,7 @@
 #include "function/batch_size.h"
 #include "limits/shares.h"
 #include "store/store.h"
+#include "storage/ipc.h"
 #include "storage/shmem.h"
 
 /* A batch grows as long as its transaction takes no longer than this: what is urgent waits for one that is on its way, and for the next. */
@@ -45,6 +46,7 @@ typedef struct BatchSizeKnown
 } BatchSizeKnown;
 
 static BatchSizeKnown *batch_size_known;
+static bool *batch_size_calls = NULL;	/* the flag of the function that this process calls now */
 
 static int	batch_size_next = 0; /* 0: this process has not claimed yet */
 static int	batch_size_most = SAS_FUNCTION_BATCH;	/* as far as the evaluations of the last claim tell */
@@ -133,13 +135,16 @@ sas_function_batch_done(int64 spent_us, int64 called_us, int n, bool was_slow)
 	int64		fitting = Max(1, SAS_BATCH_US / each_us);
 	int64		fair = fitting > 1 ? Min(SAS_FAIR_BATCH, SAS_FAIR_US / each_us) : 1;
 	bool		is_first = *batch_size_known_next() == 0;
+	int			asked = batch_size_next;
 
 	if (was_slow)
 		batch_size_next = 1;
 	/* a few steps tell nothing about many */
 	else if (n * 2 >= batch_size_next || all_us >= SAS_BATCH_US)
 		batch_size_next = Min(Min(batch_size_most, is_first ? SAS_FAIR_BATCH : batch_size_next * SAS_BATCH_GROWS), Max(fair, fitting));
-	*batch_size_known_next() = batch_size_next;
+	/* nor do they tell others */
+	if (n * 2 >= asked)
+		*batch_size_known_next() = batch_size_next;
 	batch_size_claim_us = 0;
 }
 
@@ -157,10 +162,30 @@ batch_size_fast_flag(const char *function)
 	return &batch_size_known->fast[hash % lengthof(batch_size_known->fast)];
 }
 
+/* A worker that is ended leaves what it called as slow: the next one calls it alone. */
+static void
+batch_size_at_exit(int code, Datum arg)
+{
+	if (batch_size_calls != NULL)
+		*batch_size_calls = false;
+}
+
+void
+sas_function_note_begin(const char *function)
+{
+	static bool is_prepared = false;
+
+	if (!is_prepared)
+		before_shmem_exit(batch_size_at_exit, 0);
+	is_prepared = true;
+	batch_size_calls = batch_size_fast_flag(function);
+}
+
 void
 sas_function_note_time(const char *function, int64 spent_us)
 {
 	*batch_size_fast_flag(function) = !sas_function_is_slow(spent_us);
+	batch_size_calls = NULL;
 }
 
 bool

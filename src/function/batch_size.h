@@ -31,7 +31,8 @@ extern void sas_function_batch_done(int64 spent_us, int64 called_us, int n, bool
 /* Does a call that took spent_us end its batch? */
 extern bool sas_function_is_slow(int64 spent_us);
 
-/* note_time: the function took spent_us. was_fast: has it run, and was it fast when it ran last? */
+/* note_begin: the function is called now. note_time: it took spent_us. was_fast: has it run, and was it fast when it ran last? */
+extern void sas_function_note_begin(const char *function);
 extern void sas_function_note_time(const char *function, int64 spent_us);
 extern bool sas_function_was_fast(const char *function);
 

@@ -88,6 +88,8 @@ call_work(SasFunctionWork *w, bool in_company)
 	else
 	{
 		sas_base_peers_begin_invocation(w->task, w->deadline_us + CALL_CANCEL_GRACE_US);
+		if (w->function != NULL)
+			sas_function_note_begin(w->function);
 		w->kind->call(w, Max(1, left_ms));
 		sas_base_peers_end_invocation();
 		if (w->function != NULL)

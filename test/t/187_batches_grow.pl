@@ -45,5 +45,5 @@ ok(wait_for($node, q{SELECT count(*) FROM sas.runs WHERE result = 'success'}, '8
 my $first = $sql->(q{
 	SELECT count(*) FROM _sas.step WHERE run_id > (SELECT max(run_id) - 400 FROM _sas.run)
 	GROUP BY started_at ORDER BY started_at LIMIT 1});
-cmp_ok($first, '>=', 10, "its first claim is not of one function ($first)");
+cmp_ok($first, '>', 1, "its first claim is not of one function ($first)");
 done_testing();
