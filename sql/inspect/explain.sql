@@ -232,7 +232,8 @@ BEGIN ATOMIC
             'workflow "%s" is paused; sas.resume_workflow(%L) releases its runs', what, what)
         WHEN 'place' THEN format('the limit of open runs with %s is reached',
                                  coalesce('key "' || left(what, 200) || '"', 'its key'))
-        WHEN 'run' THEN format('run %s has not stopped yet', replace(what, ', ', ' or '))
+        WHEN 'run' THEN format(CASE WHEN what LIKE '%,%' THEN 'runs %s have' ELSE 'run %s has' END
+                               || ' not stopped yet', what)
         WHEN 'start_at' THEN 'the set start is at ' || until
         WHEN 'reply' THEN concat('a worker is running it', ', with "' || what || '"',
                                  '; a reply counts until ' || until)
@@ -316,9 +317,11 @@ BEGIN ATOMIC
     CROSS JOIN (SELECT sas.now() AS now) n
     CROSS JOIN LATERAL (
         SELECT k.kind, CASE k.kind
-                       WHEN 'run' THEN (SELECT string_agg(o.run_id::text, ', ' ORDER BY o.run_id)
-                                        FROM sas.runs o
-                                        WHERE o.run_id = ANY (run.after_runs) AND o.state <> 'stopped')
+                       -- the caller may see none of them
+                       WHEN 'run' THEN coalesce((SELECT string_agg(o.run_id::text, ', ' ORDER BY o.run_id)
+                                                 FROM sas.runs o WHERE o.run_id = ANY (run.after_runs)
+                                                 AND o.state <> 'stopped'),
+                                                array_to_string(run.after_runs, ', '))
                        WHEN 'resume' THEN run.paused_by
                        WHEN 'workflow_paused' THEN run.workflow END AS what,
                CASE k.kind WHEN 'start_at' THEN run.start_at END AS until
