@@ -23,8 +23,9 @@ CREATE FUNCTION _sas.oldest_recent() RETURNS bigint LANGUAGE sql STABLE
 BEGIN ATOMIC SELECT _sas.newest_run() - _sas.recent() + 1; END;
 
 -- _sas.tried_runs(): the recent runs whose attempts are counted: together they have 20,000 steps and failed
--- attempts at most. Runs with more than 200 of them have as many places of their own, so that they hide no
--- smaller runs. The newest of them counts even if it has more: then of its elements up to 20,000.
+-- attempts at most. Runs with more than 200 of them do not count among these, so that they hide no smaller
+-- runs; they have another 20,000. The newest of them counts even if it has more: then of its elements up to
+-- 20,000.
 CREATE FUNCTION _sas.tried_runs() RETURNS SETOF bigint
 LANGUAGE C STABLE AS 'MODULE_PATHNAME', 'sas_api_verb';
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: PostgreSQL
 #
 # A user leaves 249 prepared transactions behind, which hold runs and steps. Each tick of every actor moves the runs of
-# all others, sas.health() names the transactions, and when they end their runs go on, none of them late.
+# all others, sas.health() names the transactions, and when they end their runs go on.
 # Long: only make check-long runs it.
 use strict;
 use warnings;
