@@ -16,20 +16,23 @@ my $node = new_node('main', 'sas.function_workers' => 1, 'sas.agents' => 0);
 $node->safe_psql('postgres', qq{
 	CREATE SCHEMA t;
 	CREATE FUNCTION t.echo(input jsonb) RETURNS jsonb LANGUAGE sql AS 'SELECT input';
-	SELECT sas.create_workflow('small', '{"steps": {"a": {"function": "t.echo"}}}');
+	CREATE TABLE t.called (workflow text NOT NULL, xid xid8 NOT NULL DEFAULT pg_current_xact_id());
+	CREATE FUNCTION t.note(input jsonb) RETURNS jsonb LANGUAGE sql AS 'INSERT INTO t.called VALUES (input ->> ''of'') RETURNING input';
+	SELECT sas.create_workflow('small', '{"steps": {"a": {"function": "t.note", "input": {"of": "small"}}}}');
 	SELECT sas.create_workflow('wide', (SELECT jsonb_build_object('steps',
 		jsonb_object_agg('s' || g, '{"function": "t.echo", "after": ["first", "never"]}'::jsonb)
-		|| '{"first": {"function": "t.echo"}, "never": {"wait": {"signal": "never"}}}') FROM generate_series(1, $follow) g))});
+		|| '{"first": {"function": "t.note", "input": {"of": "wide"}}, "never": {"wait": {"signal": "never"}}}') FROM generate_series(1, $follow) g))});
 
 # the function is known to be short, and batches have grown
 $node->safe_psql('postgres', q{SELECT count(*) FROM sas.submit_batch('small', array_fill('{}'::jsonb, ARRAY[2000]))});
 ok(wait_for($node, q{SELECT count(*) FROM sas.runs WHERE workflow = 'small' AND state <> 'stopped'}, 0), 'short functions share transactions');
-cmp_ok($node->safe_psql('postgres', 'SELECT max(n) FROM (SELECT count(*) AS n FROM _sas.step GROUP BY xmin::text) x'), '>', 1, 'more than one in a transaction');
+my $transactions = q{SELECT count(DISTINCT xid) FROM t.called WHERE workflow = '%s'};
+cmp_ok($node->safe_psql('postgres', sprintf $transactions, 'small'), '<', 1000, 'more than one in a transaction');
 
 $node->safe_psql('postgres', "SELECT count(*) FROM sas.submit_batch('wide', array_fill('{}'::jsonb, ARRAY[$runs]))");
 ok(wait_for($node, q{SELECT count(*) FROM _sas.step WHERE state = 'waiting'}, $runs * $follow), "$runs steps have ended, for each of which $follow wait");
-is($node->safe_psql('postgres', q{SELECT max(n) FROM (SELECT count(*) AS n FROM _sas.step WHERE state = 'waiting' GROUP BY xmin::text) x}), $follow,
-	'no transaction has changed more than those that wait for one step');
+# a scheduler writes the replies to runs that somebody has locked meanwhile: see 551_many_ends_together
+is($node->safe_psql('postgres', sprintf $transactions, 'wide'), $runs, 'each of them was called in a transaction of its own');
 is($node->safe_psql('postgres', q{SELECT count(*) FROM _sas.step WHERE state = 'running'}), 0, 'and none of the steps is left behind');
 
 # the elements of a map share transactions, and what waits for the map begins after the last of them

@@ -8,6 +8,7 @@ use FindBin;
 use lib "$FindBin::RealBin/../lib";
 use SasTest;
 use SasService;
+use SasSession;
 use Test::More;
 
 our ($runs, $wide) = (20, 1000);
@@ -92,6 +93,18 @@ $service->release;
 ok(wait_until(sub { (grep { $_->{done} // 1 } $service->requests('slow')) == $runs }), 'all are answered while the worker stands still');
 kill('CONT', @agents);
 check('calls that are answered', '_sas.step', q{state = 'waiting'});
+
+# replies to runs that a session holds: a scheduler writes them when it lets go
+my $session = SasSession->new($node);
+$service->script(slow => [ { gate => 1, json => {} } ]);
+submit_all('calls');
+$service->wait_for_requests('slow', 2 * $runs);
+$session->query('BEGIN; SELECT FROM _sas.run WHERE run_id IN (' . join(',', @runs) . ') FOR UPDATE');
+$service->release;
+ok(wait_for($node, 'SELECT count(*) FROM _sas.answer', $runs), 'their answers are stored');
+$session->query('COMMIT');
+check('calls whose runs were held', '_sas.step', q{state = 'waiting'});
+$session->quit;
 
 # runs that begin: nobody claims what is ready then
 $sql->(q{ALTER SYSTEM SET sas.function_workers = 0; SELECT pg_reload_conf()});
