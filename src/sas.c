@@ -29,7 +29,7 @@
 #include "function/function.h"
 #include "limits/limits.h"
 #include "limits/owners.h"
-#include "limits/shares.h"
+#include "limits/quotas.h"
 #include "metrics/metrics.h"
 #include "scheduler/scheduler.h"
 #include "store/planner_jit.h"
@@ -91,7 +91,7 @@ _PG_init(void)
 	sas_store_planner_jit_install();
 	sas_limits_install();
 	sas_limits_owners_install();
-	sas_limits_shares_install();
+	sas_limits_quotas_install();
 	sas_worker_lifecycle_install();
 	sas_api_owned_install();
 	sas_api_open_runs_install();

@@ -36,8 +36,8 @@ BEGIN
     END IF;
     IF reopened IS NOT NULL THEN
         -- an undo goes ahead whatever the limits of the owner are
-        PERFORM _sas.take_share(r.owner::oid, ARRAY[1, (r.parent_run_id IS NOT NULL)::int,
-                                                    _sas.share_size(r.input), 0], NULL, NULL, false)
+        PERFORM _sas.take_quota(r.owner::oid, ARRAY[1, (r.parent_run_id IS NOT NULL)::int,
+                                                    _sas.value_size(r.input), 0], NULL, NULL, false)
         FROM _sas.run r WHERE r.run_id = ANY (reopened) AND r.hook_of IS NULL;
     END IF;
     IF ended IS NOT NULL THEN
@@ -117,7 +117,7 @@ BEGIN
                FILTER (WHERE e.is_child) AS parents,
            array_agg(e.run_id) FILTER (WHERE e.timed) AS timed,
            array_agg(e.failing) FILTER (WHERE e.failing IS NOT NULL) AS failing,
-           count(_sas.give_share(e.owner, e.is_child, e.input)) FILTER (WHERE e.told) AS given
+           count(_sas.give_quota(e.owner, e.is_child, e.input)) FILTER (WHERE e.told) AS given
     INTO ends FROM e;
     PERFORM _sas.observe('run_wait', ends.flows, NULL, NULL, ends.waits),
         _sas.observe('run', ends.flows, NULL, ends.results, ends.spans),

@@ -269,7 +269,7 @@ BEGIN
         SELECT FROM _sas.planned_by(parent.owner,
                                     (_sas.child_workflow(parent.run_id, parent_no, of_undo)).workflow_id,
                                     _sas.included_version(parent.run_id, parent_no, of_undo)) v
-        WHERE _sas.share_size(v.definition) > 16384 OR v.definition @? '$.steps.*.include');
+        WHERE _sas.value_size(v.definition) > 16384 OR v.definition @? '$.steps.*.include');
 END $$;
 
 -- _sas.dear_plan(parent, step_no, undo, input, made): the request of a phase in which a function worker plans

@@ -328,8 +328,8 @@ BEGIN
     old_input := r.input;
     IF old_input <> new_input THEN
         UPDATE _sas.run x SET input = new_input WHERE x.run_id = for_run;
-        PERFORM _sas.open_share(caller, 1, false, _sas.share_size(new_input));
-        PERFORM _sas.give_share(caller, false, old_input);
+        PERFORM _sas.open_more_runs(caller, 1, false, _sas.value_size(new_input));
+        PERFORM _sas.give_quota(caller, false, old_input);
         PERFORM _sas.record(caller, ARRAY[for_run], 'submit', NULL, jsonb_build_object('input', new_input));
     END IF;
     IF r.run_id IS NOT NULL THEN

@@ -58,8 +58,8 @@ BEGIN
     END IF;
     SELECT p.ids, p.fresh, p.versions, p.inputs INTO ids, fresh, versions, inputs
     FROM _sas.prepare_runs(caller, v, keys, inputs, labels, is_child, plans) p;
-    PERFORM _sas.open_share($1, u.n, is_child, u.bytes)
-    FROM (SELECT count(*)::int AS n, sum(_sas.share_size(i.input))::bigint AS bytes
+    PERFORM _sas.open_more_runs($1, u.n, is_child, u.bytes)
+    FROM (SELECT count(*)::int AS n, sum(_sas.value_size(i.input))::bigint AS bytes
           FROM unnest(inputs, fresh) AS i (input, fresh) WHERE i.fresh) u WHERE u.n > 0;
 
     INSERT INTO _sas.run (run_id, version_id, owner, trace, key, state, open_steps, priority, input,

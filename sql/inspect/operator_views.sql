@@ -103,9 +103,9 @@ SELECT pg_get_userbyid(r.role) AS role, n.name, coalesce(own.value, each.value, 
     WHEN 'definitions' THEN (SELECT coalesce(sum(f.version), 0) FROM _sas.workflow f WHERE f.owner = r.role)
         + (SELECT count(*) FROM _sas.watcher d WHERE d.owner = r.role) END AS used
 FROM _sas.limit_names() n
-CROSS JOIN (SELECT s.owner AS role FROM _sas.shares() s
+CROSS JOIN (SELECT s.owner AS role FROM _sas.quotas() s
             UNION SELECT l.role::oid FROM _sas.role_limit l WHERE l.role IS NOT NULL) r
-LEFT JOIN _sas.shares() s ON s.owner = r.role
+LEFT JOIN _sas.quotas() s ON s.owner = r.role
 LEFT JOIN _sas.role_limit own ON own.role = r.role AND own.name = n.name
 LEFT JOIN _sas.role_limit each ON each.role IS NULL AND each.name = n.name
 WHERE (SELECT _sas.sees_all()) OR _sas.stands_for(r.role)

@@ -86,7 +86,7 @@ BEGIN
         moved := moved + n;
     END LOOP;
     IF moved > 0 THEN
-        PERFORM _sas.doubt_shares();
+        PERFORM _sas.doubt_quotas();
         UPDATE _sas.watcher d SET change = d.change + 1 WHERE d.owner = to_role;
         PERFORM _sas.record_change(caller, 'reassign_owned', jsonb_build_object(
             'from', pg_get_userbyid(from_role), 'to', pg_get_userbyid(to_role)));

@@ -27,15 +27,15 @@ CREATE FUNCTION _sas.open_runs() RETURNS TABLE (run_id bigint, state text)
 LANGUAGE sql STABLE AS $$ SELECT n.run_id, n.state FROM _sas.not_ended() n WHERE n.hook_of IS NULL $$;
 
 -- _sas.many_are_open(): are so many runs open that a scan of all runs takes less time than a look-up of each
--- open one by its key? After a start the shares are not counted yet; then timers are counted.
+-- open one by its key? After a start the quotas are not counted yet; then timers are counted.
 CREATE FUNCTION _sas.many_are_open() RETURNS boolean
 LANGUAGE plpgsql AS $$
 DECLARE
     kept float8 := (SELECT greatest(c.reltuples, 0) FROM pg_class c WHERE c.oid = '_sas.run'::regclass);
     least_open float8 := greatest(20000, kept / 10);
 BEGIN
-    RETURN (SELECT coalesce(sum(s.open_runs), 0) FROM _sas.shares() s) > least_open
-        OR kept > 0 AND _sas.shares_counted_ago() IS NULL AND least_open < (
+    RETURN (SELECT coalesce(sum(s.open_runs), 0) FROM _sas.quotas() s) > least_open
+        OR kept > 0 AND _sas.quotas_counted_ago() IS NULL AND least_open < (
             SELECT count(*) FROM (SELECT FROM _sas.message d
                                   WHERE d.actor = 'v' AND d.kind IN ('deadline', 'young')
                                   LIMIT least_open + 1) m);

@@ -188,7 +188,7 @@ BEGIN
     WHERE EXISTS (SELECT FROM pg_locks l WHERE l.pid IS NULL AND l.relation = '_sas.run'::regclass
                   AND l.mode = 'RowExclusiveLock'
                   AND l.database = (SELECT d.oid FROM pg_database d WHERE d.datname = current_database()));
-    PERFORM _sas.part('count what roles have open', '_sas.recount_shares()::int');
+    PERFORM _sas.part('count what roles have open', '_sas.recount_quotas()::int');
 END $$;
 
 -- _sas.check_conditions(): raises new alerts and closes those whose cause has ended. Writes nothing as long

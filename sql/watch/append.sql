@@ -87,7 +87,7 @@ BEGIN
     WITH taken AS (
         SELECT u.id, w.owner, part.items, part.cursor, part.cut, part.left_out,
                CASE WHEN NOT part.cut THEN u.digest END AS digest,
-               jsonb_array_length(part.items) AS quantity, _sas.share_size(part.items) AS bytes
+               jsonb_array_length(part.items) AS quantity, _sas.value_size(part.items) AS bytes
         FROM unnest($2, $4, $5, $6, fenced) AS u (id, items, cursor, digest, fence)
         JOIN _sas.watch w ON w.watch_id = u.id
         JOIN _sas.watcher d USING (watcher_id)

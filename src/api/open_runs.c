@@ -42,7 +42,7 @@
 
 #include "api/open_runs.h"
 #include "base/compat.h"
-#include "limits/shares.h"
+#include "limits/quotas.h"
 
 /* With more open runs, it costs more to list them than to walk. */
 #define OPEN_RUNS_MOST 20000
@@ -147,12 +147,12 @@ open_runs_are_named(Node *node, void *run_id)
 static int64
 open_runs_count(void)
 {
-	SasShareView *owners;
-	int			n = sas_limits_share_view(&owners);
+	SasQuotaView *owners;
+	int			n = sas_limits_quota_view(&owners);
 	int64		open = 0;
 
 	for (int i = 0; i < n; i++)
-		open += owners[i].used[SAS_SHARE_OPEN_RUNS];
+		open += owners[i].used[SAS_QUOTA_OPEN_RUNS];
 	pfree(owners);
 	return open;
 }

@@ -28,7 +28,7 @@
 #include "base/compat.h"
 #include "base/settings.h"
 #include "base/written.h"
-#include "limits/shares.h"
+#include "limits/quotas.h"
 #include "metrics/metrics.h"
 #include "store/hold.h"
 #include "store/node.h"
@@ -137,15 +137,15 @@ api_submit_is_plain(FunctionCallInfo fcinfo)
  * and it is within them; false: SQL reads the limits, and refuses.
  */
 static bool
-api_submit_take_share(const SasSubmission *submission, const Datum *inputs, int n, int sign)
+api_submit_take_quota(const SasSubmission *submission, const Datum *inputs, int n, int sign)
 {
-	int64		more[SAS_SHARE_KINDS] = {[SAS_SHARE_OPEN_RUNS] = sign * n,[SAS_SHARE_CHILDREN] = submission->parents ? sign * n : 0};
-	SasShareKind over;
+	int64		more[SAS_QUOTA_KINDS] = {[SAS_QUOTA_OPEN_RUNS] = sign * n,[SAS_QUOTA_CHILDREN] = submission->parents ? sign * n : 0};
+	SasQuotaKind over;
 	int64		used;
 
 	for (int i = 0; i < n; i++)
-		more[SAS_SHARE_BYTES] += sign * (int64) toast_raw_datum_size(inputs[i]);
-	return sas_limits_share_take(submission->owner, more, NULL, sign > 0, &over, &used) == SAS_SHARE_TAKEN;
+		more[SAS_QUOTA_BYTES] += sign * (int64) toast_raw_datum_size(inputs[i]);
+	return sas_limits_quota_take(submission->owner, more, NULL, sign > 0, &over, &used) == SAS_QUOTA_TAKEN;
 }
 
 /* Submits runs that are plain; false, and nothing has happened, when they are not. workflow_id: the workflow of that name must be this one, if not 0. */
@@ -172,13 +172,13 @@ api_submit_runs(const text *name, int workflow_id, const SasSubmission *submissi
 	if (workflow == NULL || (workflow_id != 0 && workflow->workflow_id != workflow_id))
 		return false;
 	sas_template_turn_add_steps((int64) n * workflow->n_roots);
-	if (!api_submit_take_share(submission, inputs, n, 1))
+	if (!api_submit_take_quota(submission, inputs, n, 1))
 		return false;
 	submitted.ranks = palloc(sizeof(TimestampTz) * workflow->n_roots);
-	if ((sas_limits_share_in_run && !sas_limits_share_submit(submission->owner, n, 0)) ||
+	if ((sas_limits_quota_in_run && !sas_limits_quota_submit(submission->owner, n, 0)) ||
 		!sas_store_submit_plain(workflow, submission, inputs, n, &submitted))
 	{
-		api_submit_take_share(submission, inputs, n, -1);
+		api_submit_take_quota(submission, inputs, n, -1);
 		return false;
 	}
 	sas_wake_low_water_note(SAS_LOW_WATER_UNTIMED, 0, InvalidOid, run_ids[0]);

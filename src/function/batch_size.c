@@ -14,7 +14,7 @@
 #include "miscadmin.h"
 #include "base/settings.h"
 #include "function/batch_size.h"
-#include "limits/shares.h"
+#include "limits/quotas.h"
 #include "store/store.h"
 #include "storage/ipc.h"
 #include "storage/shmem.h"
@@ -205,7 +205,7 @@ sas_function_workers_of(Oid owner)
 		int			workers_max;
 		int64		most;
 	}			known[16];
-	int64		generation = sas_limits_share_generation();
+	int64		generation = sas_limits_quota_generation();
 	int			i = owner % lengthof(known);
 
 	if (known[i].owner != owner || known[i].generation != generation ||

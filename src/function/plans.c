@@ -19,7 +19,7 @@
 #include "fmgr.h"
 #include "work/turns.h"
 #include "function/work.h"
-#include "limits/shares.h"
+#include "limits/quotas.h"
 #include "parser/parse_func.h"
 #include "store/schedules.h"
 #include "utils/builtins.h"
@@ -130,7 +130,7 @@ plans_submit(void *arg, MemoryContext context)
 	Datum		result;
 	Jsonb	   *done;
 
-	sas_limits_share_in_run = true;
+	sas_limits_quota_in_run = true;
 	fmgr_info(p->function, &flinfo);
 	InitFunctionCallInfoData(*fcinfo, &flinfo, 2, InvalidOid, NULL, NULL);
 	fcinfo->args[0].value = Int32GetDatum(p->claimed->schedule_id);

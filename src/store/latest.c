@@ -34,7 +34,7 @@ static SasPlan latest_workflow = {"SELECT _sas.workflow_mark($1)", 1, {INT4OID}}
 static SasPlan latest_secrets = {"SELECT _sas.secrets_mark()", 0};
 static SasPlan latest_claim = {"SELECT _sas.claimed_until($1)", 1, {UUIDOID}};
 
-static SasPlan latest_shares = {"SELECT _sas.count_shares()", 0};
+static SasPlan latest_quotas = {"SELECT _sas.count_quotas()", 0};
 
 bool
 sas_store_keeps_snapshot(void)
@@ -166,11 +166,11 @@ sas_store_secrets_changed(void)
 }
 
 Datum
-sas_store_count_shares(Snapshot snapshot)
+sas_store_count_quotas(Snapshot snapshot)
 {
 	Snapshot	kept = RegisterSnapshot(snapshot);
 	bool		isnull;
-	Datum		shares = latest_read_by(kept, &latest_shares, NULL, NULL, &isnull);
+	Datum		shares = latest_read_by(kept, &latest_quotas, NULL, NULL, &isnull);
 
 	UnregisterSnapshot(kept);
 	return shares;

@@ -39,7 +39,7 @@ extern bool sas_store_workflow_changed(int workflow_id);
 /* Has a secret changed since then? */
 extern bool sas_store_secrets_changed(void);
 
-/* _sas.count_shares() by that snapshot: bigint[]. */
-extern Datum sas_store_count_shares(Snapshot snapshot);
+/* _sas.count_quotas() by that snapshot: bigint[]. */
+extern Datum sas_store_count_quotas(Snapshot snapshot);
 
 #endif							/* SAS_STORE_LATEST_H */

@@ -22,7 +22,7 @@
 #include "base/clock.h"
 #include "base/peers.h"
 #include "base/settings.h"
-#include "limits/shares.h"
+#include "limits/quotas.h"
 #include "store/rights.h"
 #include "store/store.h"
 #include "supervisor/supervisor.h"
@@ -210,7 +210,7 @@ supervisor_count_open(void)
 	int64		began_us = sas_template_processor_us();
 	bool		doubtful;
 
-	if (now < due_us || (sas_limits_share_counted_us_ago(&doubtful) < SAS_RECOUNT_US && !doubtful))
+	if (now < due_us || (sas_limits_quota_counted_us_ago(&doubtful) < SAS_RECOUNT_US && !doubtful))
 		return;
 	due_us = now + supervisor_longest_sleep_ms() * 1000;
 	if (!sas_store_begin())

@@ -20,7 +20,7 @@
 #include "base/written.h"
 #include "catalog/pg_type.h"
 #include "fmgr.h"
-#include "limits/shares.h"
+#include "limits/quotas.h"
 #include "miscadmin.h"
 #include "parser/parse_func.h"
 #include "storage/lock.h"
@@ -230,7 +230,7 @@ invoke_call_functions(void *arg, MemoryContext context)
 	Jsonb	   *output;
 	Size		size;
 
-	sas_limits_share_in_run = true;
+	sas_limits_quota_in_run = true;
 	if (OidIsValid(c->plans))
 		return invoke_plan_child(c, context);
 	output = c->around ? sas_work_through_middleware(c->owner, c->input, c->in_worker, context) : sas_work_call_all(c->functions, c->input, context);

@@ -25,7 +25,7 @@
 #include "base/clock.h"
 #include "base/settings.h"
 #include "base/shared_table.h"
-#include "limits/shares.h"
+#include "limits/quotas.h"
 #include "worker/exclusion.h"
 #include "worker/request.h"
 #include "worker/shmem.h"
@@ -259,7 +259,7 @@ sas_worker_exclusion_end_all(void)
 	if (OidIsValid(exclusion_lasting))
 	{
 		sas_worker_request_probe(exclusion_lasting);
-		sas_limits_share_note(SAS_SHARE_DOUBT);
+		sas_limits_quota_note(SAS_QUOTA_DOUBT);
 	}
 	exclusion_lasting = InvalidOid;
 	sas_worker_exclusion_end_transaction();

@@ -52,7 +52,7 @@
 
 #include "base/compat.h"
 #include "base/shared_table.h"
-#include "limits/shares.h"
+#include "limits/quotas.h"
 #include "wake/holders.h"
 #include "wake/wakeup.h"
 #include "worker/exclusion.h"
@@ -299,7 +299,7 @@ lifecycle_note(const SasIntent *intent)
 	if (intent->prepared)
 	{
 		sas_wake_holders_prepared_ended();
-		sas_limits_share_note(SAS_SHARE_PREPARED_ENDED);
+		sas_limits_quota_note(SAS_QUOTA_PREPARED_ENDED);
 		sas_wake_database(MyDatabaseId);
 	}
 	if (intent->discards)

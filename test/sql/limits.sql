@@ -7,7 +7,7 @@ CREATE ROLE alice;
 SELECT sas.grant_usage('alice', 'user'), t.allow('alice') \g /dev/null
 SELECT t.workflow('call', '{"a": {"agent": "inventory", "call": {}}}'), sas.grant_workflow('call', 'alice') \g /dev/null
 SELECT t.workflow('timed', '{"a": {"agent": "inventory", "call": {}}}', '{"deadline": "1 min"}'), sas.grant_workflow('timed', 'alice') \g /dev/null
-SELECT _sas.recount_shares();
+SELECT _sas.recount_quotas();
 CREATE VIEW t.limits AS SELECT role, name, value, used FROM sas.limits WHERE role IS NULL OR role = 'alice' ORDER BY role, name;
 GRANT SELECT ON t.limits TO alice;
 -- the server of these tests may have any number of workers
@@ -69,7 +69,7 @@ RESET ROLE;
 SELECT t.settle() \g /dev/null
 SELECT name, used FROM t.limits WHERE role = 'alice' AND name IN ('children', 'open_runs');
 SELECT kind, message FROM t.alerts();
-SELECT _sas.recount_shares();
+SELECT _sas.recount_quotas();
 SELECT name, used FROM t.limits WHERE role = 'alice' AND name IN ('children', 'open_runs');
 SELECT t.work();
 SELECT t.later('1 min') \g /dev/null
@@ -111,13 +111,13 @@ COMMIT;
 SELECT used FROM t.limits WHERE role = 'alice' AND name = 'watches';
 SELECT created FROM sas.watch('turns', 'a');
 RESET ROLE;
-SELECT _sas.recount_shares();
+SELECT _sas.recount_quotas();
 SELECT used FROM t.limits WHERE role = 'alice' AND name = 'watches';
 SET ROLE alice;
 SELECT count(*) FROM sas.unwatch('turns', '{a,b}');
 RESET ROLE;
 SELECT used FROM t.limits WHERE role = 'alice' AND name = 'watches';
-SELECT _sas.recount_shares(), sas.drop_watcher('turns');
+SELECT _sas.recount_quotas(), sas.drop_watcher('turns');
 \echo schedules: another one of a name that is taken needs no room
 SELECT t.workflow('mailbox', '{"w": {"wait": {"signal": "go"}}}') \g /dev/null
 SELECT t.workflow('mailboxes', '{"c": {"workflow": "mailbox"}}') \g /dev/null
@@ -240,21 +240,21 @@ BEGIN
                (SELECT * FROM _sas.run ORDER BY run_id DESC LIMIT 1) r', other);
 END $$;
 SELECT idx_tup_fetch AS before FROM pg_stat_xact_all_tables WHERE relid = '_sas.run'::regclass \gset
-SELECT _sas.recount_shares() > 0 AS counted;
+SELECT _sas.recount_quotas() > 0 AS counted;
 SELECT idx_tup_fetch - :before < 1000 AS by_key FROM pg_stat_xact_all_tables WHERE relid = '_sas.run'::regclass;
 ROLLBACK;
-SELECT _sas.recount_shares() \g /dev/null
+SELECT _sas.recount_quotas() \g /dev/null
 \echo a flood of open runs is counted in one scan, not run by run: meanwhile the supervisor does nothing for others
 BEGIN;
 SELECT count(*) FROM sas.submit_batch('mailbox', array_fill('{}'::jsonb, '{21000}'));
 SELECT idx_tup_fetch AS before FROM pg_stat_xact_all_tables WHERE relid = '_sas.run'::regclass \gset
-SELECT _sas.recount_shares() > 0 AS counted, runs_open >= 21000 AS seen FROM sas.health();
+SELECT _sas.recount_quotas() > 0 AS counted, runs_open >= 21000 AS seen FROM sas.health();
 SELECT idx_tup_fetch - :before < 1000 AS in_one_scan FROM pg_stat_xact_all_tables WHERE relid = '_sas.run'::regclass;
 SELECT used >= 21000 AS right FROM sas.limits WHERE role = current_user::regrole::text AND name = 'open_runs';
 ROLLBACK;
-SELECT _sas.recount_shares() \g /dev/null
+SELECT _sas.recount_quotas() \g /dev/null
 DROP VIEW t.limits;
 DROP FUNCTION t.turn;
 DROP OWNED BY alice;
 DROP ROLE alice;
-SELECT _sas.recount_shares();
+SELECT _sas.recount_quotas();

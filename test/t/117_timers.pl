@@ -16,7 +16,7 @@ $primary->safe_psql('postgres', q{
 	CREATE FUNCTION t.echo(input jsonb) RETURNS jsonb LANGUAGE sql AS 'SELECT input';
 	SELECT sas.create_workflow('waits', '{"deadline": "20 min", "steps": {"a": {"function": "t.echo"}, "b": {"wait": {"signal": "go"}, "after": ["a"]}}}');
 	-- the first submit of a role, which reads its limits, is one of SQL: that writes the timer at once
-	SELECT _sas.open_share(current_user::regrole::oid, 0, false, 0)});
+	SELECT _sas.open_more_runs(current_user::regrole::oid, 0, false, 0)});
 my $start;
 
 # All workers take that for now: so many seconds after the start.

@@ -31,7 +31,7 @@ sql(q{
 	SELECT sas.create_workflow('again', '{"steps": {"a": {"function": "app.ten"}}}');
 	SELECT sas.grant_workflow(w, r) FROM unnest('{echo,bomb,wait,again}'::text[]) w, unnest('{eager,calm}'::regrole[]) r;
 	SELECT sas.set_limit('eager', 'children', 300)});
-ok(wait_for($node, 'SELECT _sas.shares_counted_ago() IS NOT NULL', 't'), 'the supervisor has counted what is open');
+ok(wait_for($node, 'SELECT _sas.quotas_counted_ago() IS NOT NULL', 't'), 'the supervisor has counted what is open');
 
 # -- a workflow that starts itself tenfold --------------------------------------------------
 

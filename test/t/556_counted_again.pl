@@ -27,11 +27,11 @@ $sql->(q{
 	CREATE FUNCTION t.echo(input jsonb) RETURNS jsonb LANGUAGE sql AS 'SELECT input';
 	SELECT sas.create_workflow('echo', '{"steps": {"a": {"function": "t.echo"}}}');
 	SELECT sas.grant_usage(r, 'user'), sas.grant_workflow('echo', r) FROM unnest('{one,heir}'::regrole[]) r});
-my $counted = 'SELECT _sas.shares_counted_ago() IS NOT NULL';
+my $counted = 'SELECT _sas.quotas_counted_ago() IS NOT NULL';
 my $used = q{SELECT coalesce(sum(used), 0) FROM sas.limits WHERE role = 'one' AND name = 'open_runs'};
-my $when = q{SELECT clock_timestamp() - make_interval(secs => _sas.shares_counted_ago())};
+my $when = q{SELECT clock_timestamp() - make_interval(secs => _sas.quotas_counted_ago())};
 # a count since this time
-my $since = sub { return "SELECT clock_timestamp() - make_interval(secs => _sas.shares_counted_ago()) > '$_[0]'" };
+my $since = sub { return "SELECT clock_timestamp() - make_interval(secs => _sas.quotas_counted_ago()) > '$_[0]'" };
 sub prepare
 {
 	my ($name, $what) = @_;
@@ -58,7 +58,7 @@ $sql->("ROLLBACK PREPARED 'a'");
 ok(wait_for($node, $used, '1'), 'soon after its rollback it does not');
 
 prepare('b', $submit->(3));
-$sql->('SELECT _sas.recount_shares()');
+$sql->('SELECT _sas.recount_quotas()');
 is($sql->($used), 1, 'a count does not find it');
 $sql->("COMMIT PREPARED 'b'");
 ok(wait_for($node, $used, '4'), 'soon after its commit it does');

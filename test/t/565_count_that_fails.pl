@@ -31,15 +31,15 @@ foreach my $n (1 .. 8)
 }
 $sql->(q{SELECT count(*) FROM sas.submit_batch('echo', array_fill('{}'::jsonb, '{21000}'))});
 
-is($sql->('SELECT count(*) FROM _sas.shares()'), 8, 'there is no room for more owners, nor to note a count');
-is($sql->('SELECT coalesce(_sas.recount_shares()::text, $$none$$)'), 'none', 'so none is made');
+is($sql->('SELECT count(*) FROM _sas.quotas()'), 8, 'there is no room for more owners, nor to note a count');
+is($sql->('SELECT coalesce(_sas.recount_quotas()::text, $$none$$)'), 'none', 'so none is made');
 
 # -- by a supervisor -----------------------------------------------------------------------------------------------
 
 $sql->(q{
 	CREATE TABLE t.count (fails boolean);
 	INSERT INTO t.count VALUES (true);
-	CREATE OR REPLACE FUNCTION _sas.share_size(input jsonb) RETURNS bigint LANGUAGE plpgsql VOLATILE AS $$
+	CREATE OR REPLACE FUNCTION _sas.value_size(input jsonb) RETURNS bigint LANGUAGE plpgsql VOLATILE AS $$
 	BEGIN
 		IF (SELECT c.fails FROM t.count c) THEN RAISE division_by_zero; END IF;
 		RETURN 1;
@@ -48,9 +48,9 @@ $node->append_conf('postgresql.conf', "sas.supervisors = 1\nsas.max_owners = 102
 $node->restart;
 my $alerts = q{SELECT count(*) > 0 FROM sas.alerts WHERE message ~ 'could not count what roles have open'};
 ok(wait_for($node, $alerts, 't'), 'an alert says that they could not be counted');
-is($sql->('SELECT _sas.shares_counted_ago() IS NULL'), 't', 'so they are not known');
+is($sql->('SELECT _sas.quotas_counted_ago() IS NULL'), 't', 'so they are not known');
 $sql->('UPDATE t.count SET fails = false');
-ok(wait_for($node, 'SELECT _sas.shares_counted_ago() IS NOT NULL', 't'), 'soon they are');
-is($sql->('SELECT sum(open_runs) FROM _sas.shares()'), 21008, 'all of them');
+ok(wait_for($node, 'SELECT _sas.quotas_counted_ago() IS NOT NULL', 't'), 'soon they are');
+is($sql->('SELECT sum(open_runs) FROM _sas.quotas()'), 21008, 'all of them');
 $node->stop;
 done_testing();

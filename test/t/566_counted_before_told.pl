@@ -52,13 +52,13 @@ sub end { append_to_file("$dir/$moments", ''); $session->outcome; return }
 # -- a count that begins and ends in that moment -----------------------------------------------------------------------
 
 in_the_moment('SET LOCAL ROLE one; ' . $submit->(3), 3);
-$sql->('SELECT _sas.recount_shares()');
+$sql->('SELECT _sas.recount_quotas()');
 end();
 is($sql->($used), 3, 'new runs are counted once');
 
 my $last = $sql->('SELECT max(run_id) FROM _sas.run');
 in_the_moment("SELECT t.cancel('{$last}')", 2);
-$sql->('SELECT _sas.recount_shares()');
+$sql->('SELECT _sas.recount_quotas()');
 end();
 is($sql->($used), 2, 'so is the end of one');
 
@@ -69,8 +69,8 @@ is($sql->($used), 3, 'and what is submitted afterwards');
 
 # a count that waits for a lock once it has its snapshot
 $sql->(q{
-	CREATE FUNCTION t.size(input jsonb) RETURNS bigint LANGUAGE c IMMUTABLE STRICT AS 'sas', 'sas_api_share_size';
-	CREATE OR REPLACE FUNCTION _sas.share_size(input jsonb) RETURNS bigint LANGUAGE plpgsql VOLATILE AS $$
+	CREATE FUNCTION t.size(input jsonb) RETURNS bigint LANGUAGE c IMMUTABLE STRICT AS 'sas', 'sas_api_value_size';
+	CREATE OR REPLACE FUNCTION _sas.value_size(input jsonb) RETURNS bigint LANGUAGE plpgsql VOLATILE AS $$
 	BEGIN
 		IF current_setting('t.waits', true) = 'yes' THEN
 			PERFORM pg_advisory_xact_lock_shared(1);
@@ -82,7 +82,7 @@ my $count = SasSession->new($node);
 my $begin_count = sub {
 	$gate->query('SELECT pg_advisory_lock(1)');
 	$count->query("SET statement_timeout = 0; SET t.waits = 'yes'");
-	$count->start_query('SELECT _sas.recount_shares()');
+	$count->start_query('SELECT _sas.recount_quotas()');
 	ok(wait_for($node, q{SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'advisory'}, '1'), 'a count has begun');
 };
 my $end_count = sub { $gate->query('SELECT pg_advisory_unlock(1)'); $count->outcome };
@@ -100,13 +100,13 @@ $sql->('CREATE DATABASE other');
 $node->safe_psql('other', 'CREATE EXTENSION sas');
 $begin_count->();
 in_the_moment('SET LOCAL ROLE one; ' . $submit->(4), 13);
-is($node->safe_psql('other', 'SELECT _sas.recount_shares()'), '0', 'another database is counted');
+is($node->safe_psql('other', 'SELECT _sas.recount_quotas()'), '0', 'another database is counted');
 end();
 $end_count->();
 is($sql->($used), 13, 'what another database has seen is added');
 in_the_moment('SET LOCAL ROLE one; ' . $submit->(4), 17);
-$sql->('SELECT _sas.recount_shares()');
-$node->safe_psql('other', 'SELECT _sas.recount_shares()');
+$sql->('SELECT _sas.recount_quotas()');
+$node->safe_psql('other', 'SELECT _sas.recount_quotas()');
 end();
 is($sql->($used), 17, 'nor is it forgotten what this one has seen');
 
@@ -114,7 +114,7 @@ is($sql->($used), 17, 'nor is it forgotten what this one has seen');
 
 $begin_count->();
 $sql->('SET ROLE one; ' . $submit->(1));
-$sql->('SELECT _sas.recount_shares()');
+$sql->('SELECT _sas.recount_quotas()');
 $sql->('SET ROLE one; ' . $submit->(1));
 $end_count->();
 is($sql->($used), 19, 'of two counts, that which began last counts');
@@ -123,7 +123,7 @@ is($sql->($used), 19, 'of two counts, that which began last counts');
 
 $session->query('BEGIN; SET LOCAL ROLE one; ' . $submit->(3));
 $sql->('SET ROLE one; ' . $submit->(2));
-$session->query('RESET ROLE; SELECT _sas.recount_shares()');
+$session->query('RESET ROLE; SELECT _sas.recount_quotas()');
 is($sql->($used), 24, 'what the transaction of a count has done counts');
 $session->query('COMMIT');
 is($sql->($used), 24, 'once');
@@ -132,7 +132,7 @@ is($sql->($used), 24, 'once');
 
 my @others = map { SasSession->new($node) } 1 .. 2;
 $_->start_query(q{SET ROLE one; DO $$ BEGIN FOR n IN 1 .. 150 LOOP PERFORM FROM sas.submit('echo'); COMMIT; END LOOP; END $$}) foreach @others;
-$sql->('SELECT _sas.recount_shares() FROM generate_series(1, 50)');
+$sql->('SELECT _sas.recount_quotas() FROM generate_series(1, 50)');
 $_->outcome foreach @others;
 $_->quit foreach @others;
 is($sql->($used), $sql->($open), 'nor is anything left out');

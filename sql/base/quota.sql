@@ -1,28 +1,28 @@
 -- SPDX-License-Identifier: PostgreSQL
 --
--- Shares: how much each role has open, in shared memory (src/limits/shares.h), and how much it may have.
+-- Quotas: how much each role has open, in shared memory (src/limits/quotas.h), and how much it may have.
 
--- _sas.take_share(owner, more, most, generation, checks): the owner opens this much more in this
+-- _sas.take_quota(owner, more, most, generation, checks): the owner opens this much more in this
 -- transaction: runs, children, bytes, watches. most: its limits from _sas.limits_of(), and the generation
 -- for which they were read; null: the limits in memory. over: null if it was taken; "unknown" if the limits
 -- must be passed; else the limit that is exceeded, and used is what the owner has.
-CREATE FUNCTION _sas.take_share(owner oid, more bigint[], most bigint[], generation bigint, checks boolean,
+CREATE FUNCTION _sas.take_quota(owner oid, more bigint[], most bigint[], generation bigint, checks boolean,
                                 OUT over text, OUT used bigint)
-LANGUAGE C VOLATILE AS 'MODULE_PATHNAME', 'sas_api_share_take';
+LANGUAGE C VOLATILE AS 'MODULE_PATHNAME', 'sas_api_take_quota';
 
--- _sas.give_share(owner, is_child, input): a run with that input has stopped, if this transaction commits.
-CREATE FUNCTION _sas.give_share(owner oid, is_child boolean, input jsonb) RETURNS bigint
-LANGUAGE C VOLATILE STRICT AS 'MODULE_PATHNAME', 'sas_api_give_share';
+-- _sas.give_quota(owner, is_child, input): a run with that input has stopped, if this transaction commits.
+CREATE FUNCTION _sas.give_quota(owner oid, is_child boolean, input jsonb) RETURNS bigint
+LANGUAGE C VOLATILE STRICT AS 'MODULE_PATHNAME', 'sas_api_give_quota';
 
 -- _sas.give_watches(owner, n): n infinite tasks of the owner are deleted, if this transaction commits.
 CREATE FUNCTION _sas.give_watches(owner oid, n bigint) RETURNS bigint
 LANGUAGE C VOLATILE STRICT AS 'MODULE_PATHNAME', 'sas_api_give_watches';
 
--- _sas.share_size(input): the bytes of the input: the same number wherever and however it is stored.
-CREATE FUNCTION _sas.share_size(input jsonb) RETURNS bigint
-LANGUAGE C IMMUTABLE STRICT AS 'MODULE_PATHNAME', 'sas_api_share_size';
+-- _sas.value_size(input): the bytes of the input: the same number wherever and however it is stored.
+CREATE FUNCTION _sas.value_size(input jsonb) RETURNS bigint
+LANGUAGE C IMMUTABLE STRICT AS 'MODULE_PATHNAME', 'sas_api_value_size';
 
--- _sas.written_size(value, most): the bytes of a value as limits count them: like share_size, and with the
+-- _sas.written_size(value, most): the bytes of a value as limits count them: like value_size, and with the
 -- text of each number that is longer than the number: that of 1e131071 has 131072 bytes. Without these if
 -- the value cannot have more than "most". Null: it has more than 5000 levels, so its text may be one that
 -- cannot be read again.
@@ -37,41 +37,41 @@ LANGUAGE C VOLATILE STRICT AS 'MODULE_PATHNAME', 'sas_api_spend_submits';
 CREATE FUNCTION _sas.is_in_run() RETURNS boolean
 LANGUAGE C VOLATILE AS 'MODULE_PATHNAME', 'sas_api_is_in_run';
 
--- _sas.share_generation(): the generation of the limits; call it before they are read.
-CREATE FUNCTION _sas.share_generation() RETURNS bigint
-LANGUAGE C VOLATILE AS 'MODULE_PATHNAME', 'sas_api_share_generation';
+-- _sas.quota_generation(): the generation of the limits; call it before they are read.
+CREATE FUNCTION _sas.quota_generation() RETURNS bigint
+LANGUAGE C VOLATILE AS 'MODULE_PATHNAME', 'sas_api_quota_generation';
 
--- _sas.forget_shares(): all sessions read the limits again once this transaction has ended.
-CREATE FUNCTION _sas.forget_shares() RETURNS trigger
-LANGUAGE C AS 'MODULE_PATHNAME', 'sas_api_forget_shares';
+-- _sas.forget_quotas(): all sessions read the limits again once this transaction has ended.
+CREATE FUNCTION _sas.forget_quotas() RETURNS trigger
+LANGUAGE C AS 'MODULE_PATHNAME', 'sas_api_forget_quotas';
 
 CREATE TRIGGER forget AFTER INSERT OR UPDATE OR DELETE
-    OR TRUNCATE ON _sas.role_limit FOR EACH STATEMENT EXECUTE FUNCTION _sas.forget_shares();
+    OR TRUNCATE ON _sas.role_limit FOR EACH STATEMENT EXECUTE FUNCTION _sas.forget_quotas();
 ALTER TABLE _sas.role_limit ENABLE ALWAYS TRIGGER forget;
 
--- _sas.recount_shares(): counts what each role has open (_sas.count_shares), and returns how many have
+-- _sas.recount_quotas(): counts what each role has open (_sas.count_quotas), and returns how many have
 -- something; null: there is no room in shared memory to note a count.
-CREATE FUNCTION _sas.recount_shares() RETURNS bigint
-LANGUAGE C VOLATILE AS 'MODULE_PATHNAME', 'sas_api_recount_shares';
+CREATE FUNCTION _sas.recount_quotas() RETURNS bigint
+LANGUAGE C VOLATILE AS 'MODULE_PATHNAME', 'sas_api_recount_quotas';
 
--- _sas.doubt_shares(): this transaction changes what roles have open, and does not say how much: it is
+-- _sas.doubt_quotas(): this transaction changes what roles have open, and does not say how much: it is
 -- counted again soon.
-CREATE FUNCTION _sas.doubt_shares() RETURNS void
-LANGUAGE C VOLATILE AS 'MODULE_PATHNAME', 'sas_api_doubt_shares';
+CREATE FUNCTION _sas.doubt_quotas() RETURNS void
+LANGUAGE C VOLATILE AS 'MODULE_PATHNAME', 'sas_api_doubt_quotas';
 
 -- _sas.note_prepared(): there are prepared transactions that have opened or ended runs: it is counted again
 -- soon after one is committed or rolled back.
 CREATE FUNCTION _sas.note_prepared() RETURNS void
 LANGUAGE C VOLATILE AS 'MODULE_PATHNAME', 'sas_api_note_prepared';
 
--- _sas.shares_counted_ago(): seconds since the last recount; null: there was none since the server started.
-CREATE FUNCTION _sas.shares_counted_ago() RETURNS float8
-LANGUAGE C VOLATILE AS 'MODULE_PATHNAME', 'sas_api_shares_counted_ago';
+-- _sas.quotas_counted_ago(): seconds since the last recount; null: there was none since the server started.
+CREATE FUNCTION _sas.quotas_counted_ago() RETURNS float8
+LANGUAGE C VOLATILE AS 'MODULE_PATHNAME', 'sas_api_quotas_counted_ago';
 
--- _sas.shares(): how much the roles of this database have open, including open transactions.
-CREATE FUNCTION _sas.shares(OUT owner oid, OUT open_runs bigint, OUT children bigint, OUT bytes bigint,
+-- _sas.quotas(): how much the roles of this database have open, including open transactions.
+CREATE FUNCTION _sas.quotas(OUT owner oid, OUT open_runs bigint, OUT children bigint, OUT bytes bigint,
                             OUT watches bigint) RETURNS SETOF record
-LANGUAGE C VOLATILE STRICT ROWS 20 AS 'MODULE_PATHNAME', 'sas_api_shares';
+LANGUAGE C VOLATILE STRICT ROWS 20 AS 'MODULE_PATHNAME', 'sas_api_quotas';
 
 -- _sas.most_function_workers(): the default of limit function_workers: all but one of the workers that there
 -- may be, so that the long functions of one role leave a worker to the others. Where long functions get no
@@ -218,11 +218,11 @@ DECLARE
     generation bigint;
     answer record;
 BEGIN
-    answer := _sas.take_share(owner, more, NULL, NULL, true);
+    answer := _sas.take_quota(owner, more, NULL, NULL, true);
     FOR n IN 1 .. 3 LOOP
         EXIT WHEN answer.over IS DISTINCT FROM 'unknown';
-        generation := _sas.share_generation();
-        answer := _sas.take_share(owner, more, _sas.limits_of(owner), generation, true);
+        generation := _sas.quota_generation();
+        answer := _sas.take_quota(owner, more, _sas.limits_of(owner), generation, true);
     END LOOP;
     IF answer.over IN ('open_runs', 'children', 'bytes', 'watches') THEN
         RAISE EXCEPTION 'role "%" has too % open', pg_get_userbyid(owner),
@@ -239,8 +239,8 @@ BEGIN
     END IF;
 END $$;
 
--- _sas.open_share(owner, runs, is_child, bytes): the same for runs, with these bytes of input.
-CREATE FUNCTION _sas.open_share(owner oid, runs int, is_child boolean, bytes bigint) RETURNS void
+-- _sas.open_more_runs(owner, runs, is_child, bytes): the same for runs, with these bytes of input.
+CREATE FUNCTION _sas.open_more_runs(owner oid, runs int, is_child boolean, bytes bigint) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
     PERFORM _sas.open_more(owner, ARRAY[runs, CASE WHEN is_child THEN runs ELSE 0 END, bytes, 0]);

@@ -1,6 +1,6 @@
 -- SPDX-License-Identifier: PostgreSQL
 --
--- Shares of owners: submits and ends of runs count what each role has open; these functions count it again
+-- Quotas: submits and ends of runs count what each role has open; these functions count it again
 -- from the tables.
 
 -- _sas.count_open_runs(): how many runs each role has open, how many of these are paused and how many are
@@ -13,12 +13,12 @@ BEGIN
     IF _sas.many_are_open() THEN
         RETURN QUERY
         SELECT r.owner::oid, count(*), count(*) FILTER (WHERE r.state = 'paused'), count(r.parent_run_id),
-            sum(_sas.share_size(r.input))::bigint
+            sum(_sas.value_size(r.input))::bigint
         FROM _sas.run r WHERE r.state <> 'stopped' AND r.hook_of IS NULL GROUP BY 1;
     ELSE
         RETURN QUERY
         SELECT r.owner::oid, count(*), count(*) FILTER (WHERE o.state = 'paused'), count(r.parent_run_id),
-            sum(_sas.share_size(r.input))::bigint
+            sum(_sas.value_size(r.input))::bigint
         FROM _sas.open_runs() o
         -- OFFSET 0: by the key. A join may walk all runs that are kept, once for each open one
         CROSS JOIN LATERAL (SELECT x.owner, x.parent_run_id, x.input FROM _sas.run x
@@ -27,9 +27,9 @@ BEGIN
     END IF;
 END $$;
 
--- _sas.count_shares(): owner, runs, children, bytes and infinite tasks of each role that has something open,
--- one after the other. Stable, so that all of it is counted with one snapshot (_sas.recount_shares).
-CREATE FUNCTION _sas.count_shares() RETURNS bigint[]
+-- _sas.count_quotas(): owner, runs, children, bytes and infinite tasks of each role that has something open,
+-- one after the other. Stable, so that all of it is counted with one snapshot (_sas.recount_quotas).
+CREATE FUNCTION _sas.count_quotas() RETURNS bigint[]
 LANGUAGE sql STABLE AS $$
     SELECT coalesce(array_agg(ARRAY[coalesce(a.owner, b.owner)::bigint, coalesce(a.runs, 0),
                                     coalesce(a.children, 0), coalesce(a.bytes, 0), coalesce(b.watches, 0)]),
