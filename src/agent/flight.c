@@ -470,8 +470,11 @@ sas_agent_flight_compose(SasFlight *flight, SasClaimedCall *claimed, SasAgentEnt
 	flight->held = flight->sent.body_len;
 	sas_transport_hold(sas_agent_flights.transport, flight->memory, flight->held);
 	flight->path_no = sas_work_request_path_no(&flight->sent, agent->stored);
-	if (!flight_path_lets_through(flight, agent, &again))
-		flight_hand_back_path(flight, again); /* not a failure, and no attempt */
+	/* neither is a failure, or an attempt */
+	if (agent->limits.breaker_failures > 0 && !sas_limits_may_begin(flight->agent_id))
+		flight_hand_back(flight, 0);	/* it opened while this worker claimed */
+	else if (!flight_path_lets_through(flight, agent, &again))
+		flight_hand_back_path(flight, again);
 	else
 		flight_begin_attempt(flight, agent);
 }

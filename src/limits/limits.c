@@ -269,6 +269,20 @@ sas_limits_breaker(int agent_id)
 	return breaker;
 }
 
+bool
+sas_limits_may_begin(int agent_id)
+{
+	SasLimitsUse *use;
+	SasLimitsEntry *e = sas_limits_open(agent_id, false, &use);
+	bool		may;
+
+	if (e == NULL)
+		return true;
+	may = e->breaker == SAS_BREAKER_CLOSED || e->probe_pid == MyProcPid;
+	sas_limits_close(e, use);
+	return may;
+}
+
 static void
 limits_break(SasLimitsEntry *e, Oid blamed, const SasLimits *limits, int64 now)
 {

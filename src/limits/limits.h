@@ -85,6 +85,9 @@ extern bool sas_limits_free(int agent_id);
 /* The state of its breaker; closed for an agent that has no entry. */
 extern SasBreaker sas_limits_breaker(int agent_id);
 
+/* May a call that was granted go out now? The breaker may have opened since: then only the probe of this worker may. */
+extern bool sas_limits_may_begin(int agent_id);
+
 /*
  * Reports what a call of this owner, begun then, showed about the service.
  * True when the breaker changed, to *now_is. A success closes it. Failures in
