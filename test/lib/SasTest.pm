@@ -39,7 +39,7 @@ use PostgreSQL::Test::Utils;
 
 our @EXPORT = qw(
   new_node create_extension wait_for wait_until worker_pids kill_worker kill_server hold_supervisor hold_workers free_port
-  http_get http_post all_ended quiet_for allow_late);
+  http_get http_post all_ended quiet_for allow_late own_memory needs_less memory_checked);
 
 # the tree with examples/; tools/check says where its copy is
 our $tree = $ENV{SAS_TREE} // dirname(dirname(dirname(__FILE__)));
@@ -221,6 +221,25 @@ sub switches
 		($of{$pid}) = PostgreSQL::Test::Utils::slurp_file("/proc/$pid/status") =~ /^voluntary_ctxt_switches:\s+(\d+)/m;
 	}
 	return \%of;
+}
+
+# own_memory(pid): what a process keeps of its own, in kB
+sub own_memory { my ($pid) = @_; my ($kb) = slurp_file("/proc/$pid/status") =~ /^RssAnon:\s+(\d+)/m; return $kb }
+
+# Does the server run under valgrind or the address sanitizer (tools/check_memory)? They keep what was freed, and need more stack.
+sub memory_checked { return ($ENV{SAS_WRAP} // '') =~ /valgrind|libasan/ }
+
+# needs_less(kb, limit, name): tests memory that own_memory has measured
+sub needs_less
+{
+	my ($kb, $limit, $name) = @_;
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+  SKIP:
+	{
+		skip('memory is not measured under a checker of it', 1) if memory_checked();
+		cmp_ok($kb, '<', $limit, $name);
+	}
+	return;
 }
 
 # quiet_for(node, seconds, name): tests that an idle server does nothing at

@@ -21,9 +21,6 @@ make_agent($node, 'feed', $streams, request_timeout => '3 s', options => '{"max_
 make_table($node);
 my $agent = (worker_pids($node, 'agent'))[0];
 
-my $memory = sub { slurp_status($agent, 'RssAnon') };
-sub slurp_status { my ($pid, $name) = @_; my ($value) = PostgreSQL::Test::Utils::slurp_file("/proc/$pid/status") =~ /^$name:\s+(\d+)/m; return $value }
-
 make_watcher($node, 'events', { agent => 'feed', stream => { format => 'sse', path => '/sse/{{key}}', idle_timeout => '4 s' } });
 make_watcher($node, 'lines', { agent => 'feed', stream => { format => 'ndjson', path => '/ndjson/{{key}}' } });
 make_watcher($node, 'once', { agent => 'feed', stream => { format => 'sse', path => '/sse/{{key}}' }, retry => { initial => '10 ms', max_failures => 3 } });
@@ -58,11 +55,11 @@ is(watch_of($node, 'events', 'drip')->{failures}, 0, 'and are no failure');
 
 # -- a line of a gigabyte, many times over, in events and in lines
 
-my $before = $memory->();
+my $before = own_memory($agent);
 watch($node, 'lines', 'endless');
 my $tries = watch_of($node, 'lines', 'endless')->{failures} // 0;
 ok(wait_until(sub { watch_of($node, 'lines', 'endless')->{failures} >= $tries + 10 }), 'a line without end is given up again and again');
-cmp_ok($memory->() - $before, '<', 20 * 1024, 'and needs no memory beyond its limit');
+needs_less(own_memory($agent) - $before, 20 * 1024, 'and needs no memory beyond its limit');
 $streams->feeds(good => { items => 20 });
 got_items($node, 'events', 'good', 20, 'the good stream still is told');
 

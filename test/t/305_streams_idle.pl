@@ -25,17 +25,16 @@ make_table($node);
 make_watcher($node, 'events', { agent => 'feed', stream => { format => 'sse', path => '/sse/{{key}}', idle_timeout => '1 day' } });
 make_watcher($node, 'lines', { agent => 'feed', stream => { format => 'ndjson', path => '/ndjson/{{key}}' } });
 my $agent = (worker_pids($node, 'agent'))[0];
-my $memory = sub { my ($value) = PostgreSQL::Test::Utils::slurp_file("/proc/$agent/status") =~ /^RssAnon:\s+(\d+)/m; return $value };
 
 $streams->feeds(one => { items => 1 }, all => { items => 1 });
 watch($node, $_, 'one') foreach qw(events lines);
 got_items($node, $_, 'one', 1, "$_: a stream is there") foreach qw(events lines);
-my $before = $memory->();
+my $before = own_memory($agent);
 my @keys = map { "k$_" } 1 .. 250;
 $streams->feeds(map { $_ => { items => 1 } } @keys);
 watch($node, $_, @keys) foreach qw(events lines);
 ok(wait_for($node, 'SELECT count(*) FROM public.item', 502), 'five hundred more have told an item each');
-cmp_ok(($memory->() - $before) / 500, '<', 32, 'a stream needs less than 32 kB') or diag(($memory->() - $before) / 500);
+needs_less((own_memory($agent) - $before) / 500, 32, 'a stream needs less than 32 kB');
 $node->safe_psql('postgres', 'VACUUM ANALYZE');
 quiet_for($node, 10, '502 idle streams');
 

@@ -155,6 +155,7 @@ my %hostile = (
 	'plpgsql.extra_warnings' => 'all');
 
 # not every server has these, nor every machine this language
+delete $hostile{max_stack_depth} if memory_checked();
 delete $hostile{session_preload_libraries} unless -e $node->config_data('--pkglibdir') . '/auto_explain.so';
 foreach my $name (grep { /^lc_|^default_toast_compression$/ } keys %hostile) { delete $hostile{$name} if $node->psql('postgres', "SET $name = '$hostile{$name}'") != 0 }
 

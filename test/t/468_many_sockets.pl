@@ -29,7 +29,6 @@ make_table($node);
 make_watcher($node, 'socket', { agent => 'feed', stream => { format => 'ws', path => '/ws/all', body => { after => '{{cursor}}' }, idle_timeout => '1 day' },
 	cursor => { start => 0, next => '{{item.n}}' } });
 my $agent = (worker_pids($node, 'agent'))[0];
-my $memory = sub { my ($kb) = PostgreSQL::Test::Utils::slurp_file("/proc/$agent/status") =~ /^RssAnon:\s+(\d+)/m; return $kb };
 # on a busy machine the service takes minutes to let ten thousand in
 my $open = sub { my ($n) = @_; return wait_until(sub { $streams->feed('all')->{open} == $n }, 600) };
 # each item of each socket, once and in order
@@ -43,13 +42,13 @@ my $told = sub {
 $streams->feeds(all => { items => 0 });
 watch($node, 'socket', 1);
 ok($open->(1), 'a socket is open');
-my $before = $memory->();
+my $before = own_memory($agent);
 $node->safe_psql('postgres', "SELECT count(*) FROM generate_series(2, $quantity) n, sas.watch('socket', n::text)");
 ok($open->($quantity), 'ten thousand are open');
 is($node->safe_psql('postgres', q{SELECT count(*) || ' in ' || count(DISTINCT node) FROM sas.watches WHERE state = 'processing'}), "$quantity in 1", 'in one worker');
-my $each = ($memory->() - $before) / $quantity;
+my $each = (own_memory($agent) - $before) / $quantity;
 note(sprintf('figure: %d idle WebSockets: %.1f kB each', $quantity, $each));
-cmp_ok($each, '<', 32, 'each needs less than 32 kB');
+needs_less($each, 32, 'each needs less than 32 kB');
 $node->safe_psql('postgres', 'VACUUM ANALYZE');
 quiet_for($node, 10, 'ten thousand idle WebSockets');
 

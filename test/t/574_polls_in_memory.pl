@@ -33,17 +33,16 @@ $watcher->('heavy', 'answered', 'remote', 'large', '1 hour');
 $watcher->('light', 'calm', 'remote', 'quick', '1 s');
 $as->('light', q{SELECT sas.create_workflow('calm', '{"steps": {"it": {"agent": "remote", "call": {"path": "/quick"}}}}')});
 my ($worker) = worker_pids($node, 'agent');
-my $resident = sub { my ($kb) = slurp_file("/proc/$worker/status") =~ /^RssAnon:\s+(\d+) kB/m; return $kb * 1024 };
 my $held = sub { return $sql->(q{SELECT max(memory) FROM sas.workers WHERE actor = 'agent'}) };
 my $watch = sub { my ($name, $n, $bytes) = @_; $as->('heavy', "SELECT count(sas.watch('$name', 'k' || g, jsonb_build_object('x', repeat('y', $bytes)))) FROM generate_series(1, $n) g") };
 my $calm = sub { my ($what) = @_; is($sql->("SET ROLE light; SELECT run_id FROM sas.submit('calm')") =~ /(\d+)/ && $sql->("SELECT result FROM sas.wait($1, '60 s')"), 'success', "$what: a call of another role ends") };
 
 # -- between polls -------------------------------------------------------------------------
 
-my $before = $resident->();
+my $before = own_memory($worker);
 $watch->('rare', 150, 900_000);
 ok(wait_for($node, q{SELECT count(*) FROM sas.watches WHERE watcher = 'rare' AND items > 0}, '150'), 'many tasks with large inputs poll once');
-cmp_ok($resident->() - $before, '<', 60_000_000, 'and their requests are not kept until the next poll');
+needs_less(own_memory($worker) - $before, 60_000, 'and their requests are not kept until the next poll');
 ok(wait_for($node, q{SELECT max(memory) FROM sas.workers WHERE actor = 'agent'}, '0'), 'nothing is held');
 
 # -- while they go on ----------------------------------------------------------------------
@@ -54,7 +53,7 @@ $calm->('requests');
 $as->('light', q{SELECT sas.watch('calm', 'a')});
 ok(wait_for($node, q{SELECT count(*) FROM sas.watches WHERE watcher = 'calm' AND items > 0}, '1'), 'and a poll of another role');
 cmp_ok($held->(), '<', 18_000_000, 'they hold no more than the setting');
-cmp_ok($resident->() - $before, '<', 90_000_000, 'and the process is not much larger');
+needs_less(own_memory($worker) - $before, 90_000, 'and the process is not much larger');
 my $open = $sql->(q{SELECT in_flight FROM sas.agents WHERE name = 'remote'});
 cmp_ok($open, '<', 30, 'the other polls wait');
 $service->script(stuck => [ { json => 'well' } ]);
