@@ -60,6 +60,7 @@ $$;
 --   holds   the locks of the runs, until the end of the transaction; ticks pass them by
 --   writes  the owner in all tables that have one, and nothing else: state is written only by its own
 --           writers; the change of a watcher, so that its hosts read it again
+--   wakes   all workers, also on abort
 CREATE FUNCTION _sas.reassign_owned(caller regrole, from_role regrole, to_role regrole) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -72,6 +73,8 @@ BEGIN
     IF from_role = to_role THEN
         RETURN;
     END IF;
+    -- workers pass by what this session holds until it ends
+    PERFORM _sas.wake_on_abort();
     FOR place IN
         SELECT c.oid::regclass AS relation, a.attname AS name
         FROM pg_class c JOIN pg_attribute a ON a.attrelid = c.oid AND NOT a.attisdropped

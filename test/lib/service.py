@@ -132,7 +132,9 @@ def plain_answer(asked, answer):
     elif "base64" in answer:
         body = base64.b64decode(answer["base64"])
     elif "json" in answer:
-        body = json.dumps(answer["json"]).encode()
+        if "made" not in answer:
+            answer["made"] = json.dumps(answer["json"]).encode()
+        body = answer["made"]
     else:
         body = answer.get("body", "").encode()
     status = answer.get("status", 200)

@@ -6,6 +6,7 @@ use strict;
 use warnings;
 use FindBin;
 use lib "$FindBin::RealBin/../lib";
+use SasSession;
 use SasTest;
 use Test::More;
 
@@ -58,4 +59,25 @@ ok(wait_for($node, q{SELECT string_agg(DISTINCT who, ' ') FROM app.seen WHERE wh
 ok(wait_for($node, q{SELECT string_agg(DISTINCT who, ' ') FROM app.seen WHERE what = 'turn'}, 'heir'), 'its infinite task takes turns as the new owner');
 is($sql->(q{SELECT count(*) FROM sas.alerts}), '0', 'nothing was out of order');
 $sql->(q{SET ROLE heir; SELECT sas.unschedule('often'); SELECT FROM sas.unwatch('turns', '{a}')});
+
+# -- while workers look ----------------------------------------------------------------------------
+
+# a step that is ready is passed by while the session that reassigns it has not committed, and is found when it has
+$sql->(q{
+	CREATE ROLE ann;
+	SELECT sas.grant_usage('ann', 'user');
+	SELECT sas.grant_workflow('brief', 'ann');
+	GRANT ALL ON app.hold, app.seen, app.seen_n_seq TO ann});
+my @workers = worker_pids($node, 'function');
+kill('STOP', @workers);
+my $ready = $sql->(q{SET ROLE ann; SELECT run_id FROM sas.submit('brief', key => 'ready')});
+my $session = SasSession->new($node);
+$session->query('BEGIN; REASSIGN OWNED BY ann TO heir');
+kill('CONT', @workers);
+my $beside = $sql->(q{SET ROLE heir; SELECT run_id FROM sas.submit('brief', key => 'beside')});
+ok(wait_for($node, "SELECT state FROM sas.runs WHERE run_id = $beside", 'stopped'), 'a session is reassigning a step that is ready: others are done');
+is($sql->("SELECT state FROM sas.steps WHERE run_id = $ready"), 'ready', 'that one is passed by');
+$session->query('COMMIT');
+ok(wait_for($node, "SELECT result FROM sas.runs WHERE run_id = $ready", 'success'), 'when it has committed, it is done, too');
+$session->quit;
 done_testing();

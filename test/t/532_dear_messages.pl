@@ -42,6 +42,6 @@ ok(wait_for($node, "SELECT count(*) FROM sas.runs WHERE run_id IN ($runs) AND re
 my $meanwhile = $sql->("SELECT count(*) FROM sas.steps WHERE run_id = $dear AND state = 'skipped' AND finished_at
 	BETWEEN (SELECT min(created_at) FROM sas.runs WHERE run_id IN ($runs)) AND (SELECT max(finished_at) FROM sas.runs WHERE run_id IN ($runs))");
 cmp_ok($meanwhile, '<', 40, 'while a few of the dear steps begin');
-ok(wait_until(sub { return $done->() >= 300 }), 'the others begin, too');
+ok(wait_until(sub { return $done->() >= 300 }, 900), 'the others begin, too');
 is($sql->(q{SELECT count(*) FROM sas.steps WHERE error IS NOT NULL}), '0', 'and none fails');
 done_testing();

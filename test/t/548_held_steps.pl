@@ -127,7 +127,7 @@ my $run = submit($node, 'holder', 1);
 ok(wait_for($node, "SELECT state FROM sas.runs WHERE run_id = $run", 'stopped'), 'a worker claims the step behind those that are held');
 # as a verb does that has locked them
 $holder->query(q{SELECT _sas.wake('{0}', false, false, '{}'); COMMIT});
-ok(wait_for($node, q{SELECT count(*) FROM sas.runs WHERE state <> 'stopped'}, 0), 'and all of them afterwards');
+ok(wait_for($node, q{SELECT count(*) FROM sas.runs WHERE state <> 'stopped'}, 0, limit => 900), 'and all of them afterwards');
 
 # some of those that are held become free while the worker passes the others
 my $many = 120000;
