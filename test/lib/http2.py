@@ -8,6 +8,8 @@ The body of a request names the fault (the functions below) and an id: {"fault":
 GET /books on the control port: for each id how many requests came as a whole, and how many were carried out.
 GET /cut/N there: a port that passes on what comes to port N; the k-th connection to it is cut when the service has
 sent 32 k bytes.
+GET /narrow/N there: a port whose connections take N streams at once, and one after a dozen requests; more are refused.
+/books has its figures: most at once, too_many after the client had acknowledged the limit, served.
 """
 import asyncio
 import json
@@ -18,10 +20,13 @@ from control import listen, options, reset
 DATA, HEADERS, RST_STREAM, SETTINGS, PING, GOAWAY = 0, 1, 3, 4, 6, 7
 END_STREAM, ACK, END_HEADERS = 1, 1, 4
 NO_ERROR, INTERNAL_ERROR, REFUSED_STREAM, CANCEL = 0, 2, 7, 8
+MAX_CONCURRENT_STREAMS = 3
 BODY = b'"well"'
 
 came = {}
 done = {}
+narrow = {}
+said = options()
 
 
 def frame(kind, flags, stream, payload=b""):
@@ -155,15 +160,77 @@ class Cut:
             back.close()
 
 
+class Narrow:
+    def __init__(self, limit):
+        self.limit = limit
+        self.figures = {"most": 0, "too_many": 0, "served": 0}
+
+    async def answer(self, writer, stream, body, streams):
+        await asyncio.sleep(0.05)
+        request = json.loads(body)
+        came[request["id"]] = came.get(request["id"], 0) + 1
+        done[request["id"]] = done.get(request["id"], 0) + 1
+        self.figures["served"] += 1
+        streams.discard(stream)
+        try:
+            writer.write(well(stream))
+            await writer.drain()
+        except OSError:
+            pass
+
+    async def serve(self, reader, writer):
+        bodies = {}
+        streams = set()
+        told = [self.limit]
+        acknowledged = 1 << 30
+        tasks = []
+        try:
+            await reader.readexactly(24)
+            writer.write(frame(SETTINGS, 0, 0, struct.pack(">HI", MAX_CONCURRENT_STREAMS, self.limit)))
+            while True:
+                length, kind, flags, stream = struct.unpack(">IBBI", b"\0" + await reader.readexactly(9))
+                payload = await reader.readexactly(length)
+                if kind == SETTINGS and flags & ACK:
+                    acknowledged = told.pop(0)
+                elif kind in (SETTINGS, PING) and not flags & ACK:
+                    writer.write(frame(kind, ACK, 0, payload if kind == PING else b""))
+                elif kind == HEADERS:
+                    streams.add(stream)
+                    bodies[stream] = b""
+                    self.figures["too_many"] += len(streams) > acknowledged
+                    if len(streams) > self.limit:
+                        streams.discard(stream)
+                        del bodies[stream]
+                        writer.write(rst(stream, REFUSED_STREAM))
+                    self.figures["most"] = max(self.figures["most"], len(streams))
+                elif kind == RST_STREAM:
+                    streams.discard(stream)
+                elif kind == DATA and stream in bodies:
+                    bodies[stream] += payload
+                if kind in (DATA, HEADERS) and flags & END_STREAM and stream in bodies:
+                    tasks.append(asyncio.create_task(self.answer(writer, stream, bodies.pop(stream), streams)))
+                    if len(tasks) == 12:
+                        self.limit = 1
+                        told.append(1)
+                        writer.write(frame(SETTINGS, 0, 0, struct.pack(">HI", MAX_CONCURRENT_STREAMS, 1)))
+        except (OSError, asyncio.IncompleteReadError):
+            pass
+        finally:
+            writer.close()
+
+
 async def controlled(_, path, __):
-    if not path.startswith("/cut/"):
-        return {"came": came, "done": done}
-    server = await asyncio.start_server(Cut(int(path[5:])).serve, "127.0.0.1", 0)
+    what, n = path[1:].split("/") if path.count("/") == 2 else ("books", 0)
+    if what == "books":
+        return {"came": came, "done": done, "narrow": {limit: port.figures for limit, port in narrow.items()}}
+    if what == "narrow":
+        narrow[n] = Narrow(int(n))
+    server = await asyncio.start_server(narrow[n].serve if what == "narrow" else Cut(int(n)).serve, "127.0.0.1", 0,
+                                        ssl=said.tls if what == "narrow" else None)
     return server.sockets[0].getsockname()[1]
 
 
 async def main():
-    said = options()
     said.tls.set_alpn_protocols(["h2"])
     await listen(said, serve, controlled)
     await asyncio.Event().wait()

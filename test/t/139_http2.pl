@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: PostgreSQL
 #
-# HTTP/2 (test/lib/http2.py): streams that are reset, GOAWAY, connections that end or are reset in the middle of an answer,
-# TLS that is cut in its handshake.  Whatever happens, no request is sent but by an attempt that is counted, nothing
+# HTTP/2 (test/lib/http2.py): streams that are reset, GOAWAY, limits of streams, connections that end or are reset in the
+# middle of an answer, TLS that is cut in its handshake.  Whatever happens, no request is sent but by an attempt that is counted, nothing
 # passes for an answer but a whole one, and an outcome is in doubt exactly when the request may have been sent.
 # Takes about 45 s.
 # Long: only make check-long runs it.
@@ -25,7 +25,7 @@ my $control = "http://127.0.0.1:$service->{control}";
 my %agent = (serial => $service, beside => $service, map { ($_ => 'https://127.0.0.1:' . http_get("$control/cut/$service->{port}")) } qw(cut cut_again));
 make_agent($node, $_, $agent{$_}, request_timeout => '30 s', max_in_flight => $_ eq 'beside' ? 64 : 1,
 	retry => $_ =~ /^(serial|cut)$/ ? '{"max_attempts": 1}' : '{"initial": "20 ms", "max_attempts": 4}',
-	options => qq({"http_version": "2", "ca_file": "$dir/pem"})) foreach sort keys %agent;
+	options => qq({"http_version": "2", "ca_file": "$dir/pem", "connect_timeout": "25 s"})) foreach sort keys %agent;
 # once: what is in doubt shows; again: until it is done
 foreach (map { ([ once => 1, $_ ], [ again => 100, $_ ]) } qw(POST PUT))
 {
@@ -86,4 +86,24 @@ note(sprintf 'figure: of %d connections that are cut after 32 bytes more each, %
 cmp_ok(scalar @before, '>', 20, 'TLS is cut in the handshake');
 is(join("\n", grep { !/^(the TLS handshake failed|the connection broke before the request was sent)$/ } map { $_->{detail} } @before), '', 'which is said');
 cmp_ok(scalar(grep { $_->{result} eq 'success' } @cut), '>', 0, 'and later not at all');
+
+# -- limits of streams ------------------------------------------------------------------------------------------------------
+
+# a service that takes a few streams at once, and fewer later; and one that takes none
+foreach my $limit (3, 0)
+{
+	make_agent($node, "narrow_$limit", 'https://127.0.0.1:' . http_get("$control/narrow/$limit"), request_timeout => $limit ? '30 s' : '2 s', max_in_flight => 64,
+		retry => $limit ? '{"initial": "20 ms", "max_attempts": 4}' : '{"max_attempts": 1}', breaker => '{"off": true}', options => qq({"http_version": "2", "ca_file": "$dir/pem"}));
+}
+my $last = sql('SELECT max(run_id) FROM sas.runs');
+submit_all('again', 'narrow_3', q{(VALUES ('well')) v (f), generate_series(1, 30)});
+submit_all('once', 'narrow_0', q{(VALUES ('well')) v (f), generate_series(1, 3)});
+all_ended($node, 'every run of a service that takes few streams ends');
+$books = http_get("$control/books");
+is(sql(qq{SELECT count(*) FROM sas.runs WHERE run_id > $last AND input ->> 'agent' = 'narrow_3' AND result = 'success'}), '60', 'more calls than it takes at once all end well');
+is($books->{narrow}{3}{served}, 60, 'each by one request');
+is($books->{narrow}{3}{too_many}, 0, 'and none begins beyond a limit that was acknowledged, also of one that was lowered');
+note("figure: streams at once, of three: $books->{narrow}{3}{most}");
+is(sql(qq{SELECT string_agg(DISTINCT result, ', ') FROM sas.runs WHERE run_id > $last AND input ->> 'agent' = 'narrow_0'}) . " $books->{narrow}{0}{served}", 'error 0', 'a service that takes none fails the call');
+is((worker_pids($node, 'agent'))[0], $worker, 'the worker is still the one of before');
 done_testing();
