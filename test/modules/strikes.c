@@ -4,12 +4,8 @@
  * whose last write is torn, for test/torture and t/497_crash_points.  Loaded by
  * LD_PRELOAD into the server, since none can be had without root.
  *
- * The file that SAS_STRIKES names holds four numbers: by how many seconds
- * gettimeofday(), which is the server's clock, is ahead; whether the disk is
- * full: then no file of the server grows; at which write to pg_wal from now
- * the process that makes it writes the first half and dies, 0: at none; and by
- * how many seconds the clock has gone back at every other look of a process.
- * The file is mapped, so that a change acts at once.
+ * The file that SAS_STRIKES names is the struct below.  It is mapped, so that a
+ * change acts at once.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -28,11 +24,25 @@
 
 typedef struct Strikes
 {
-	int64_t		ahead;
-	int64_t		full;
-	int64_t		wal_writes;
-	int64_t		back;
+	int64_t		ahead;			/* seconds, of gettimeofday(), which is the server's clock */
+	int64_t		full;			/* no file of the server grows */
+	int64_t		wal_writes;		/* at which write to pg_wal the process that makes it writes half of it and dies; 0: none */
+	int64_t		back;			/* seconds by which the clock has gone back at every other look of a process */
+
+	/*
+	 * At which kind of record in pg_wal the process that writes it dies: RECORD_WATCHED with the resource manager << 8 and
+	 * the upper four bits of xl_info; RECORD_NOTED: kinds are only noted; 0: nothing.
+	 */
+	int64_t		record;
+	int64_t		torn;			/* only the first half of that record is written; or else all of it */
+	uint64_t	from;			/* the place in the log from which on records count */
+	uint64_t	next;			/* where the next record begins; 0: not known yet */
+	uint64_t	prev;			/* where the one before began */
+	uint8_t		seen[4096];		/* kinds: manager * 16 + info / 16 */
 } Strikes;
+
+#define RECORD_NOTED (1 << 17)
+#define RECORD_WATCHED (1 << 16)
 
 static Strikes *strikes = NULL;
 
@@ -76,6 +86,124 @@ is_wal(int fd)
 	return strstr(path, "/pg_wal/") != NULL;
 }
 
+/* -- records of the log: xlog_internal.h, xlogrecord.h ----------------------------------------------------------------- */
+
+#define PAGE 8192
+#define HEADER 24				/* of a page, and of a record */
+#define LONG_HEADER 40			/* of the first page of a segment */
+#define CONTINUES 1				/* xlp_info: a record goes on at the begin of the page */
+#define SWITCH 0x40				/* of manager 0: the rest of the segment is empty */
+
+typedef struct Written
+{
+	const uint8_t *data;
+	uint64_t	begin;			/* where in the log */
+	uint64_t	end;
+	uint64_t	segment;		/* size */
+} Written;
+
+static uint64_t
+number(const uint8_t *at, int bytes)
+{
+	uint64_t	value = 0;
+
+	memcpy(&value, at, bytes);
+	return value;
+}
+
+/* The first place on or behind this one that is not in the header of a page. */
+static uint64_t
+behind_header(const Written *w, uint64_t at)
+{
+	return at % PAGE != 0 ? at : at + (at % w->segment == 0 ? LONG_HEADER : HEADER);
+}
+
+/* The place n bytes of records behind this one. */
+static uint64_t
+behind(const Written *w, uint64_t at, uint64_t n)
+{
+	while (n >= PAGE - at % PAGE)
+	{
+		n -= PAGE - at % PAGE;
+		at = behind_header(w, at + PAGE - at % PAGE);
+	}
+	return at + n;
+}
+
+/* Copies n bytes of records; false: they are not among what is written. */
+static int
+fetch(const Written *w, uint64_t at, uint8_t *to, int n)
+{
+	for (int i = 0; i < n; i++)
+	{
+		uint64_t	place = behind(w, at, i);
+
+		if (place >= w->end)
+			return 0;
+		to[i] = w->data[place - w->begin];
+	}
+	return 1;
+}
+
+/*
+ * Notes the records of a write, which one process at a time makes.  Returns where in it to cut it and die; 0: nowhere.
+ * What another process is still copying into the last page ends the look, until the next write of that page.
+ */
+static uint64_t
+find_record(const Written *w)
+{
+	uint8_t		head[HEADER];
+
+	if (strikes->next < w->begin || strikes->next >= w->end)
+	{
+		int			size = w->begin % w->segment == 0 ? LONG_HEADER : HEADER;
+		uint64_t	rest = number(w->data + 2, 2) & CONTINUES ? number(w->data + 16, 4) : 0;
+
+		if (strikes->next >= w->end)
+			return 0;
+		strikes->prev = 0;
+		strikes->next = behind_header(w, (behind(w, w->begin + size, rest) + 7) & ~7ULL);
+	}
+	while (fetch(w, strikes->next, head, HEADER))
+	{
+		uint64_t	length = number(head, 4);
+		uint64_t	at = strikes->next;
+		int			kind = head[17] << 8 | (head[16] & 0xF0);
+
+		if (length < HEADER || (strikes->prev != 0 && number(head + 8, 8) != strikes->prev) || number(head + 8, 8) >= at)
+			return 0;
+		strikes->prev = at;
+		strikes->next = behind_header(w, (behind(w, at, length) + 7) & ~7ULL);
+		if (kind == SWITCH)
+			strikes->next = behind_header(w, at - at % w->segment + w->segment);
+		if (at < strikes->from)
+			continue;
+		strikes->seen[kind >> 4] = 1;
+		if (strikes->record == (RECORD_WATCHED | kind))
+			return strikes->torn ? behind(w, at, length / 2) - w->begin : w->end - w->begin;
+	}
+	return 0;
+}
+
+/* Where in this write to pg_wal to cut it and die; 0: nowhere. */
+static uint64_t
+cut_at(int fd, const void *data, size_t len, off_t offset)
+{
+	Written		w = {data, 0, 0, 0};
+	struct stat st;
+
+	if (__atomic_load_n(&strikes->wal_writes, __ATOMIC_RELAXED) > 0 && is_wal(fd) &&
+		__atomic_sub_fetch(&strikes->wal_writes, 1, __ATOMIC_SEQ_CST) == 0)
+		return len / 2;
+	if (strikes->record == 0 || len < PAGE || len % PAGE != 0 || offset % PAGE != 0 || !is_wal(fd) || fstat(fd, &st) != 0)
+		return 0;
+	w.begin = number(w.data + 8, 8);
+	w.end = w.begin + len;
+	w.segment = st.st_size;
+	/* a new segment is filled with zeros first */
+	return w.begin % w.segment == (uint64_t) offset && number(w.data, 2) != 0 ? find_record(&w) : 0;
+}
+
 int
 gettimeofday(struct timeval *restrict tv, void *restrict tz)
 {
@@ -101,10 +229,12 @@ ssize_t
 pwrite(int fd, const void *data, size_t len, off_t offset)
 {
 	REAL(pwrite);
-	if (strikes != NULL && __atomic_load_n(&strikes->wal_writes, __ATOMIC_RELAXED) > 0 && is_wal(fd) &&
-		__atomic_sub_fetch(&strikes->wal_writes, 1, __ATOMIC_SEQ_CST) == 0)
+	uint64_t	cut = strikes != NULL ? cut_at(fd, data, len, offset) : 0;
+
+	if (cut > 0)
 	{
-		(void) !real(fd, data, len / 2, offset);
+		(void) !real(fd, data, cut < len ? cut : len, offset);
+		strikes->record = 0;
 		kill(getpid(), SIGKILL);
 	}
 	return is_full(fd, offset + len) ? -1 : real(fd, data, len, offset);

@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: PostgreSQL
 #
 # The server crashes at each point that workers reach: where a function of _sas begins or ends, before a commit, after
-# it and before anybody is woken, after an abort (test/modules/crash_points.c); and in the middle of a write to its log
-# of changes (test/modules/strikes.c). Each time runs of all kinds are on their way. Every run ends, and in the end the
+# it and before anybody is woken, after an abort (test/modules/crash_points.c); in the middle of each kind of record in its
+# log of changes, and behind it; and in the middle of any write to that log (test/modules/strikes.c). Each time runs of all kinds are on their way. Every run ends, and in the end the
 # books are proved as those of torture are (test/torture).
 #
 #   SEED=7          which points; printed
 #   POINTS=100      how many (6; SAS_LONG=1: all, in at most 50 minutes)
+#   ONLY=record     only points whose name has this in it
 #   PART=2/4        only the second quarter of the points: four such runs together do all, whatever their seeds
 #
 # Takes about 60 s.
@@ -93,12 +94,22 @@ sub drive
 
 # -- the points -----------------------------------------------------------------------------------
 
+my $faults = TortureFaults->new($node);
 ask('SELECT crash_record(true)');
+$faults->set_strikes(record => 1 << 17);
 submit_all();
+ask('CHECKPOINT');
 ok(drive(), 'without a crash every run ends');
 ask('SELECT crash_record(false)');
+$faults->set_strikes(record => 0);
 my @points = sort split /\n/, ask('SELECT crash_seen()');
 cmp_ok(scalar(@points), '>', 200, 'there are many points');
+# "record Heap 10 torn": its manager, and what xl_info says
+my %managers = split /[|\n]/, ask('SELECT rm_id, rm_name FROM pg_get_wal_resource_managers()');
+my %kinds = map { my $kind = $_; map { (sprintf('record %s %02X %s', $managers{ $kind >> 8 }, $kind & 255, $_) => $kind) } qw(torn whole) } TortureFaults::record_kinds();
+cmp_ok(scalar(keys %kinds), '>', 30, 'there are many kinds of records');
+note('figure: ' . keys(%kinds) / 2 . ' kinds of records: ' . join(', ', map { /^record (.*) whole$/ ? $1 : () } sort keys %kinds));
+@points = grep { index($_, $ENV{ONLY} // '') >= 0 } @points, sort keys %kinds;
 if ($ENV{PART})
 {
 	# by their names: the next run may not see quite the same points
@@ -111,26 +122,27 @@ note("figure: SEED=$seed, " . @chosen . ' of ' . @points . ' points' . ($ENV{PAR
 
 # -- a crash at each ------------------------------------------------------------------------------
 
-my $faults = TortureFaults->new($node);
 my @struck;
 my $crashes = 0;
 my $tried = 0;
 # tools/check gives a file half an hour, or an hour
 my $enough = time() + ($ENV{SAS_LONG} ? 50 : 20) * 60;
-foreach my $point (shuffle(@chosen, ('a write to the log of changes') x ($wanted / 3)))
+foreach my $point (shuffle(@chosen, ('a write to the log of changes') x ($ENV{ONLY} ? 0 : $wanted / 3)))
 {
 	last if time() > $enough;
 	$tried++;
-	my $of_log = $point =~ /log of changes/;
-	my $nth = 1 + int(rand($of_log ? 200 : 2));
+	my $of_log = $point =~ /log of changes|^record /;
+	my $nth = defined $kinds{$point} ? 1 : 1 + int(rand($of_log ? 200 : 2));
 	my $begun = time();
-	if ($of_log) { $faults->set_strikes(wal_writes => $nth) }
+	if (defined $kinds{$point}) { $faults->set_strikes(record => 1 << 16 | $kinds{$point}, torn => $point =~ /torn$/ ? 1 : 0, from => ask(q{SELECT pg_current_wal_insert_lsn() - '0/0'})) }
+	elsif ($of_log) { $faults->set_strikes(wal_writes => $nth) }
 	else { ask("SELECT crash_arm('$point', $nth)") }
 	submit_all();
+	ask('CHECKPOINT') if defined $kinds{$point};
 	my $ended = drive();
-	my $armed = $of_log ? unpack('q', substr(slurp_file($ENV{SAS_STRIKES}), 16)) > 0 ? 't' : 'f' : ask('SELECT crash_armed()') // 'f';
+	my $armed = $of_log ? TortureFaults::is_armed() ? 't' : 'f' : ask('SELECT crash_armed()') // 'f';
 	ask(q{SELECT crash_arm('', 0)});
-	$faults->set_strikes(wal_writes => 0);
+	$faults->set_strikes(wal_writes => 0, record => 0);
 	$crashes++ if $armed eq 'f';
 	push @struck, [ $begun, time(), 'crash' ];
 	ok($ended, "every run ends: $point, for time $nth" . ($armed eq 'f' ? '' : ' (not reached)'))

@@ -50,7 +50,7 @@ sub open_strikes
 	my ($folder) = @_;
 	system('cc', '-O2', '-shared', '-fPIC', '-o', "$folder/strikes.so", "$FindBin::RealBin/../modules/strikes.c", '-ldl') == 0 or die 'no module';
 	$ENV{SAS_STRIKES} = "$folder/strikes";
-	PostgreSQL::Test::Utils::append_to_file($ENV{SAS_STRIKES}, pack('q4', 0, 0, 0, 0));
+	PostgreSQL::Test::Utils::append_to_file($ENV{SAS_STRIKES}, "\0" x 8192);
 	PostgreSQL::Test::Utils::append_to_file("$ENV{SAS_STRIKES}.ahead", '0');
 	$ENV{LD_PRELOAD} = "$folder/strikes.so";
 	return;
@@ -61,13 +61,27 @@ sub set_strikes
 	my ($self, %to) = @_;
 	$self->{$_} = $to{$_} foreach keys %to;
 	open(my $file, '+<', $ENV{SAS_STRIKES}) or die;
-	syswrite $file, pack('q4', $self->{ahead}, $self->{full} // 0, $self->{wal_writes} // 0, $self->{back} // 0);
+	syswrite $file, pack('q9', map { $self->{$_} // 0 } qw(ahead full wal_writes back record torn from), 0, 0);
 	close $file;
 	open($file, '>', "$ENV{SAS_STRIKES}.new") or die;
 	print $file $self->{ahead};
 	close $file;
 	rename "$ENV{SAS_STRIKES}.new", "$ENV{SAS_STRIKES}.ahead" or die;
 	return;
+}
+
+# The kinds of records in the log of changes that were written since strikes.record was set: manager << 8 | xl_info.
+sub record_kinds
+{
+	my @seen = unpack('x72 C4096', PostgreSQL::Test::Utils::slurp_file($ENV{SAS_STRIKES}));
+	return map { $_ << 4 } grep { $seen[$_] } 0 .. $#seen;
+}
+
+# Is a strike at a record, or at a write, still to come?
+sub is_armed
+{
+	my (undef, undef, $writes, undef, $record) = unpack('q5', PostgreSQL::Test::Utils::slurp_file($ENV{SAS_STRIKES}));
+	return $writes > 0 || $record > 0;
 }
 
 sub sql
