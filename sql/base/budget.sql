@@ -1,6 +1,6 @@
 -- SPDX-License-Identifier: PostgreSQL
 --
--- What a turn of a worker has cost so far, and what it may cost (src/template/budget.h).
+-- What a tick of a worker has cost so far, and what it may cost (src/template/budget.h).
 
 -- _sas.evaluated_us(): how long evaluations of templates and paths took in this process, in microseconds of
 -- processor time. Only the difference within one statement means something. A statement that evaluates much
@@ -21,13 +21,13 @@ LANGUAGE sql VOLATILE AS $$ SELECT _sas.evaluated_us() + _sas.evaluated_bytes() 
 CREATE FUNCTION _sas.processor_us() RETURNS bigint
 LANGUAGE C VOLATILE AS 'MODULE_PATHNAME', 'sas_api_processor_us';
 
--- _sas.check_turn(): raises SAS01 if the messages that a scheduler has taken together have cost too
+-- _sas.check_budget(): raises SAS01 if the messages that a scheduler has taken together have cost too
 -- much. What costs much asks it before.
-CREATE FUNCTION _sas.check_turn() RETURNS void
-LANGUAGE C VOLATILE AS 'MODULE_PATHNAME', 'sas_api_check_turn';
+CREATE FUNCTION _sas.check_budget() RETURNS void
+LANGUAGE C VOLATILE AS 'MODULE_PATHNAME', 'sas_api_check_budget';
 
--- _sas.check_steps(n): raises SAS01 if a turn of a worker that is about to change n steps more, or runs,
--- would change too many together; else returns true. Only the turns of schedulers, supervisors and agent
+-- _sas.check_steps(n): raises SAS01 if a tick of a worker that is about to change n steps more, or runs,
+-- would change too many together; else returns true. Only the ticks of schedulers, supervisors and agent
 -- workers have a limit, and not with one or two messages or replies.
 CREATE FUNCTION _sas.check_steps(n bigint) RETURNS boolean
 LANGUAGE C VOLATILE STRICT AS 'MODULE_PATHNAME', 'sas_api_check_steps';
@@ -36,6 +36,6 @@ LANGUAGE C VOLATILE STRICT AS 'MODULE_PATHNAME', 'sas_api_check_steps';
 CREATE FUNCTION _sas.add_steps(n bigint) RETURNS boolean
 LANGUAGE C VOLATILE STRICT AS 'MODULE_PATHNAME', 'sas_api_add_steps';
 
--- _sas.turn_is_full(): has this turn changed so many steps, or taken so long, that the rest is left?
-CREATE FUNCTION _sas.turn_is_full() RETURNS boolean
-LANGUAGE C VOLATILE AS 'MODULE_PATHNAME', 'sas_api_turn_is_full';
+-- _sas.budget_is_spent(): has this tick changed so many steps, or taken so long, that the rest is left?
+CREATE FUNCTION _sas.budget_is_spent() RETURNS boolean
+LANGUAGE C VOLATILE AS 'MODULE_PATHNAME', 'sas_api_budget_is_spent';

@@ -42,7 +42,7 @@ RETURNS SETOF _sas.problem
 LANGUAGE sql STABLE AS $$
     WITH reference AS (
         SELECT r.*, n.local AS name, own.local IS NOT NULL AS known,
-               coalesce(n.body ? 'each', false) AS maps, coalesce(n.body ? 'repeat', false) AS turns,
+               coalesce(n.body ? 'each', false) AS maps, coalesce(n.body ? 'repeat', false) AS repeats,
                _sas.polls_at(n.body, r.pointer, true)
                    AND r.pointer ~ '^/steps/[^/]*/(fallback/)?(undo/)?(poll|output)(/|$)' AS polls,
                -- in its undo, a fallback has the name of its step
@@ -66,7 +66,7 @@ LANGUAGE sql STABLE AS $$
     FROM reference r WHERE r.problem IS NULL AND r.root IS DISTINCT FROM 'secret'
       AND (r.root IS NULL OR r.pointer ~ '^/steps/[^/]*/each$' AND r.root IN ('item', 'index')
            OR NOT (r.root IN ('input', 'steps', 'run', 'key', 'output') OR r.root IN ('item', 'index')
-                   AND r.maps OR r.root IN ('last', 'index') AND r.turns OR r.root = 'started' AND r.polls)
+                   AND r.maps OR r.root IN ('last', 'index') AND r.repeats OR r.root = 'started' AND r.polls)
            OR r.root = 'output' AND (r.node = 0 OR r.pointer
                                      ~ '^/steps/[^/]*/(fallback/)?(undo/)?(poll/)?(call|input|wait)(/|$)'))
     UNION ALL

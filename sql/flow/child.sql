@@ -63,7 +63,7 @@ DECLARE
     p record;
 BEGIN
     FOR g IN SELECT * FROM _sas.alike_children(run_ids, step_nos, elements, inputs, states) LOOP
-        PERFORM _sas.check_turn();
+        PERFORM _sas.check_budget();
         -- no function of a user runs in a scheduler, nor what takes long
         IF NOT _sas.calls_plans(g.owner, g.workflow_id, g.included)
             AND NOT EXISTS (SELECT FROM _sas.run r WHERE r.run_id = (g.parents[1]).run_id
@@ -75,7 +75,7 @@ BEGIN
                      array_agg(g.parent_inputs[u.n] ORDER BY u.n) AS inputs
                  FROM unnest(g.parents) WITH ORDINALITY AS u (run_id, step_no, element, n)
                  GROUP BY 1, 2 ORDER BY 1, 2 LOOP
-            PERFORM _sas.check_turn();
+            PERFORM _sas.check_budget();
             PERFORM _sas.plan_children(p.run_id, p.step_no, g.undo, p.elements, p.inputs);
         END LOOP;
     END LOOP;
@@ -91,7 +91,7 @@ DECLARE
     n int := cardinality(parents);
     why text;
 BEGIN
-    PERFORM _sas.check_turn();
+    PERFORM _sas.check_budget();
     IF n <= 1000 THEN
         why := _sas.submit_children(parents, of_undo, inputs, states);
         IF why IS NULL OR n = 1 THEN

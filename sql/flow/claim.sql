@@ -147,7 +147,7 @@ BEGIN
         keyed := ARRAY(SELECT a.agent_id FROM _sas.agent a WHERE a.options ? 'concurrency'
                        AND a.agent_id = ANY (lanes));
     END IF;
-    IF keyed <> '{}' AND NOT _sas.take_turn('agent keys') THEN
+    IF keyed <> '{}' AND NOT _sas.take_mutex('agent keys') THEN
         -- another worker claims for them at this moment
         PERFORM _sas.wake(keyed, false, false, '{}');
         SELECT coalesce(array_agg(u.lane ORDER BY u.n), '{}'),

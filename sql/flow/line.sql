@@ -1,7 +1,7 @@
 -- SPDX-License-Identifier: PostgreSQL
 --
 -- Lines: runs that wait for slots under their concurrency keys, and which of them is next. One scheduler at
--- a time gives out slots (_sas.take_turn): all slots of a run at once, in the order of run_id.
+-- a time gives out slots (_sas.take_mutex): all slots of a run at once, in the order of run_id.
 
 -- _sas.fronts(run_ids, at_most): the runs that are next under each key of these runs: as many as there are
 -- free slots, and no more than at_most. No run overtakes one that was submitted before it, neither by a
@@ -152,7 +152,7 @@ BEGIN
     IF NOT EXISTS (SELECT FROM _sas.concurrency_slot p WHERE p.run_id = ANY (run_ids)) THEN
         RETURN run_ids;
     END IF;
-    IF NOT _sas.take_turn('places') THEN
+    IF NOT _sas.take_mutex('places') THEN
         PERFORM _sas.check_later(run_ids, 'start');
         RETURN NULL;
     END IF;
@@ -215,7 +215,7 @@ BEGIN
     IF run_ids IS NULL THEN
         RETURN;
     END IF;
-    IF NOT _sas.take_turn('places') THEN
+    IF NOT _sas.take_mutex('places') THEN
         PERFORM _sas.check_later(run_ids, 'leave');
         RETURN;
     END IF;

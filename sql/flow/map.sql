@@ -164,8 +164,8 @@ BEGIN
     SELECT array_agg(o.run_id) FILTER (WHERE o.shape ? 'each') AS over_runs,
            array_agg(o.step_no) FILTER (WHERE o.shape ? 'each') AS over_nos,
            -- a step whose next iteration has its time already is not asked again
-           array_agg(o.run_id) FILTER (WHERE o.shape ? 'repeat' AND o.asks) AS turn_runs,
-           array_agg(o.step_no) FILTER (WHERE o.shape ? 'repeat' AND o.asks) AS turn_nos,
+           array_agg(o.run_id) FILTER (WHERE o.shape ? 'repeat' AND o.asks) AS repeat_runs,
+           array_agg(o.step_no) FILTER (WHERE o.shape ? 'repeat' AND o.asks) AS repeat_nos,
            (SELECT n.runs FROM next n) AS next_runs, (SELECT n.nos FROM next n) AS next_nos,
            (SELECT n.elements FROM next n) AS next_elements,
            (SELECT bool_or(x.open IS NOT NULL) FROM open x) AS scans,
@@ -175,7 +175,7 @@ BEGIN
     PERFORM _sas.make_ready(found.next_runs, found.next_nos, found.next_elements);
     PERFORM _sas.scan_maps(run_ids, step_nos, elements) WHERE found.scans;
     PERFORM _sas.end_maps(found.over_runs, found.over_nos) WHERE found.over_runs IS NOT NULL;
-    PERFORM _sas.next_iterations(found.turn_runs, found.turn_nos) WHERE found.turn_runs IS NOT NULL;
+    PERFORM _sas.next_iterations(found.repeat_runs, found.repeat_nos) WHERE found.repeat_runs IS NOT NULL;
 END $$;
 
 -- _sas.scan_maps(run_ids, step_nos, elements): makes elements ready, as many as there is room for, in those

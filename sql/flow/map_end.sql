@@ -166,7 +166,7 @@ BEGIN
                 UPDATE _sas.step s SET waiting_until = at WHERE s.run_id = t.run_id AND s.step_no = t.step_no
                     AND s.element = 0;
                 INSERT INTO _sas.message (actor, due_at, run_id, kind, step_no, element)
-                VALUES ('s', at, t.run_id, 'turn', t.step_no, 0);
+                VALUES ('s', at, t.run_id, 'iteration', t.step_no, 0);
                 PERFORM _sas.wake(scheduler => true);
             END IF;
         END IF;

@@ -152,7 +152,7 @@ DECLARE
                                AND d.until > sas.now());
     done record;
 BEGIN
-    IF NOT _sas.take_turn('queues') THEN
+    IF NOT _sas.take_mutex('queues') THEN
         RETURN NULL;
     END IF;
 

@@ -30,7 +30,7 @@ BEGIN
                                       -- it was due, and has been deferred; a second one is ignored
                                       CASE WHEN s.waiting_until <= sas.now()
                                            THEN CASE WHEN s.waiting_kind IN ('timer', 'signal') THEN 'timer'
-                                                     WHEN s.waiting_kind = 'elements' THEN 'turn'
+                                                     WHEN s.waiting_kind = 'elements' THEN 'iteration'
                                                      ELSE 'ready' END END))::_sas.abandoned_step AS step
         FROM listed k
         CROSS JOIN LATERAL _sas.step_row(k.run_id, k.step_no, k.element) s

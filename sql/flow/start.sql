@@ -266,10 +266,10 @@ LANGUAGE sql AS $$
     FROM unnest(run_ids) u
 $$;
 
--- _sas.take_turn(of_what): takes a mutex, a row of _sas.lock_row, if it is free. Returns whether it has.
+-- _sas.take_mutex(of_what): takes a mutex, a row of _sas.lock_row, if it is free. Returns whether it has.
 -- What is counted under it cannot change until this transaction ends. It never waits, because a session may
 -- hold the row.
-CREATE FUNCTION _sas.take_turn(of_what text) RETURNS boolean
+CREATE FUNCTION _sas.take_mutex(of_what text) RETURNS boolean
 LANGUAGE plpgsql AS $$
 BEGIN
     PERFORM FROM _sas.lock_row t WHERE t.what = of_what FOR UPDATE SKIP LOCKED;

@@ -287,7 +287,7 @@ BEGIN
     IF v.planned THEN
         FOR n IN 1 .. cardinality(ids) LOOP
             IF fresh[n] THEN
-                PERFORM _sas.check_turn();
+                PERFORM _sas.check_budget();
                 versions[n] := (_sas.plan_run(caller, v, inputs[n], is_child, plans[n])).version_id;
             END IF;
         END LOOP;

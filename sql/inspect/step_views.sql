@@ -35,7 +35,7 @@ SELECT r.run_id, w.name AS step, w.position, e.shown AS element,
             WHEN y.waiting_kind = 'start_at' THEN r.start_at
             WHEN y.waiting_kind IN ('breaker', 'rate') THEN d.until
             WHEN y.waiting_kind IN ('cool_off', 'retry', 'signal', 'timer', 'poll') THEN s.waiting_until
-            WHEN y.waiting_kind = 'turn' THEN y.turn_at
+            WHEN y.waiting_kind = 'turn' THEN y.iteration_at
             WHEN y.waiting_kind = 'aside' THEN y.aside_until END AS waiting_until,
        CASE WHEN y.waiting_kind IS NULL OR y.waiting_kind IN ('steps', 'retry') THEN NULL
             WHEN y.waiting_kind = 'resume' THEN r.paused_at
@@ -125,7 +125,7 @@ CROSS JOIN LATERAL (
                                          AND h.element = e.element AND h.request_id = s.request_id)
                           THEN 'answered' ELSE 'reply' END
                 WHEN s.waiting_kind = 'agent' THEN 'retry'
-                WHEN s.waiting_kind = 'elements' AND n.turn_at IS NOT NULL THEN 'turn'
+                WHEN s.waiting_kind = 'elements' AND n.iteration_at IS NOT NULL THEN 'turn'
                 WHEN s.waiting_kind IS NOT NULL THEN s.waiting_kind
                 WHEN r.state = 'paused' AND (coalesce(s.state, CASE
                                                       WHEN r.abandon_as IS NULL
@@ -173,7 +173,7 @@ CROSS JOIN LATERAL (
                                           false)
                      AND EXISTS (SELECT FROM _sas.workflow_step o WHERE o.version_id = r.version_id
                                  AND o.step_no = w.step_no AND o.undo) THEN 'undo' END AS waiting_kind,
-           n.before, n.turn_at, n.aside_until
+           n.before, n.iteration_at, n.aside_until
     FROM (SELECT CASE WHEN q.lane < 0
                       THEN (SELECT k.until FROM _sas.deferred_work k
                             WHERE k.kind = CASE q.lane WHEN _sas.late_lane() THEN 'claim' ELSE 'queue' END
@@ -196,7 +196,7 @@ CROSS JOIN LATERAL (
                                 AND t.step_no = f.step_no
                                 AND t.element = f.total
                             WHERE f.run_id = r.run_id AND f.step_no = w.step_no
-                                AND f.remaining = 0) END AS turn_at OFFSET 0) n OFFSET 0) y
+                                AND f.remaining = 0) END AS iteration_at OFFSET 0) n OFFSET 0) y
 WHERE (p.sees OR (SELECT _sas.sees_all())) AND r.hook_of IS NULL
   AND NOT coalesce(w.shape ? 'stands_in' AND s.run_id IS NULL AND q.lane IS NULL, false);
 COMMENT ON VIEW sas.steps IS

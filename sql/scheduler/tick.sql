@@ -14,8 +14,8 @@ BEGIN
              FROM (SELECT u.kind, u.run_id, u.step_no, u.element FROM unnest(taken) WITH ORDINALITY AS u
                    ORDER BY u.kind, u.ordinality) m
              GROUP BY m.kind
-             ORDER BY array_position('{late,leave,ended,start,ready,aside,enter,timer,turn,room,signal,child,'
-                                     'cancel,abort,fail,replace,halt,revoke,reverse,undo,held}', m.kind) LOOP
+             ORDER BY array_position('{late,leave,ended,start,ready,aside,enter,timer,iteration,room,signal,'
+                                     'child,cancel,abort,fail,replace,halt,revoke,reverse,undo,held}', m.kind) LOOP
         CASE d.kind
         WHEN 'late' THEN PERFORM _sas.stop_late_runs(d.runs);
         WHEN 'leave' THEN PERFORM _sas.leave_line(d.runs);
@@ -28,7 +28,7 @@ BEGIN
             FROM _sas.run r WHERE r.run_id = ANY (d.runs) AND r.start_before <= sas.now() HAVING count(*) > 0;
             PERFORM _sas.begin_steps(d.runs, d.nos, d.elements);
         WHEN 'timer' THEN PERFORM _sas.end_timers(d.runs, d.nos, d.elements);
-        WHEN 'turn' THEN PERFORM _sas.begin_iterations(d.runs, d.nos);
+        WHEN 'iteration' THEN PERFORM _sas.begin_iterations(d.runs, d.nos);
         WHEN 'room' THEN
             PERFORM _sas.load_elements(d.runs, d.nos);
             PERFORM _sas.begin_parked(d.runs, d.nos);
@@ -96,7 +96,7 @@ BEGIN
         -- stay together
         by_owner := by_owner OR cardinality(taken) <= 2;
         FOR part IN SELECT * FROM _sas.message_parts(taken, by_owner, quantity) LOOP
-            IF worked > 0 AND _sas.turn_is_full() THEN
+            IF worked > 0 AND _sas.budget_is_spent() THEN
                 INSERT INTO _sas.message SELECT m.* FROM unnest(part.messages) m;
                 CONTINUE;
             END IF;

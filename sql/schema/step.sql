@@ -131,8 +131,8 @@ COMMENT ON TABLE _sas.answer IS
     'free.';
 
 -- What has to be done, and when.
---   actor s, the scheduler: start, leave, ended, late, ready, undo, enter, timer, turn, room, signal, child,
---   cancel, abort, fail, halt, reverse, replace, held and revoke (sql/scheduler/tick.sql)
+--   actor s, the scheduler: start, leave, ended, late, ready, undo, enter, timer, iteration, room, signal,
+--   child, cancel, abort, fail, halt, reverse, replace, held and revoke (sql/scheduler/tick.sql)
 --   actor a, the scheduler: answer (sql/agent/answer.sql)
 --   actor v, the supervisor: failed, deadline, reminder, young and alert_hook (sql/supervisor/decide.sql);
 --   alert_hook is about an alert, the others are about a run

@@ -120,16 +120,16 @@ LANGUAGE C VOLATILE STRICT AS 'MODULE_PATHNAME', 'sas_api_begin_taking';
 CREATE FUNCTION _sas.taking_was_cut(lane int) RETURNS boolean
 LANGUAGE C VOLATILE STRICT AS 'MODULE_PATHNAME', 'sas_api_taking_was_cut';
 
--- _sas.begin_walks(): a turn begins that looks at the steps of lanes, a part of them at a time
+-- _sas.begin_walks(): a tick begins that looks at the steps of lanes, a part of them at a time
 -- (src/store/ready_walk.h).
 CREATE FUNCTION _sas.begin_walks() RETURNS void
 LANGUAGE C VOLATILE AS 'MODULE_PATHNAME', 'sas_api_begin_walks';
 
--- _sas.walk_from(lane, owner): the turn goes on behind this step; before the first one if it begins.
+-- _sas.walk_from(lane, owner): the tick goes on behind this step; before the first one if it begins.
 CREATE FUNCTION _sas.walk_from(lane int, owner oid, OUT rank timestamptz, OUT run_id bigint)
 LANGUAGE C VOLATILE STRICT AS 'MODULE_PATHNAME', 'sas_api_walk_from';
 
--- _sas.walk_to(lane, owner, rank, run_id, ended): the turn has come that far; ended: to the last step.
+-- _sas.walk_to(lane, owner, rank, run_id, ended): the tick has come that far; ended: to the last step.
 CREATE FUNCTION _sas.walk_to(lane int, owner oid, rank timestamptz, run_id bigint, ended boolean) RETURNS void
 LANGUAGE C VOLATILE STRICT AS 'MODULE_PATHNAME', 'sas_api_walk_to';
 

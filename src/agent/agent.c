@@ -98,7 +98,7 @@ static void
 agent_after_abort(void)
 {
 	sas_agent_claims_failed();
-	sas_template_turn_end();
+	sas_template_budget_end();
 	sas_transport_reuse_memory(false);
 	agent_open = false;
 	agent_careful = true;
@@ -169,13 +169,13 @@ agent_exchange(bool stale, bool stops, bool *more)
 		sas_work_agents_read();
 	if (stops)
 		sas_agent_flights_find_lost();
-	sas_template_turn_begin(sas_agent_outbox_batch() == 1);
+	sas_template_budget_begin(sas_agent_outbox_batch() == 1);
 	agent_write();
 	when = sas_agent_flights_claim_time();
 	if (sas_agent_claims_wanted())
 		claimed = sas_agent_claims_take();
 	sas_store_commit();
-	sas_template_turn_end();
+	sas_template_budget_end();
 	agent_open = agent_careful = false;
 	sas_agent_outbox_written();
 	sas_agent_stuck_written();
@@ -210,7 +210,7 @@ agent_write_dear(void)
 		return false;
 	sas_agent_outbox_write_dear();
 	sas_store_commit();
-	sas_template_turn_end();
+	sas_template_budget_end();
 	agent_open = agent_careful = false;
 	sas_agent_outbox_written();
 	return true;
@@ -256,14 +256,14 @@ agent_move_large(void)
 	return false;
 }
 
-/* When it is the turn of a large answer, or of dear replies. True: there is more to do for it, or another one. */
+/* When a large answer, or dear replies, are due. True: there is more to do for it, or another one. */
 static bool
 agent_do_large(void)
 {
 	int64		begun_us = sas_base_clock_monotonic_us();
 	bool		more = false;
 
-	switch (sas_agent_large_turn(agent_has_large() || sas_agent_replies_has(SAS_REPLY_DEAR), begun_us))
+	switch (sas_agent_large_when(agent_has_large() || sas_agent_replies_has(SAS_REPLY_DEAR), begun_us))
 	{
 		case SAS_LARGE_NEXT_TICK:
 			return true;

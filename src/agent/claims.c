@@ -233,7 +233,7 @@ sas_agent_claims_take(void)
 	bool		apart = claims_claiming;
 
 	claims_claiming = true;
-	sas_template_turn_begin(apart || claims_batch == 1);
+	sas_template_budget_begin(apart || claims_batch == 1);
 	sas_store_ready_begin(sas_wake_latch_count());
 	return sas_store_claim_calls(claims_lanes, claims_quantities, claims_n_lanes, apart);
 }
@@ -242,8 +242,8 @@ sas_agent_claims_take(void)
 static void
 claims_fit_batch(int n)
 {
-	int64		spent_us = sas_template_turn_us();
-	int64		bytes = sas_template_turn_bytes();
+	int64		spent_us = sas_template_budget_us();
+	int64		bytes = sas_template_budget_bytes();
 
 	claims_batch = Min(CLAIMS_BATCH, claims_batch * 2);
 	if (spent_us > CLAIMS_US / 10)
@@ -251,7 +251,7 @@ claims_fit_batch(int n)
 	if (bytes > CLAIMS_BYTES)
 		claims_batch = Max(1, Min(claims_batch, CLAIMS_BYTES * n / bytes));
 	/* nothing was claimed: there is more in each lane, and one is claimed whatever it costs */
-	claims_overran = sas_template_turn_overran();
+	claims_overran = sas_template_budget_overran();
 	if (claims_overran)
 		claims_batch = 1;
 }
@@ -347,7 +347,7 @@ sas_agent_claims_failed(void)
 		e->scan = true;
 	}
 	claims_n_lanes = 0;
-	if (!sas_template_turn_overran())
+	if (!sas_template_budget_overran())
 		claims_batch = 1;
 }
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: PostgreSQL */
 /*
- * claims.h: what a turn of an agent worker claims: as much from each agent as
+ * claims.h: what a tick of an agent worker claims: as much from each agent as
  * its limits and the free slots allow, and together as much as is evaluated
  * within a moment.
  */

@@ -29,8 +29,8 @@ sas_agent_large_claimed(int64 at_us)
 	large_claimed_us = at_us;
 }
 
-SasLargeTurn
-sas_agent_large_turn(bool waits, int64 now_us)
+SasLargeWhen
+sas_agent_large_when(bool waits, int64 now_us)
 {
 	bool		claimed = large_claimed;
 

@@ -5,17 +5,17 @@
 #ifndef SAS_AGENT_LARGE_H
 #define SAS_AGENT_LARGE_H
 
-typedef enum SasLargeTurn
+typedef enum SasLargeWhen
 {
 	SAS_LARGE_NOW,
 	SAS_LARGE_NEXT_TICK,
 	SAS_LARGE_LATER				/* or never: none waits */
-} SasLargeTurn;
+} SasLargeWhen;
 
 extern void sas_agent_large_claimed(int64 at_us); /* calls, in this tick */
 
 /* waits: a large answer is there. */
-extern SasLargeTurn sas_agent_large_turn(bool waits, int64 now_us);
+extern SasLargeWhen sas_agent_large_when(bool waits, int64 now_us);
 
 /* One was evaluated, or written. */
 extern void sas_agent_large_moved(int64 begun_us, int64 ended_us);

@@ -183,10 +183,10 @@ outbox_write(SasReplyWay way)
 
 	outbox_choose(sent, way);
 	if (way == SAS_REPLY_DEAR)
-		sas_template_turn_begin(outbox_replies_sent == 1);
+		sas_template_budget_begin(outbox_replies_sent == 1);
 	if (way != SAS_REPLY_LARGE)
-		sas_template_turn_limit_steps();
-	begun_us = sas_template_turn_us();
+		sas_template_budget_limit_steps();
+	begun_us = sas_template_budget_us();
 	for (int i = 0; i < outbox_replies_sent; i++)
 		replies[i] = sent[i]->reply;
 	for (int i = 0; i < outbox_attempts_sent; i++)
@@ -198,11 +198,11 @@ outbox_write(SasReplyWay way)
 	if (outbox_replies_sent > 0 || n_done > 0)
 		sas_store_write_replies(replies, outbox_replies_sent, done, n_done, NULL, 0, palloc(room));
 	outbox_writing = false;
-	outbox_spent_us = sas_template_turn_us() - begun_us;
-	outbox_fitting = sas_template_turn_fitting(outbox_replies_sent);
+	outbox_spent_us = sas_template_budget_us() - begun_us;
+	outbox_fitting = sas_template_budget_fitting(outbox_replies_sent);
 	/* to change the steps that waited for these is no evaluation, but it takes as long */
-	if (way == SAS_REPLY_DEAR && sas_template_turn_steps() > OUTBOX_MANY_STEPS * (int64) outbox_replies_sent)
-		outbox_spent_us = Max(sas_template_turn_processor_us(), SAS_AGENT_DEAR_US + 1);
+	if (way == SAS_REPLY_DEAR && sas_template_budget_steps() > OUTBOX_MANY_STEPS * (int64) outbox_replies_sent)
+		outbox_spent_us = Max(sas_template_budget_processor_us(), SAS_AGENT_DEAR_US + 1);
 }
 
 bool
@@ -297,7 +297,7 @@ sas_agent_outbox_failed(bool alone)
 
 	if (outbox_way == SAS_REPLY_DEAR)
 		(void) sas_agent_dear_wrote(outbox_owner, 0, 0);
-	else if (!sas_template_turn_overran() || sas_base_stopping)
+	else if (!sas_template_budget_overran() || sas_base_stopping)
 		outbox_batch = 1;
 	else if (outbox_writing)
 	{

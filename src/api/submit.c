@@ -171,7 +171,7 @@ api_submit_runs(const text *name, int workflow_id, const SasSubmission *submissi
 	sas_worker_lifecycle_restored();
 	if (workflow == NULL || (workflow_id != 0 && workflow->workflow_id != workflow_id))
 		return false;
-	sas_template_turn_add_steps((int64) n * workflow->n_roots);
+	sas_template_budget_add_steps((int64) n * workflow->n_roots);
 	if (!api_submit_take_quota(submission, inputs, n, 1))
 		return false;
 	submitted.ranks = palloc(sizeof(TimestampTz) * workflow->n_roots);

@@ -8,7 +8,7 @@
  *		_sas.render_request(request, root)		-> result, problem
  *		_sas.evaluated_us(), _sas.evaluated_bytes()	-> what evaluations have cost
  *		_sas.processor_us()						-> processor time of the process
- *		_sas.check_turn()						-> an error if the turn has cost too much
+ *		_sas.check_budget()						-> an error if the tick has cost too much
  *		_sas.root(...)							-> the root
  *		_sas.with_member(object, name, member)	-> the object with it
  *		_sas.references(template)				-> one row per value that a template reads
@@ -41,10 +41,10 @@ PG_FUNCTION_INFO_V1(sas_api_template_render_request);
 PG_FUNCTION_INFO_V1(sas_api_template_evaluated_us);
 PG_FUNCTION_INFO_V1(sas_api_template_evaluated_bytes);
 PG_FUNCTION_INFO_V1(sas_api_processor_us);
-PG_FUNCTION_INFO_V1(sas_api_check_turn);
+PG_FUNCTION_INFO_V1(sas_api_check_budget);
 PG_FUNCTION_INFO_V1(sas_api_check_steps);
 PG_FUNCTION_INFO_V1(sas_api_add_steps);
-PG_FUNCTION_INFO_V1(sas_api_turn_is_full);
+PG_FUNCTION_INFO_V1(sas_api_budget_is_spent);
 PG_FUNCTION_INFO_V1(sas_api_template_root);
 PG_FUNCTION_INFO_V1(sas_api_step_key);
 PG_FUNCTION_INFO_V1(sas_api_template_with_member);
@@ -132,13 +132,13 @@ sas_api_template_render_request(PG_FUNCTION_ARGS)
 Datum
 sas_api_template_evaluated_us(PG_FUNCTION_ARGS)
 {
-	PG_RETURN_INT64(sas_template_turn_us());
+	PG_RETURN_INT64(sas_template_budget_us());
 }
 
 Datum
 sas_api_template_evaluated_bytes(PG_FUNCTION_ARGS)
 {
-	PG_RETURN_INT64(sas_template_turn_bytes());
+	PG_RETURN_INT64(sas_template_budget_bytes());
 }
 
 Datum
@@ -148,30 +148,30 @@ sas_api_processor_us(PG_FUNCTION_ARGS)
 }
 
 Datum
-sas_api_check_turn(PG_FUNCTION_ARGS)
+sas_api_check_budget(PG_FUNCTION_ARGS)
 {
-	sas_template_turn_check();
+	sas_template_budget_check();
 	PG_RETURN_VOID();
 }
 
 Datum
 sas_api_check_steps(PG_FUNCTION_ARGS)
 {
-	sas_template_turn_check_steps(PG_GETARG_INT64(0));
+	sas_template_budget_check_steps(PG_GETARG_INT64(0));
 	PG_RETURN_BOOL(true);
 }
 
 Datum
 sas_api_add_steps(PG_FUNCTION_ARGS)
 {
-	sas_template_turn_add_steps(PG_GETARG_INT64(0));
+	sas_template_budget_add_steps(PG_GETARG_INT64(0));
 	PG_RETURN_BOOL(true);
 }
 
 Datum
-sas_api_turn_is_full(PG_FUNCTION_ARGS)
+sas_api_budget_is_spent(PG_FUNCTION_ARGS)
 {
-	PG_RETURN_BOOL(sas_template_turn_is_full());
+	PG_RETURN_BOOL(sas_template_budget_is_spent());
 }
 
 /* What a call site keeps of the last input that is stored out of line, or compressed. */

@@ -66,12 +66,12 @@ inbox_claim(void)
 {
 	SasFunctionBatch *batch = sas_function_batch_open();
 	int64		claimed_us = sas_base_clock_monotonic_us();
-	int64		before_us = sas_template_turn_us();
+	int64		before_us = sas_template_budget_us();
 	List	   *found = sas_store_claim_items(batch->context, inbox_quantity);
 	List	   *works = NIL;
 	ListCell   *lc;
 
-	inbox_spent_us = sas_template_turn_us() - before_us;
+	inbox_spent_us = sas_template_budget_us() - before_us;
 	if (found == NIL)
 		MemoryContextDelete(batch->context);
 	foreach(lc, found)

@@ -382,9 +382,9 @@ machine_run_group(SasFunctionKind *kind)
 
 /* ---------------------------------------------------------------- ticks */
 
-/* One turn of a kind. True: there may be more to do. */
+/* Serves one kind. True: there may be more to do. */
 static bool
-machine_turn(SasFunctionKind *kind)
+machine_serve(SasFunctionKind *kind)
 {
 	bool		again = false;
 
@@ -421,7 +421,7 @@ machine_wake_in_ms(const SasFunctionKind *kind)
 	return wake_in_ms;
 }
 
-/* One turn of each kind. True: there may be more to do. */
+/* Serves each kind. True: there may be more to do. */
 static bool
 machine_pass(void)
 {
@@ -429,13 +429,13 @@ machine_pass(void)
 
 	machine_has_run = false;
 	for (int i = 0; i < machine_n_kinds && !sas_base_retire; i++)
-		again |= machine_turn(machine_kinds[i]);
+		again |= machine_serve(machine_kinds[i]);
 	return again;
 }
 
 /* Owners that let others go first have their turn when these have nothing. True: there may be more to do. */
 static bool
-machine_turns(void)
+machine_serve_all(void)
 {
 	if (sas_work_turns_begin())
 	{
@@ -459,7 +459,7 @@ sas_function_machine_tick(SasFunctionKind *const *kinds, int n)
 		machine_after_abort();
 	if (sas_base_stopping && !machine_give_back(NULL))
 		return next;
-	next.again = machine_turns();
+	next.again = machine_serve_all();
 	for (int i = 0; i < n; i++)
 	{
 		int64		in_ms = machine_wake_in_ms(kinds[i]);

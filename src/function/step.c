@@ -99,13 +99,13 @@ step_claim(void)
 	step_left_none = false;
 	/* it takes what this transaction has made ready, but not what follows from the claim itself: hooks of runs that begin */
 	announces = sas_wake_withdraw_steps();
-	sas_template_turn_begin(apart || quantity == 1);
+	sas_template_budget_begin(apart || quantity == 1);
 	sas_store_ready_begin(sas_wake_latch_count());
 	claimed = sas_store_claim_functions(batch->context, quantity, sas_function_batch_is_short(), apart);
-	sas_template_turn_end();
-	step_overran = sas_template_turn_overran();
+	sas_template_budget_end();
+	step_overran = sas_template_budget_overran();
 	step_cut = sas_store_ready_was_cut(0);
-	sas_function_batch_evaluated(list_length(claimed), sas_template_turn_us(), sas_template_turn_bytes(), step_overran);
+	sas_function_batch_evaluated(list_length(claimed), sas_template_budget_us(), sas_template_budget_bytes(), step_overran);
 	step_wake_count = wake_count;
 	step_looked_us = claimed_us;
 	step_count_steps();
@@ -377,9 +377,9 @@ step_write(SasFunctionWork **group, int n_group)
 		return true;
 	/* what follows from it is evaluated, too: if that costs much for all of them, each is done by itself */
 	step_writing = true;
-	sas_template_turn_begin(n <= 1);
+	sas_template_budget_begin(n <= 1);
 	sas_store_write_replies(replies, n, leases, n_leases, under, step_under_leases(replied, n, under), lost);
-	sas_template_turn_end();
+	sas_template_budget_end();
 	step_writing = false;
 	if (!step_take_lost(replied, lost, n))
 		return false;
@@ -402,10 +402,10 @@ step_leave(SasFunctionWork *w)
 static bool
 step_overran_writing(void)
 {
-	bool		overran = step_writing && sas_template_turn_overran();
+	bool		overran = step_writing && sas_template_budget_overran();
 
 	step_writing = false;
-	sas_template_turn_end();
+	sas_template_budget_end();
 	if (overran)
 		sas_function_batch_done(0, 0, 1, true);
 	return overran;

@@ -19,7 +19,7 @@
 #include "work/turns.h"
 
 #define TASK_HOST_CLAIM 500
-/* News of one turn: a role may stop all of its tasks at once, and functions of others wait for the turn. */
+/* News of one tick: a role may stop all of its tasks at once, and functions of others wait for the tick. */
 #define TASK_HOST_NEWS 500
 
 /* clocks jump: a task that waits for an instant is looked at as often */

@@ -51,8 +51,8 @@ scheduler_begin(SasBatch *batch)
 {
 	int			size = sas_work_batch_begin(batch);
 
-	sas_template_turn_begin(size <= SAS_SCHEDULER_FEW);
-	sas_template_turn_limit_steps();
+	sas_template_budget_begin(size <= SAS_SCHEDULER_FEW);
+	sas_template_budget_limit_steps();
 	return size;
 }
 
@@ -61,17 +61,17 @@ static bool
 scheduler_end(SasBatch *batch, int n)
 {
 	bool		full = sas_work_batch_end(batch, n);
-	int64		spent_us = sas_template_turn_processor_us();
+	int64		spent_us = sas_template_budget_processor_us();
 
-	sas_template_turn_end();
+	sas_template_budget_end();
 	if (spent_us > SAS_BATCH_MS * INT64CONST(1000))
 		batch->size = Max(SAS_SCHEDULER_FEW, Min(batch->size, SAS_BATCH_MS * INT64CONST(1000) * n / spent_us));
 	if (n > 0)
-		batch->size = Max(SAS_SCHEDULER_FEW, Min(batch->size, sas_template_turn_fitting(n)));
+		batch->size = Max(SAS_SCHEDULER_FEW, Min(batch->size, sas_template_budget_fitting(n)));
 	/* they would have changed too many steps, which is known before it takes long */
-	if (sas_template_turn_overran())
+	if (sas_template_budget_overran())
 		batch->size = SAS_SCHEDULER_FEW;
-	return full || sas_template_turn_overran();
+	return full || sas_template_budget_overran();
 }
 
 /*
@@ -133,10 +133,10 @@ scheduler_messages_tick(SasTick *next, TimestampTz *next_due)
 	sas_store_ready_begin(sas_wake_latch_count());
 	worked = sas_store_scheduler_tick(scheduler_begin(batch), by_owner, next_due);
 	sas_store_commit();
-	spent_us = sas_template_turn_processor_us();
+	spent_us = sas_template_budget_processor_us();
 	next->again |= scheduler_end(batch, worked) || (worked > 0 && sas_base_clock_ms_until(*next_due) == 0) || sas_store_ready_any_cut();
 	/* many that cost little may take together what a tick may take, and not much longer */
-	if (sas_template_turn_us() > SAS_BUDGET_FAIR_US / 2 || spent_us > SAS_BUDGET_FAIR_US * 2 || (batch == &scheduler_messages && sas_work_turns_owed()))
+	if (sas_template_budget_us() > SAS_BUDGET_FAIR_US / 2 || spent_us > SAS_BUDGET_FAIR_US * 2 || (batch == &scheduler_messages && sas_work_turns_owed()))
 		*dear_us = sas_base_clock_monotonic_us();
 	/* what each owner had is charged already */
 	if (batch == &scheduler_others && !by_owner)
@@ -227,7 +227,7 @@ scheduler_tick(void)
 	if (sas_work_turns_begin())
 	{
 		worked = scheduler_messages_tick(&next, &messages_due);
-		overran = sas_template_turn_overran();
+		overran = sas_template_budget_overran();
 		sas_work_turns_end(worked > 0 || overran);
 		next.again |= worked > 0;
 	}

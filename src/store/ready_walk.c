@@ -18,7 +18,7 @@ typedef struct ReadyWalk
 	SasReadyPlace at;
 	int64		ended_us;
 	bool		ended;
-	bool		goes_on;		/* in this turn */
+	bool		goes_on;		/* in this tick */
 } ReadyWalk;
 
 /* All of them: if one made room for another, none of the two would ever come to its end. */

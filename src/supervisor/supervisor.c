@@ -40,7 +40,7 @@
  * all unsettled runs are swept again at intervals
  */
 #define SAS_TIMERS_MS 5000
-#define SAS_TIMERS_TURN_MS 200
+#define SAS_TIMERS_TICK_MS 200
 #define SAS_ALL_TIMERS_MS (5 * 60 * 1000)
 #define SAS_MAX_PEERS 1024
 #define SAS_SHORTEST_SLEEP_MS 100
@@ -246,7 +246,7 @@ supervisor_set_timers(void)
 		whole_us = now + SAS_ALL_TIMERS_MS * 1000;
 	}
 	more = true;
-	while (more && sas_base_clock_monotonic_us() - now < SAS_TIMERS_TURN_MS * 1000)
+	while (more && sas_base_clock_monotonic_us() - now < SAS_TIMERS_TICK_MS * 1000)
 	{
 		SasTimerSweep next = sweep;
 
@@ -276,15 +276,15 @@ supervisor_tick_runs(const int64 *live, int n_live, int64 newest, TimestampTz *n
 
 	if (!sas_store_begin())
 		return -1;
-	sas_template_turn_begin(size <= SAS_SUPERVISOR_FEW);
-	sas_template_turn_limit_steps();
+	sas_template_budget_begin(size <= SAS_SUPERVISOR_FEW);
+	sas_template_budget_limit_steps();
 	worked = sas_store_supervisor_tick(live, n_live, newest, size, next_due);
 	sas_store_commit();
-	sas_template_turn_end();
-	*more = sas_work_batch_end(&batch, worked) || (worked > 0 && sas_base_clock_ms_until(*next_due) == 0) || sas_template_turn_overran();
+	sas_template_budget_end();
+	*more = sas_work_batch_end(&batch, worked) || (worked > 0 && sas_base_clock_ms_until(*next_due) == 0) || sas_template_budget_overran();
 	if (worked > 0)
-		batch.size = Max(SAS_SUPERVISOR_FEW, Min(batch.size, sas_template_turn_fitting(worked)));
-	if (sas_template_turn_overran())
+		batch.size = Max(SAS_SUPERVISOR_FEW, Min(batch.size, sas_template_budget_fitting(worked)));
+	if (sas_template_budget_overran())
 		batch.size = SAS_SUPERVISOR_FEW;
 	return worked;
 }

@@ -28,10 +28,10 @@
 #include "template/budget.h"
 
 #define BUDGET_TICK_US 4000
-#define BUDGET_TURN_US 250000
+#define BUDGET_MOST_US 250000
 /* a claim that it ends is no fault of its steps: _sas.claim_calls, _sas.claim_functions, _sas.is_of_item */
 #define BUDGET_OVERRAN MAKE_SQLSTATE('S', 'A', 'S', '0', '1')
-#define BUDGET_TURN_BYTES (64 * 1024 * 1024)
+#define BUDGET_MOST_BYTES (64 * 1024 * 1024)
 
 static MemoryContext budget_context = NULL;
 static MemoryContext budget_caller;
@@ -40,13 +40,13 @@ static sigset_t budget_signals; /* the mask before */
 static volatile sig_atomic_t budget_armed = false;
 static int64 budget_began_us;
 static Size budget_copied;
-static bool budget_in_turn = false;
-static bool budget_overran = false; /* the last turn */
-static int64 budget_turn_us;
-static int64 budget_turn_began_us;
-static Size budget_turn_bytes;
+static bool budget_is_limited = false;
+static bool budget_overran = false; /* the last time */
+static int64 budget_spent_us;
+static int64 budget_work_began_us;
+static Size budget_spent_bytes;
 static bool budget_limits_steps = false;
-static int64 budget_turn_steps;
+static int64 budget_spent_steps;
 static const char *volatile budget_spent; /* NULL: nothing; else the pending cancel is ours */
 
 int64
@@ -123,7 +123,7 @@ budget_disarm(void)
 		return;
 	budget_set_timer(0);
 	budget_armed = false;
-	budget_turn_us += sas_template_processor_us() - budget_began_us;
+	budget_spent_us += sas_template_processor_us() - budget_began_us;
 	/* it ended just before the cancel took effect */
 	if (budget_spent != NULL)
 		QueryCancelPending = false;
@@ -157,49 +157,49 @@ sas_template_budget_release(void)
 }
 
 void
-sas_template_turn_begin(bool single)
+sas_template_budget_begin(bool single)
 {
-	budget_in_turn = !single;
+	budget_is_limited = !single;
 	budget_overran = false;
-	budget_turn_us = 0;
-	budget_turn_bytes = 0;
+	budget_spent_us = 0;
+	budget_spent_bytes = 0;
 	budget_limits_steps = false;
-	budget_turn_steps = 0;
-	budget_turn_began_us = sas_template_processor_us();
+	budget_spent_steps = 0;
+	budget_work_began_us = sas_template_processor_us();
 }
 
 void
-sas_template_turn_end(void)
+sas_template_budget_end(void)
 {
-	budget_in_turn = false;
+	budget_is_limited = false;
 }
 
 int64
-sas_template_turn_us(void)
+sas_template_budget_us(void)
 {
-	return budget_turn_us;
+	return budget_spent_us;
 }
 
 Size
-sas_template_turn_bytes(void)
+sas_template_budget_bytes(void)
 {
-	return budget_turn_bytes;
+	return budget_spent_bytes;
 }
 
 bool
-sas_template_turn_overran(void)
+sas_template_budget_overran(void)
 {
 	return budget_overran;
 }
 
 void
-sas_template_turn_add(Size bytes)
+sas_template_budget_add(Size bytes)
 {
-	budget_turn_bytes += bytes;
+	budget_spent_bytes += bytes;
 }
 
 static void
-budget_end_turn(void)
+budget_raise(void)
 {
 	budget_overran = true;
 	ereport(ERROR,
@@ -209,64 +209,64 @@ budget_end_turn(void)
 }
 
 static void
-budget_check_turn(void)
+budget_check_spent(void)
 {
-	if (budget_in_turn && (budget_turn_us > BUDGET_TURN_US || budget_turn_bytes > BUDGET_TURN_BYTES))
-		budget_end_turn();
+	if (budget_is_limited && (budget_spent_us > BUDGET_MOST_US || budget_spent_bytes > BUDGET_MOST_BYTES))
+		budget_raise();
 }
 
 int64
-sas_template_turn_processor_us(void)
+sas_template_budget_processor_us(void)
 {
-	return sas_template_processor_us() - budget_turn_began_us;
+	return sas_template_processor_us() - budget_work_began_us;
 }
 
 void
-sas_template_turn_check(void)
+sas_template_budget_check(void)
 {
-	if (budget_in_turn && sas_template_turn_processor_us() > BUDGET_TURN_US)
-		budget_end_turn();
+	if (budget_is_limited && sas_template_budget_processor_us() > BUDGET_MOST_US)
+		budget_raise();
 }
 
 void
-sas_template_turn_limit_steps(void)
+sas_template_budget_limit_steps(void)
 {
 	budget_limits_steps = true;
 }
 
 void
-sas_template_turn_check_steps(int64 n)
+sas_template_budget_check_steps(int64 n)
 {
-	if (budget_in_turn && budget_limits_steps && budget_turn_steps + n > SAS_BUDGET_TURN_STEPS)
-		budget_end_turn();
+	if (budget_is_limited && budget_limits_steps && budget_spent_steps + n > SAS_BUDGET_STEPS)
+		budget_raise();
 }
 
 void
-sas_template_turn_add_steps(int64 n)
+sas_template_budget_add_steps(int64 n)
 {
-	sas_template_turn_check_steps(n);
-	budget_turn_steps += n;
+	sas_template_budget_check_steps(n);
+	budget_spent_steps += n;
 }
 
 bool
-sas_template_turn_is_full(void)
+sas_template_budget_is_spent(void)
 {
-	return budget_limits_steps && (budget_turn_steps > SAS_BUDGET_TURN_STEPS || sas_template_turn_processor_us() > SAS_BUDGET_FAIR_US);
+	return budget_limits_steps && (budget_spent_steps > SAS_BUDGET_STEPS || sas_template_budget_processor_us() > SAS_BUDGET_FAIR_US);
 }
 
 int64
-sas_template_turn_steps(void)
+sas_template_budget_steps(void)
 {
-	return budget_turn_steps;
+	return budget_spent_steps;
 }
 
 int64
-sas_template_turn_fitting(int n)
+sas_template_budget_fitting(int n)
 {
-	const int64 fair = SAS_BUDGET_TURN_STEPS / 2;
+	const int64 fair = SAS_BUDGET_STEPS / 2;
 
 	/* one that has changed few says nothing about the next ones: a map begins, and then its elements do */
-	return budget_turn_steps <= fair ? PG_INT64_MAX : fair * n / budget_turn_steps;
+	return budget_spent_steps <= fair ? PG_INT64_MAX : fair * n / budget_spent_steps;
 }
 
 const char *
@@ -300,6 +300,6 @@ sas_template_budget_run(void (*evaluate) (void *), void *arg)
 	}
 	PG_END_TRY();
 	MemoryContextSwitchTo(caller);
-	budget_check_turn();
+	budget_check_spent();
 	return spent;
 }

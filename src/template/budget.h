@@ -38,45 +38,45 @@ extern MemoryContext sas_template_budget_caller(void);
  * transaction, and the worker tries again with fewer steps.  Single: it is one step, or one or two
  * messages, which have no such limit.
  */
-extern void sas_template_turn_begin(bool single);
-extern void sas_template_turn_end(void);
+extern void sas_template_budget_begin(bool single);
+extern void sas_template_budget_end(void);
 
 /*
  * Since begin, or in a session since its start: how long evaluations took, in microseconds, and how
- * many bytes they returned.  Was that too much for the turn?
+ * many bytes they returned.  Was that too much?
  */
-extern int64 sas_template_turn_us(void);
-extern Size sas_template_turn_bytes(void);
-extern bool sas_template_turn_overran(void);
+extern int64 sas_template_budget_us(void);
+extern Size sas_template_budget_bytes(void);
+extern bool sas_template_budget_overran(void);
 
 /*
- * All else counts, too, where it may cost much: called between parts of the turn, raises that ERROR when
- * the turn has taken a quarter of a second of processor time.
+ * All else counts, too, where it may cost much: called between parts of the work, raises that ERROR when
+ * it has taken a quarter of a second of processor time.
  */
-extern void sas_template_turn_check(void);
+extern void sas_template_budget_check(void);
 
 /*
- * The steps that a turn changes count, too, after turn_limit_steps: what one end of a step changes is all
+ * The steps that are changed count, too, after limit_steps: what one end of a step changes is all
  * that waits for it.  add: so many more are changed; raises that ERROR when they are too many.  check: would they be?
- * full: are they too many, in a turn that has no such limit, or has the turn taken so long that what can be left is left?
+ * is_spent: are they too many, where there is no such limit, or has the work taken so long that what can be left is left?
  */
 #define SAS_BUDGET_FAIR_US 100000
-#define SAS_BUDGET_TURN_STEPS 5000
-/* limit, add, check, full: see above; then, how many were added. */
-extern void sas_template_turn_limit_steps(void);
-extern void sas_template_turn_add_steps(int64 n);
-extern void sas_template_turn_check_steps(int64 n);
-extern bool sas_template_turn_is_full(void);
-extern int64 sas_template_turn_steps(void);
+#define SAS_BUDGET_STEPS 5000
+/* limit, add, check, is_spent: see above; then, how many were added. */
+extern void sas_template_budget_limit_steps(void);
+extern void sas_template_budget_add_steps(int64 n);
+extern void sas_template_budget_check_steps(int64 n);
+extern bool sas_template_budget_is_spent(void);
+extern int64 sas_template_budget_steps(void);
 
 /* It has carried out n items: how many may the next one take?  Any number if they have changed few; else half of as many as would change that many steps, since others may change more. */
-extern int64 sas_template_turn_fitting(int n);
+extern int64 sas_template_budget_fitting(int n);
 
 /* Since begin: the processor time of all of it. */
-extern int64 sas_template_turn_processor_us(void);
+extern int64 sas_template_budget_processor_us(void);
 extern int64 sas_template_processor_us(void);
 
 /* Inside evaluate: the size of its result. */
-extern void sas_template_turn_add(Size bytes);
+extern void sas_template_budget_add(Size bytes);
 
 #endif							/* SAS_TEMPLATE_BUDGET_H */

@@ -207,7 +207,7 @@ render_finish(Render *render, JsonbValue *value)
 	MemoryContext old = MemoryContextSwitchTo(sas_template_budget_caller());
 
 	render->result = JsonbPGetDatum(JsonbValueToJsonb(value));
-	sas_template_turn_add(VARSIZE(DatumGetPointer(render->result)));
+	sas_template_budget_add(VARSIZE(DatumGetPointer(render->result)));
 	MemoryContextSwitchTo(old);
 }
 

@@ -4,7 +4,7 @@
  *
  * To wake all of them for each step costs more than the step, if few come: all
  * but one look in vain.  So a step that comes by itself is handed over to one
- * worker: to one that will be through with a short turn in a moment, or that
+ * worker: to one that will be through with a short tick in a moment, or that
  * sleeps.
  *
  * That worker may be slow, or frozen, or its claim may not find the step.  So
@@ -34,18 +34,18 @@
 #define HAND_OVER_NAP_MS 10
 /* steps come quickly if there is no longer pause than that */
 #define HAND_OVER_PAUSE_US 100000
-/* a turn, of one that is to be through in a moment */
+/* a tick, of one that is to be through in a moment */
 #define HAND_OVER_QUICK_US 5000
 /* a session that waits for a run: steps do not wait for it to come back */
 #define HAND_OVER_HURRY_US 20000
 
 static bool hand_over_mine = false; /* a step was handed over to this worker */
-static uint32 hand_over_seen;	/* the count when this turn began */
+static uint32 hand_over_seen;	/* the count when this tick began */
 static uint32 hand_over_napped; /* and when this nap did */
 static bool hand_over_often = false;	/* steps have come quickly */
 static int64 hand_over_came_us = 0;
-static int64 hand_over_begun_us = 0;	/* this turn */
-static bool hand_over_quick = false;	/* the last turn was */
+static int64 hand_over_begun_us = 0;	/* this tick */
+static bool hand_over_quick = false;	/* the last tick was */
 
 /* ---------------------------------------------------------------- who has a step */
 
@@ -234,7 +234,7 @@ sas_wake_pass_on(void)
 }
 
 void
-sas_wake_turn_over(void)
+sas_wake_tick_over(void)
 {
 	if (!hand_over_concerns_me())
 		return;

@@ -133,7 +133,7 @@ extern uint32 sas_wake_told_count(void);
 /*
  * Function workers, and the steps that one of them is woken for (hand_over.c).
  *
- *	turn_over		a tick has ended
+ *	tick_over		a tick has ended
  *	may_be_slow		what it does now may take long: no more for it, and the others have what it has not looked for
  *	pass_on			the same, but it will be quick
  *	left_none		a claim that had read that count of lane 0 has committed, and left nothing behind
@@ -142,7 +142,7 @@ extern uint32 sas_wake_told_count(void);
  *	sleep			it is about to sleep. False: it was handed a step. nap_ms: then it calls sleep_on; -1: it need not
  *	sleep_on		false: it is to look
  */
-extern void sas_wake_turn_over(void);
+extern void sas_wake_tick_over(void);
 extern void sas_wake_may_be_slow(void);
 extern void sas_wake_pass_on(void);
 extern void sas_wake_left_none(uint32 seen);

@@ -30,7 +30,7 @@
 typedef enum SasWakeupRest
 {
 	SAS_WAKE_AWAKE,				/* for who knows how long */
-	SAS_WAKE_QUICK,				/* its turn will be over in a moment */
+	SAS_WAKE_QUICK,				/* its tick will be over in a moment */
 	SAS_WAKE_SLEEPS,
 	SAS_WAKE_HANDED				/* one was handed over to it, for which it has not begun to look */
 } SasWakeupRest;
@@ -45,7 +45,7 @@ typedef struct SasWakeupListener
 	pg_atomic_uint32 handed;	/* likewise: steps for it alone */
 	pg_atomic_uint32 rest;		/* a SasWakeupRest */
 	pg_atomic_uint32 guards;	/* 0: it sleeps, and does not look after the others (hand_over.c) */
-	pg_atomic_uint64 begun_us;	/* monotonic: its turn */
+	pg_atomic_uint64 begun_us;	/* monotonic: its tick */
 	Latch	   *latch;
 } SasWakeupListener;
 

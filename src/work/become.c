@@ -78,7 +78,7 @@ sas_work_fire_deferred(void)
 }
 
 void
-sas_work_end_turn(void)
+sas_work_clean_up(void)
 {
 	sas_work_fire_deferred();
 	/* code of another role leaves none */

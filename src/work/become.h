@@ -34,6 +34,6 @@ extern void sas_work_fire_deferred(void);
  * transaction: what it left there is fired, closed and removed, so that code
  * of another role does not run it.
  */
-extern void sas_work_end_turn(void);
+extern void sas_work_clean_up(void);
 
 #endif							/* SAS_WORK_BECOME_H */

@@ -187,7 +187,7 @@ middleware_change_to(Around *a, Oid role)
 		return;
 	if (a->ran && role != a->owner)
 	{
-		sas_work_end_turn();
+		sas_work_clean_up();
 		a->ran = false;
 	}
 	sas_work_close_dblink();

@@ -26,7 +26,7 @@ typedef struct SasWorkerSlot
 	int64		not_before_us;
 	int			pause_ms;
 	int			failures;		/* in a row, each soon after its start */
-	int64		stalled_turn_us;	/* begin of the tick whose stall was logged last */
+	int64		stalled_tick_us;	/* begin of the tick whose stall was logged last */
 	bool		long_call;		/* the supervisors know of its long call */
 	int64		surplus_us;		/* monotonic; since when it is not wanted any longer; 0: it is wanted */
 } SasWorkerSlot;

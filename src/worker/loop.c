@@ -225,7 +225,7 @@ loop_tick(SasTick *tick)
 	Assert(!IsTransactionState());
 	sas_work_release_locks();
 	/* an ERROR left it open: what follows has not spent what it had */
-	sas_template_turn_end();
+	sas_template_budget_end();
 	MemoryContextSwitchTo(loop_scratch);
 	sas_work_late_end(end == SAS_TICK_DONE);
 	if (end == SAS_TICK_DONE)
@@ -466,7 +466,7 @@ sas_worker_main(Datum arg)
 		told = sas_wake_told_count();
 		loop_interrupts();
 		end = loop_tick(&tick);
-		sas_wake_turn_over();
+		sas_wake_tick_over();
 		if (end == SAS_TICK_DONE)
 			errors = 0;
 		/* what is under way would be lost: it ends first, at its complete-by at the latest */

@@ -242,9 +242,9 @@ reconcile_note_stall(SasWorkerSlot *slot)
 {
 	const SasSlot *worker = slot->registered;
 
-	if (!sas_worker_tick_stalled(worker, reconcile_now_us) || slot->stalled_turn_us == worker->tick_since_us)
+	if (!sas_worker_tick_stalled(worker, reconcile_now_us) || slot->stalled_tick_us == worker->tick_since_us)
 		return;
-	slot->stalled_turn_us = worker->tick_since_us;
+	slot->stalled_tick_us = worker->tick_since_us;
 	ereport(WARNING,
 			(errmsg("sas %s with PID %d has been in one tick for %d seconds", sas_base_actor_name(worker->actor),
 					worker->pid, (int) ((reconcile_now_us - worker->tick_since_us) / 1000000)),
