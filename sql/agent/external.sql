@@ -7,9 +7,9 @@
 -- open, and no tick may wait for it. So a claim first takes shared locks of the runs (ticks then skip them),
 -- and only then rows of _sas.ready. It skips rows that other sessions have locked.
 
--- _sas.tasks(claimed): the input of these claimed tasks; problem: why it cannot be built. A task that is
--- too large fails alone and holds up no other. most_us: what the templates of one owner may cost, and a
--- fifth of what all may; null: any. left_out: the input is not built, because they have cost more.
+-- _sas.tasks(claimed, most_us): the input of these claimed tasks; problem: why it cannot be built. A task
+-- that is too large fails alone and holds up no other. most_us: what the templates of one owner may cost, and
+-- a fifth of what all may; null: any. left_out: the input is not built, because they have cost more.
 CREATE FUNCTION _sas.tasks(claimed _sas.claimed[], most_us bigint DEFAULT NULL)
 RETURNS TABLE (run_id bigint, step_no int, element int, undo boolean, lane int, request_id uuid,
                complete_in interval, name text, key text,
@@ -77,7 +77,7 @@ BEGIN
     END LOOP;
 END $$;
 
--- _sas.owner_of_run(run_id): its owner.
+-- _sas.owner_of_run(of_run): its owner.
 CREATE FUNCTION _sas.owner_of_run(of_run bigint) RETURNS oid
 LANGUAGE sql STABLE AS $$ SELECT r.owner::oid FROM _sas.run r WHERE r.run_id = of_run $$;
 

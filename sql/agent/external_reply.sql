@@ -7,7 +7,7 @@
 -- until it is applied; a heartbeat writes the slot, under the lock of the lease. The lease of an outside
 -- program (boot 0, worker 0) is judged by time only.
 
--- _sas.claimed_until(request_id): until when this claim holds; null: there is no such claim.
+-- _sas.claimed_until(request): until when this claim holds; null: there is no such claim.
 CREATE FUNCTION _sas.claimed_until(request uuid) RETURNS timestamptz
 LANGUAGE sql STABLE AS $$
     SELECT greatest(s.complete_by, h.extended_by)

@@ -19,17 +19,17 @@ LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
     SELECT kind IN ('step-failed', 'undo-failed', 'parked', 'deadline', 'stuck')
 $$;
 
--- _sas.raise_alert(kind, cause, message, agent_id, run_id, step_no, error): raises an alert, or counts the
--- open alert with the same cause once more. Only new alerts send a NOTIFY and call the hook. If a cause in
--- the server or an agent comes back within five minutes of its end, it is the same alert; so a breaker that
--- opens and closes is reported once. Alerts of runs are grouped: see _sas.raise_run_alert.
+-- _sas.raise_alert(kind, cause, message, agent_id, run_id, step_no, error, private): raises an alert, or
+-- counts the open alert with the same cause once more. Only new alerts send a NOTIFY and call the hook. If a
+-- cause in the server or an agent comes back within five minutes of its end, it is the same alert; so a
+-- breaker that opens and closes is reported once. Alerts of runs are grouped: see _sas.raise_run_alert.
 --
 -- error: belongs to a message that ends in "failed: <title>". The private message has the whole cause in
 -- that place, the other message what _sas.public_error leaves of it. private: the private message, if it is
 -- a different one.
 --   holds   nothing; never waits for a row that another session has locked
---   writes  alert; for a new alert also a message alert_hook, if a hook is set and the alert is not about the
---           failure of that hook
+--   writes  alert; for a new alert also a message, if a hook is set and the alert is not about the failure of
+--           that hook
 --   wakes   the supervisor, for that message; not the scheduler, because a late scheduler is one of the
 --           alerts
 --   next    _sas.fire_alert_hook
@@ -90,7 +90,7 @@ LANGUAGE sql AS $$
 $$;
 
 -- _sas.announce_alert(kind, alert_id): sends a NOTIFY and a message for the hook: this alert is new.
--- Writes: message.
+-- Writes: message. Wakes: NOTIFY sas_alert.
 CREATE FUNCTION _sas.announce_alert(kind text, alert_id bigint) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN

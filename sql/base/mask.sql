@@ -3,8 +3,8 @@
 -- Mask: values of a run that only its owner sees; all others see ***, operators, admins and superusers
 -- included. The stored values are not changed: the engine and the owner work with them.
 
--- _sas.masked(value, mask, at): the value with *** wherever a path of the mask leads. at: where the value
--- is, such as {input} or {steps,charge,output}. leaves: objects and arrays keep their form, so that
+-- _sas.masked(value, mask, at, leaves): the value with *** wherever a path of the mask leads. at: where the
+-- value is, such as {input} or {steps,charge,output}. leaves: objects and arrays keep their form, so that
 -- templates find what is in them.
 CREATE FUNCTION _sas.masked(value jsonb, mask text[], at text[], leaves boolean DEFAULT false) RETURNS jsonb
 LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE AS 'MODULE_PATHNAME', 'sas_api_masked';

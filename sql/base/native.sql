@@ -31,6 +31,7 @@ LANGUAGE sql AS $$ INSERT INTO _sas.delayed_note (channel, payload) VALUES ($1, 
 -- _sas.notify(channel, payload): as pg_notify, but does nothing while the queue of notifications is almost
 -- full. Any role can fill that queue by listening in a transaction that it leaves open, and then a commit
 -- with a notification would fail. Programs that listen for sas also poll from time to time.
+-- Wakes: programs that LISTEN to the channel.
 CREATE FUNCTION _sas.notify(channel text, payload text) RETURNS void
 LANGUAGE sql AS $$
     SELECT CASE WHEN _sas.delays_notes() THEN _sas.delay_note(channel, payload)
@@ -40,7 +41,7 @@ $$;
 
 -- _sas.send_notes(): sends what was delayed, and returns how many; src/api/notes_api.c calls it when a
 -- transaction commits.
--- Writes: delayed_note.
+-- Writes: delayed_note. Wakes: programs that LISTEN to the channels.
 CREATE FUNCTION _sas.send_notes() RETURNS bigint
 LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
     WITH sent AS (
@@ -111,7 +112,7 @@ LANGUAGE C STABLE STRICT AS 'MODULE_PATHNAME', 'sas_api_may_call';
 CREATE FUNCTION _sas.function_distrust(function oid, role oid) RETURNS text
 LANGUAGE C STABLE STRICT AS 'MODULE_PATHNAME', 'sas_api_function_distrust';
 
--- _sas.table_distrust(table): the same for inserting into a table.
+-- _sas.table_distrust(relation): the same for inserting into a table.
 CREATE FUNCTION _sas.table_distrust(relation oid) RETURNS text
 LANGUAGE C STABLE STRICT AS 'MODULE_PATHNAME', 'sas_api_table_distrust';
 
@@ -420,6 +421,7 @@ LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE AS 'MODULE_PATHNAME', 'sas_api_untimed
 
 -- _sas.due_by(at): the supervisor has something to do at that time: it is woken at commit if it would sleep
 -- longer. Returns at.
+-- Wakes: the supervisor.
 CREATE FUNCTION _sas.due_by(at timestamptz) RETURNS timestamptz
 LANGUAGE C STRICT AS 'MODULE_PATHNAME', 'sas_api_due_by';
 

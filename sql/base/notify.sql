@@ -5,6 +5,7 @@
 
 -- _sas.notify_outside(lanes): sends NOTIFY sas_agent_<name> for the lanes that are external agents. Returns
 -- the other lanes.
+-- Wakes: programs of external agents.
 CREATE FUNCTION _sas.notify_outside(lanes int[]) RETURNS int[]
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -21,6 +22,7 @@ END $$;
 
 -- _sas.notify_lanes(lanes, what): hosts should check for tasks to take (start), or what is new of theirs
 -- (news): sends NOTIFY sas_watch_<agent> for outside programs, and wakes all other hosts.
+-- Wakes: the hosts of the lanes.
 CREATE FUNCTION _sas.notify_lanes(lanes int[], what text DEFAULT 'start') RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN

@@ -6,14 +6,14 @@
 -- OFFSET 0: without it the planner may use only the first column of the key, and walk all steps of the run or
 -- of the version.
 
--- _sas.step_row(run_id, step_no, element): a step of a run; no row if it has none yet.
+-- _sas.step_row(for_run, for_no, for_element): a step of a run; no row if it has none yet.
 CREATE FUNCTION _sas.step_row(for_run bigint, for_no int, for_element int) RETURNS SETOF _sas.step
 LANGUAGE sql STABLE AS $$
     SELECT * FROM _sas.step x
     WHERE x.run_id = for_run AND x.step_no = for_no AND x.element = for_element OFFSET 0
 $$;
 
--- _sas.step_definition(version_id, step_no, of_undo): the definition of a step, or of its undo.
+-- _sas.step_definition(for_version, for_no, of_undo): the definition of a step, or of its undo.
 CREATE FUNCTION _sas.step_definition(for_version int, for_no int, of_undo boolean DEFAULT false)
 RETURNS SETOF _sas.workflow_step
 LANGUAGE sql STABLE AS $$

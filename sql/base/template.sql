@@ -87,10 +87,11 @@ LANGUAGE sql STABLE AS $$
                      r.schedule, r.scheduled_at)
 $$;
 
--- _sas.root_of(columns of the run, w, element): the root of the paths in a step, or in its undo. It returns
--- a set of one row, as _sas.steps_of. It takes columns, not the row of the run, which would be built for
--- each element of a map, with its whole input. The root of an element has no copy of the array that the map
--- works on: a long array would be copied once per element.
+-- _sas.root_of(for_run, for_version, trace, run_key, run_input, labels, created_at, deadline, schedule,
+-- scheduled_at, w, element): the root of the paths in a step, or in its undo. It returns a set of one row, as
+-- _sas.steps_of. It takes columns, not the row of the run, which would be built for each element of a map,
+-- with its whole input. The root of an element has no copy of the array that the map works on: a long array
+-- would be copied once per element.
 CREATE FUNCTION _sas.root_of(for_run bigint, for_version int, trace uuid, run_key text, run_input jsonb,
                              labels jsonb, created_at timestamptz, deadline timestamptz, schedule text,
                              scheduled_at timestamptz, w _sas.workflow_step, element int)

@@ -157,6 +157,7 @@ END $$;
 
 -- _sas.publish_agent(agent_id): makes workers reload the agents, and wakes those that can work for this
 -- one.
+-- Wakes: the workers of the agent.
 CREATE FUNCTION _sas.publish_agent(agent_id int) RETURNS void
 LANGUAGE sql AS $$
     SELECT _sas.announce_agents();
@@ -304,7 +305,7 @@ LANGUAGE sql AS $$
 $$;
 
 -- _sas.key_has_changed(before, a): what is parked under the old key of this agent gets a new key.
--- Writes: freed_key.
+-- Writes: freed_key. Wakes: the scheduler.
 CREATE FUNCTION _sas.key_has_changed(before _sas.agent, a _sas.agent) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN

@@ -146,7 +146,7 @@ BEGIN
 END $$;
 
 -- _sas.switch_queue(caller, name, pause): pauses or resumes a queue. False: nothing has changed.
--- Writes: queue.
+-- Writes: queue. Wakes: the scheduler.
 CREATE FUNCTION _sas.switch_queue(caller oid, name text, pause boolean) RETURNS boolean
 LANGUAGE plpgsql AS $$
 DECLARE

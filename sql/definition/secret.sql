@@ -84,7 +84,8 @@ BEGIN
 END $$;
 
 -- _sas.write_secret(caller, act, name, value, file): stores a secret; either value or file is null.
--- Writes: secret. Next: workers reload the agents that refer to it.
+-- Writes: secret. Wakes: the workers of the agents that refer to it. Next: workers reload the agents that
+-- refer to it.
 CREATE FUNCTION _sas.write_secret(caller oid, act text, name text, value text, file text) RETURNS void
 LANGUAGE plpgsql AS $$
 #variable_conflict use_variable
@@ -306,7 +307,7 @@ $$;
 
 -- _sas.write_health(...): stores what a worker has noticed of agents: changes of breakers (null: none) and
 -- last errors. Arrays of equal length, in the order of agents.
--- Writes: agent_health.
+-- Writes: agent_health. Wakes: the supervisor.
 CREATE FUNCTION _sas.write_health(agent_ids int[], breakers text[], open_in_ms float8[], last_errors jsonb[])
 RETURNS void
 LANGUAGE plpgsql AS $$

@@ -173,7 +173,7 @@ END $$;
 
 -- _sas.hand_to_scheduler(run_ids): sends the scheduler a message about abandoned runs in which no step is
 -- open, so that it undoes them.
--- Writes: message. Next: _sas.undo_next.
+-- Writes: message. Wakes: the scheduler. Next: _sas.undo_next.
 CREATE FUNCTION _sas.hand_to_scheduler(run_ids bigint[]) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN

@@ -81,7 +81,7 @@ BEGIN
     END LOOP;
 END $$;
 
--- _sas.submit_alike(parents, undo, inputs, states): submits child runs that are alike, a thousand at most
+-- _sas.submit_alike(parents, of_undo, inputs, states): submits child runs that are alike, a thousand at most
 -- together. A wrong input must not fail the others: those that cannot be submitted are halved until one is
 -- left.
 CREATE FUNCTION _sas.submit_alike(parents _sas.parent[], of_undo boolean, inputs jsonb[], states text[])
@@ -105,8 +105,8 @@ BEGIN
                               ARRAY(SELECT s FROM unnest(states[n / 2 + 1 :]) s));
 END $$;
 
--- _sas.child_workflow(run_id, step_no, undo): the workflow of the child runs of this step, or of its undo.
--- It may have been dropped; a workflow that was created later under the same name is another one.
+-- _sas.child_workflow(parent_id, parent_no, of_undo): the workflow of the child runs of this step, or of its
+-- undo. It may have been dropped; a workflow that was created later under the same name is another one.
 CREATE FUNCTION _sas.child_workflow(parent_id bigint, parent_no int, of_undo boolean) RETURNS _sas.workflow
 LANGUAGE plpgsql STABLE AS $$
 BEGIN
@@ -117,8 +117,8 @@ BEGIN
         WHERE r.run_id = parent_id);
 END $$;
 
--- _sas.included_version(run_id, step_no, undo): the version that the child runs of this step, or of its
--- undo, have, because the definition includes it; null: they get the newest that their owner may run.
+-- _sas.included_version(parent_id, parent_no, of_undo): the version that the child runs of this step, or of
+-- its undo, have, because the definition includes it; null: they get the newest that their owner may run.
 CREATE FUNCTION _sas.included_version(parent_id bigint, parent_no int, of_undo boolean) RETURNS int
 LANGUAGE plpgsql STABLE AS $$
 BEGIN
@@ -129,7 +129,7 @@ BEGIN
         WHERE r.run_id = parent_id AND w.kind = 'workflow');
 END $$;
 
--- _sas.queue_of_step(run_id, step_no): the queue of the child runs of this step.
+-- _sas.queue_of_step(parent_id, parent_no): the queue of the child runs of this step.
 CREATE FUNCTION _sas.queue_of_step(parent_id bigint, parent_no int) RETURNS int
 LANGUAGE plpgsql STABLE AS $$
 BEGIN
@@ -139,7 +139,7 @@ BEGIN
         WHERE r.run_id = parent_id);
 END $$;
 
--- _sas.starts_itself(parent_id, parent_no, undo): is the parent, or a run above it, a run of the same
+-- _sas.starts_itself(parent_id, parent_no, of_undo): is the parent, or a run above it, a run of the same
 -- workflow as the child run of this step?
 CREATE FUNCTION _sas.starts_itself(parent_id bigint, parent_no int, of_undo boolean) RETURNS boolean
 LANGUAGE sql STABLE AS $$
@@ -152,7 +152,7 @@ LANGUAGE sql STABLE AS $$
                    WHERE v.workflow_id = (_sas.child_workflow(parent_id, parent_no, of_undo)).workflow_id)
 $$;
 
--- _sas.why_childless(parents, undo): why one of these steps gets no child run; null: each may get one.
+-- _sas.why_childless(parents, of_undo): why one of these steps gets no child run; null: each may get one.
 CREATE FUNCTION _sas.why_childless(parents _sas.parent[], of_undo boolean) RETURNS text
 LANGUAGE plpgsql STABLE AS $$
 DECLARE
@@ -262,8 +262,8 @@ LANGUAGE sql STABLE AS $$
                                 AND w.step_no = parent_no AND NOT w.undo WHERE r.run_id = parent_id))
 $$;
 
--- _sas.last_child(run_id, step_no, element): the last child run of a step. A step that has failed and is
--- tried again has several.
+-- _sas.last_child(parent_id, parent_no, parent_element): the last child run of a step. A step that has failed
+-- and is tried again has several.
 CREATE FUNCTION _sas.last_child(parent_id bigint, parent_no int, parent_element int) RETURNS _sas.run
 LANGUAGE sql STABLE AS $$
     SELECT c FROM _sas.run c
@@ -271,8 +271,8 @@ LANGUAGE sql STABLE AS $$
     ORDER BY c.run_id DESC LIMIT 1
 $$;
 
--- _sas.child_to_undo(run_id, step_no, element): the last child run of a step that has done what can be
--- undone. A step that was tried again may have several of them.
+-- _sas.child_to_undo(parent_id, parent_no, parent_element): the last child run of a step that has done what
+-- can be undone. A step that was tried again may have several of them.
 CREATE FUNCTION _sas.child_to_undo(parent_id bigint, parent_no int, parent_element int) RETURNS _sas.run
 LANGUAGE plpgsql STABLE AS $$
 BEGIN

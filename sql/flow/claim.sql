@@ -130,8 +130,8 @@ END $$;
 -- complete_by. The lease names the worker. plain: as in _sas.take_from_lanes. apart: the last claim of this
 -- worker raised an error: steps that cannot be claimed are put aside.
 -- Caller: needs no lock; never waits for one. Calls of agents with a key: takes the mutex "agent keys"; if it
--- is not free, they are claimed later. Writes: ready, lease, step, run, queue_slot. Next: the work, then
--- _sas.write_replies.
+-- is not free, they are claimed later. Writes: ready, lease, step, run, queue_slot. Wakes: workers of these
+-- lanes, for what is left. Next: the work, then _sas.write_replies.
 CREATE FUNCTION _sas.claim_ready(lanes int[], quantities int[], boot bigint, worker_id bigint, locked_by text,
                                  urgent boolean DEFAULT false, apart boolean DEFAULT false,
                                  OUT lease_id bigint, OUT claimed _sas.claimed[], OUT plain boolean)

@@ -163,7 +163,7 @@ BEGIN
     PERFORM _sas.requeue(g.run_ids, g.nos, g.elements) WHERE g.run_ids IS NOT NULL;
 END $$;
 
--- _sas.continue_fallbacks(run_id, step_no, elements): elements of a map that has run through begin again and
+-- _sas.continue_fallbacks(for_run, for_no, elements): elements of a map that has run through begin again and
 -- are ready: those that had failed with their fallback continue with the fallback. Returns the others.
 -- Caller: holds the lock of the run. Writes: step. Next: _sas.requeue for the fallbacks.
 CREATE FUNCTION _sas.continue_fallbacks(for_run bigint, for_no int, elements int[]) RETURNS int[]
@@ -193,9 +193,9 @@ BEGIN
     RETURN ARRAY(SELECT e FROM unnest(elements) e WHERE e <> ALL (coalesce(begun, '{}')));
 END $$;
 
--- _sas.closed_runs(lane, owner, mark, quantity, pass): the runs of this owner with steps that are ready in
--- this lane, from the mark on, and have a fallback for an open breaker; at most quantity. It looks at so many
--- steps; the next call goes on behind them. The last run of that many is among them in any case: further
+-- _sas.closed_runs(of_lane, of_owner, mark, quantity, pass): the runs of this owner with steps that are ready
+-- in this lane, from the mark on, and have a fallback for an open breaker; at most quantity. It looks at so
+-- many steps; the next call goes on behind them. The last run of that many is among them in any case: further
 -- steps of it may come behind.
 CREATE FUNCTION _sas.closed_runs(of_lane int, of_owner oid, mark timestamptz, quantity int, pass bigint)
 RETURNS bigint[]

@@ -143,7 +143,7 @@ END $$;
 
 -- _sas.reply_to(run_ids): writes a message into the reply queue that each of these runs, which have stopped
 -- or are paused, has named, and sends one NOTIFY per queue.
--- Writes: reply.
+-- Writes: reply. Wakes: NOTIFY sas_reply.
 CREATE FUNCTION _sas.reply_to(run_ids bigint[]) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN

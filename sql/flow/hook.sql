@@ -62,6 +62,7 @@ END $$;
 
 -- _sas.notify_hooks(run_ids): sends the NOTIFY of the hooks that are channels. Any role can listen, so the
 -- payload has no text that a user or service made.
+-- Wakes: programs that LISTEN to the channels.
 CREATE FUNCTION _sas.notify_hooks(run_ids bigint[]) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN

@@ -33,7 +33,7 @@ BEGIN
                       AND c.state = 'scheduled' LIMIT _sas.map_width()) w);
 END $$;
 
--- _sas.room_of_map(run_id, step_no): how many more elements of this map may be in progress, without child
+-- _sas.room_of_map(for_run, for_no): how many more elements of this map may be in progress, without child
 -- runs that wait for their concurrency key. A step that is no map has room. 0: another tick is changing the
 -- map.
 -- Locks: map_progress, until the transaction ends; so the room cannot become less.
@@ -56,7 +56,7 @@ BEGIN
             WHERE f.run_id = for_run AND f.step_no = for_no);
 END $$;
 
--- _sas.has_parked(run_id, step_no): has this map a parked child run?
+-- _sas.has_parked(for_run, for_no): has this map a parked child run?
 CREATE FUNCTION _sas.has_parked(for_run bigint, for_no int) RETURNS boolean
 LANGUAGE plpgsql STABLE AS $$
 BEGIN
@@ -64,7 +64,7 @@ BEGIN
                    AND p.parent_step_no = for_no AND p.told AND p.state = 'away');
 END $$;
 
--- _sas.parked_children(run_id, step_no): the parked child runs of this map (_sas.past_maps) whose keys are
+-- _sas.parked_children(for_run, for_no): the parked child runs of this map (_sas.past_maps) whose keys are
 -- free now.
 CREATE FUNCTION _sas.parked_children(for_run bigint, for_no int) RETURNS SETOF bigint
 LANGUAGE sql STABLE AS $$
@@ -104,15 +104,15 @@ BEGIN
     END LOOP;
 END $$;
 
--- _sas.release_elements(run_ids, step_nos): makes as many elements ready as may be in progress at the same
--- time, and ends the steps that have no element left. Child runs that wait for their concurrency key do not
--- count; one whose key was free while there was no room comes before elements that have not begun. elements:
--- those that have just ended; null: unknown. At most map_width() elements of a map become ready at once; if
--- more may, a message to the scheduler continues; one after the other: those that end meanwhile send none.
--- of_room: this is that message. The messages of elements that are child runs are written here:
--- _sas.make_ready would look up their step for each of them.
--- Writes: map_progress, message. Next: _sas.make_ready for the elements, _sas.begin_steps for those that are
--- child runs; _sas.count_elements when one of them has ended.
+-- _sas.release_elements(run_ids, step_nos, elements, of_room): makes as many elements ready as may be in
+-- progress at the same time, and ends the steps that have no element left. Child runs that wait for their
+-- concurrency key do not count; one whose key was free while there was no room comes before elements that
+-- have not begun. elements: those that have just ended; null: unknown. At most map_width() elements of a map
+-- become ready at once; if more may, a message to the scheduler continues; one after the other: those that
+-- end meanwhile send none. of_room: this is that message. The messages of elements that are child runs are
+-- written here: _sas.make_ready would look up their step for each of them.
+-- Writes: map_progress, message. Wakes: the scheduler. Next: _sas.make_ready for the elements,
+-- _sas.begin_steps for those that are child runs; _sas.count_elements when one of them has ended.
 CREATE FUNCTION _sas.release_elements(run_ids bigint[], step_nos int[], elements int[] DEFAULT NULL,
                                       of_room boolean DEFAULT false) RETURNS void
 LANGUAGE plpgsql AS $$
@@ -181,7 +181,7 @@ END $$;
 -- _sas.scan_maps(run_ids, step_nos, elements): makes elements ready, as many as there is room for, in those
 -- of these maps whose elements do not simply begin in order (map_progress.open is not null). elements:
 -- those that have just ended; null: unknown.
--- Writes: message.
+-- Writes: message. Wakes: the scheduler.
 CREATE FUNCTION _sas.scan_maps(run_ids bigint[], step_nos int[], elements int[]) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -229,7 +229,7 @@ LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
            ELSE coalesce((shape #>> '{concurrency,per_key}')::int, 1) END
 $$;
 
--- _sas.places_of_keys(run_id, step_no, elements): the keys of these elements, where their rows are, and how
+-- _sas.places_of_keys(for_run, for_no, elements): the keys of these elements, where their rows are, and how
 -- many of the elements have each of them. Each row is looked up by all columns of its key: a join may walk
 -- all elements, or all keys, of the map for each of them.
 CREATE FUNCTION _sas.places_of_keys(for_run bigint, for_no int, elements int[])
@@ -250,9 +250,9 @@ BEGIN
                         AND x.step_no = for_no AND x.key_no = u.key_no OFFSET 0) k;
 END $$;
 
--- _sas.begin_waiting(run_id, step_no, room, per_key, just_ended): begins elements that the scan has passed
--- by because their key had no room. just_ended: only the keys of these elements can have room now; null:
--- all keys are checked. Returns how many elements began. The elements of one key begin in order.
+-- _sas.begin_waiting(for_run, for_no, room, per_key, just_ended): begins elements that the scan has passed by
+-- because their key had no room. just_ended: only the keys of these elements can have room now; null: all
+-- keys are checked. Returns how many elements began. The elements of one key begin in order.
 CREATE FUNCTION _sas.begin_waiting(for_run bigint, for_no int, room bigint, per_key int, just_ended int[])
 RETURNS int
 LANGUAGE plpgsql AS $$
@@ -280,9 +280,9 @@ BEGIN
     RETURN coalesce(cardinality(chosen), 0);
 END $$;
 
--- _sas.begin_ahead(run_id, step_no, room, per_key): continues the scan through the elements, and begins
--- those whose key has room; _sas.begin_waiting begins the others later. The scan passes each element once,
--- and some thousands in one tick. Returns whether it has stopped for that reason.
+-- _sas.begin_ahead(for_run, for_no, room, per_key): continues the scan through the elements, and begins those
+-- whose key has room; _sas.begin_waiting begins the others later. The scan passes each element once, and some
+-- thousands in one tick. Returns whether it has stopped for that reason.
 -- Writes: map_progress.
 CREATE FUNCTION _sas.begin_ahead(for_run bigint, for_no int, room bigint, per_key int) RETURNS boolean
 LANGUAGE plpgsql AS $$
@@ -319,7 +319,7 @@ BEGIN
     RETURN room > 0 AND f.fed < f.total AND beyond IS NULL;
 END $$;
 
--- _sas.begin_elements(run_id, step_no, elements): makes these elements, or their fallbacks, ready.
+-- _sas.begin_elements(for_run, for_no, elements): makes these elements, or their fallbacks, ready.
 -- Writes: map_key, map_progress, step. Next: _sas.make_ready.
 CREATE FUNCTION _sas.begin_elements(for_run bigint, for_no int, elements int[]) RETURNS void
 LANGUAGE plpgsql AS $$

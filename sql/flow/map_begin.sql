@@ -51,7 +51,7 @@ BEGIN
     PERFORM _sas.release_elements(run_ids, step_nos);
 END $$;
 
--- _sas.begin_again(run_id, step_no): prepares a map that has run through with failed elements for another
+-- _sas.begin_again(for_run, for_no): prepares a map that has run through with failed elements for another
 -- attempt: these elements wait again and begin under the same limits. Their keys get other numbers, because
 -- elements that have ended keep theirs.
 -- Writes: map_key, map_list, map_progress. Next: _sas.load_elements.
@@ -76,7 +76,7 @@ END $$;
 -- complete. If there are more, a message to the scheduler continues. If the key of an element cannot be
 -- built, the map fails. A map that has ended meanwhile needs no more.
 -- Next, if a pause has taken back the end of its run: _sas.reopen_abandoned sends such a message again.
--- Writes: item, map_key, map_list, map_progress, message.
+-- Writes: item, map_key, map_list, map_progress, message. Wakes: the scheduler.
 CREATE FUNCTION _sas.load_elements(run_ids bigint[], step_nos int[]) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -114,7 +114,7 @@ BEGIN
     END LOOP;
 END $$;
 
--- _sas.load_part(run_id, step_no, loaded, again, template): writes the elements behind the last one that was
+-- _sas.load_part(for_run, for_no, loaded, again, template): writes the elements behind the last one that was
 -- loaded, or lets the failed ones wait again. problem: the key of one cannot be built.
 -- Writes: item, map_list; again: step, map_progress. Next: _sas.key_elements if the map has keys.
 CREATE FUNCTION _sas.load_part(for_run bigint, for_no int, loaded int, again boolean, template jsonb,
@@ -162,7 +162,7 @@ BEGIN
     WHERE more AND l.run_id = for_run AND l.step_no = for_no;
 END $$;
 
--- _sas.key_elements(run_id, step_no, elements, items, template): writes these elements of a map, with the
+-- _sas.key_elements(for_run, for_no, elements, items, template): writes these elements of a map, with the
 -- number of their key, and their position among the elements of that key. An element whose key is null has
 -- none. Returns what is wrong with the first key that cannot be built. All keys of a map together have a
 -- budget, too.
@@ -206,8 +206,8 @@ BEGIN
     RETURN NULL;
 END $$;
 
--- _sas.number_elements(run_id, step_no, elements, items, keys): writes these elements and their keys. The
--- row of a key is looked up once, for the first element that has it.
+-- _sas.number_elements(for_run, for_no, elements, items, keys): writes these elements and their keys. The row
+-- of a key is looked up once, for the first element that has it.
 -- Writes: item, map_key, map_list.
 CREATE FUNCTION _sas.number_elements(for_run bigint, for_no int, elements int[], items jsonb[], keys jsonb[])
 RETURNS void
@@ -245,7 +245,7 @@ BEGIN
     WHERE l.run_id = for_run AND l.step_no = for_no;
 END $$;
 
--- _sas.fail_keys(run_id, step_no, name, problem): this map fails, because the key of an element cannot be
+-- _sas.fail_keys(for_run, for_no, name, problem): this map fails, because the key of an element cannot be
 -- built. Without its rows, a further attempt begins from its array again.
 -- Writes: item, map_key, map_list, map_progress.
 CREATE FUNCTION _sas.fail_keys(for_run bigint, for_no int, name text, problem text) RETURNS void

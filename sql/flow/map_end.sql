@@ -65,8 +65,8 @@ BEGIN
     END IF;
 END $$;
 
--- _sas.failed_elements(run_id, step_no, name): the error that elements of this map have failed; null if
--- none has.
+-- _sas.failed_elements(for_run, for_no, name): the error that elements of this map have failed; null if none
+-- has.
 CREATE FUNCTION _sas.failed_elements(for_run bigint, for_no int, name text) RETURNS jsonb
 LANGUAGE sql STABLE AS $$
     SELECT _sas.problem_object('elements', format('%s of %s elements failed', count(*),
@@ -122,7 +122,7 @@ END $$;
 
 -- _sas.next_iterations(run_ids, step_nos): an iteration of these steps has ended: decides whether the next
 -- one begins, and when.
--- Writes: step, message.
+-- Writes: step, message. Wakes: the scheduler.
 CREATE FUNCTION _sas.next_iterations(run_ids bigint[], step_nos int[]) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE

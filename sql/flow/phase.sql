@@ -236,8 +236,8 @@ BEGIN
                             entered => true) WHERE r.state <> 'paused';
 END $$;
 
--- _sas.next_plan(parent, step_no, undo, input, made): the plan function that a child run of this step, or
--- of its undo, needs next, as the request of a phase: {of (the input of the run), made, prefix, function,
+-- _sas.next_plan(parent, parent_no, of_undo, input, made): the plan function that a child run of this step,
+-- or of its undo, needs next, as the request of a phase: {of (the input of the run), made, prefix, function,
 -- input}. Null: none. problem: why that cannot be determined.
 CREATE FUNCTION _sas.next_plan(parent _sas.run, parent_no int, of_undo boolean, input jsonb, made jsonb,
                                OUT request jsonb, OUT problem text)
@@ -260,7 +260,7 @@ EXCEPTION WHEN OTHERS THEN
     problem := SQLERRM;
 END $$;
 
--- _sas.is_dear_plan(parent, step_no, undo): may it take long to plan a child run of this step, or of its
+-- _sas.is_dear_plan(parent, parent_no, of_undo): may it take long to plan a child run of this step, or of its
 -- undo, even without functions?
 CREATE FUNCTION _sas.is_dear_plan(parent _sas.run, parent_no int, of_undo boolean) RETURNS boolean
 LANGUAGE plpgsql STABLE AS $$
@@ -272,8 +272,8 @@ BEGIN
         WHERE _sas.value_size(v.definition) > 16384 OR v.definition @? '$.steps.*.include');
 END $$;
 
--- _sas.dear_plan(parent, step_no, undo, input, made): the request of a phase in which a function worker plans
--- such a run, or finds the function that it needs, before anything waits for it.
+-- _sas.dear_plan(parent, parent_no, of_undo, input, made): the request of a phase in which a function worker
+-- plans such a run, or finds the function that it needs, before anything waits for it.
 CREATE FUNCTION _sas.dear_plan(parent _sas.run, parent_no int, of_undo boolean, input jsonb, made jsonb)
 RETURNS jsonb
 LANGUAGE sql STABLE AS $$

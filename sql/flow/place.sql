@@ -25,7 +25,7 @@ BEGIN
     RETURN true;
 END $$;
 
--- _sas.start_context(run): what templates can see of a run before it begins.
+-- _sas.start_context(r): what templates can see of a run before it begins.
 CREATE FUNCTION _sas.start_context(r _sas.run) RETURNS jsonb
 LANGUAGE sql STABLE AS $$
     SELECT jsonb_build_object('input', r.input, 'run',
@@ -165,7 +165,7 @@ END $$;
 -- _sas.meet_open(caller, v, needed): the open run that a submit gets instead of the run that needs these
 -- slots; null: the run is created. follows: the open run itself waits behind another one, and takes the
 -- input of the submit. Rules that refuse come first; after them the first rule without room decides.
--- Writes: message.
+-- Writes: message. Wakes: the scheduler.
 CREATE FUNCTION _sas.meet_open(caller oid, v _sas.workflow_version, needed _sas.concurrency_slot[],
                                OUT run_id bigint, OUT follows boolean)
 LANGUAGE plpgsql AS $$
@@ -214,8 +214,8 @@ BEGIN
                         WHERE m.run_id = u AND m.kind = 'replace' LIMIT 1) IS NULL);
 END $$;
 
--- _sas.in_the_way(place): the open runs that leave no room under this key, holders first, then by run id.
--- Empty: there is room. Waits for runs whose transaction is just ending them.
+-- _sas.in_the_way(p): the open runs that leave no room under this key, holders first, then by run id. Empty:
+-- there is room. Waits for runs whose transaction is just ending them.
 CREATE FUNCTION _sas.in_the_way(p _sas.concurrency_slot) RETURNS bigint[]
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -280,9 +280,10 @@ BEGIN
     END LOOP;
 END $$;
 
--- _sas.follower(caller, workflow_id, place, open): the run of the same owner and workflow that waits behind
--- the open ones and has not begun; null: there is none. It is locked, so it cannot begin until this
--- transaction has ended. A run without a row is one of this same submit.
+-- _sas.follower(caller, for_workflow, p, open): the run of the same owner and workflow that waits behind the
+-- open ones and has not begun; null: there is none. It is locked, so it cannot begin until this transaction
+-- has ended. A run without a row is one of this same submit.
+-- Wakes: the scheduler.
 CREATE FUNCTION _sas.follower(caller oid, for_workflow int, p _sas.concurrency_slot, open bigint[])
 RETURNS bigint
 LANGUAGE plpgsql AS $$
@@ -313,9 +314,9 @@ BEGIN
     RETURN NULL;
 END $$;
 
--- _sas.renew_follower(caller, run_id, input, needed): gives the newest input to the run that waits behind
--- the open one. With the input its slots may be others: those that its own version needs for it. needed: the
--- same of a run that this very submit creates, and which has no row yet.
+-- _sas.renew_follower(caller, for_run, new_input, needed): gives the newest input to the run that waits
+-- behind the open one. With the input its slots may be others: those that its own version needs for it.
+-- needed: the same of a run that this very submit creates, and which has no row yet.
 -- Caller: holds the lock of the run. Writes: run, history, concurrency_key. Next: _sas.renew_places.
 CREATE FUNCTION _sas.renew_follower(caller oid, for_run bigint, new_input jsonb,
                                     needed _sas.concurrency_slot[]) RETURNS void
@@ -343,7 +344,7 @@ BEGIN
     PERFORM _sas.renew_places(for_run, needed);
 END $$;
 
--- _sas.renew_places(run_id, needed): a run that has not begun needs these slots, and no others. A slot stays
+-- _sas.renew_places(for_run, needed): a run that has not begun needs these slots, and no others. A slot stays
 -- as it is only under the same rule: two rules that had one key may have two now, and a newer version other
 -- rules. Under a key that it no longer needs, the first run behind it is looked at; that lets out the others.
 -- Caller: holds the lock of the run. Writes: concurrency_slot, concurrency_key, message. Wakes: scheduler.

@@ -3,9 +3,9 @@
 -- Signals, as sessions send them: to a run, to its child runs, by key, by token. A signal that no step can
 -- ever take is refused. sql/flow/wait.sql delivers them.
 
--- _sas.refuse_signal(r, signal, step_no, element): the reason why no step of this run, nor the undo of one,
--- can ever take a signal of that name; null if one can. for_step, for_element: the step that the signal is
--- for.
+-- _sas.refuse_signal(r, signal, for_step, for_element): the reason why no step of this run, nor the undo of
+-- one, can ever take a signal of that name; null if one can. for_step, for_element: the step that the signal
+-- is for.
 CREATE FUNCTION _sas.refuse_signal(r _sas.run, signal text, for_step int, for_element int) RETURNS text
 LANGUAGE sql STABLE AS $$
     SELECT CASE WHEN r.state = 'stopped' THEN format('run %s has stopped', r.run_id)
@@ -199,6 +199,7 @@ END $$;
 -- itself cannot take it, an error is raised unless a run below takes it. A payload is data for the steps
 -- that follow; therefore only a superuser can give one to a superuser's run. What another role than the
 -- owner does to a run is an act for sas.history; the row of a signal is gone when a step has taken it.
+-- Wakes: the scheduler.
 CREATE FUNCTION _sas.signal_run(caller oid, r _sas.run, name text, payload jsonb) RETURNS void
 LANGUAGE plpgsql AS $$
 #variable_conflict use_column

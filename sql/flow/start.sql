@@ -257,8 +257,8 @@ BEGIN
     RETURN nullif(_sas.past_line(ids), '{}');
 END $$;
 
--- _sas.check_later(run_ids): checks these runs again in a moment, because another transaction is just
--- changing what they wait for.
+-- _sas.check_later(run_ids, kind): sends the scheduler a message of this kind about these runs, which is due
+-- in a moment, because another transaction is just changing what they wait for.
 -- Writes: message.
 CREATE FUNCTION _sas.check_later(run_ids bigint[], kind text) RETURNS void
 LANGUAGE sql AS $$
@@ -407,7 +407,7 @@ END $$;
 
 -- _sas.switch_workflow(caller, name, pause): pauses or resumes a workflow of the caller, or any for operators
 -- and admins. False: nothing has changed.
--- Writes: workflow, deferred_run, message.
+-- Writes: workflow, deferred_run, message. Wakes: the scheduler.
 CREATE FUNCTION _sas.switch_workflow(caller oid, name text, pause boolean) RETURNS boolean
 LANGUAGE plpgsql AS $$
 DECLARE

@@ -239,7 +239,7 @@ END $$;
 -- _sas.write_stopped(replies, now): the workers have stopped this work. Returns the steps whose replies
 -- counted.
 --   holds   the locks of the runs
---   writes  step, run, external_slot, message
+--   writes  step, run, message
 --   wakes   the scheduler, for the undo
 --   next    _sas.undo_next
 CREATE FUNCTION _sas.write_stopped(replies _sas.call_reply[], now timestamptz, OUT run_ids bigint[],

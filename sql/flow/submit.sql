@@ -98,10 +98,10 @@ BEGIN
             AND w.needs = 0 AND w.step_no IS DISTINCT FROM v.finalize_no);
 END $$;
 
--- _sas.version_to_submit(caller, workflow, wanted): the version that new runs get, if the caller may submit
--- them. A version that was made for single runs is locked against the purge until this transaction ends; if
--- it is gone, another one is current. An older version that the caller names is combined with its
--- subscribers at its first submit.
+-- _sas.version_to_submit(caller, workflow, wanted, for_workflow): the version that new runs get, if the
+-- caller may submit them. A version that was made for single runs is locked against the purge until this
+-- transaction ends; if it is gone, another one is current. An older version that the caller names is combined
+-- with its subscribers at its first submit.
 CREATE FUNCTION _sas.version_to_submit(caller oid, workflow text, wanted int DEFAULT NULL,
                                        for_workflow int DEFAULT NULL)
 RETURNS _sas.workflow_version
@@ -230,8 +230,9 @@ BEGIN
     END IF;
 END $$;
 
--- _sas.note_runs(run_ids, state): counts new runs, which have this state, and sets the timers of deadlines
--- that are near, or of all while a clock is moved by hand. src/store/submit.c does it for plain runs.
+-- _sas.note_runs(run_ids, new_state): counts new runs, which have this state, and sets the timers of
+-- deadlines that are near, or of all while a clock is moved by hand. src/store/submit.c does it for plain
+-- runs.
 -- Reads: run. Writes: message. Wakes: the supervisor, when it must look.
 CREATE FUNCTION _sas.note_runs(run_ids bigint[], new_state text) RETURNS void
 LANGUAGE plpgsql AS $$

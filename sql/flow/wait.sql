@@ -5,7 +5,8 @@
 
 -- _sas.begin_waits(run_ids, step_nos, elements): suspends these steps. A signal that has already arrived is
 -- taken at once.
--- Writes: step, message. Next: _sas.deliver_signals, or _sas.end_timers when the time has come.
+-- Writes: step, message. Wakes: the scheduler. Next: _sas.deliver_signals, or _sas.end_timers when the time
+-- has come.
 CREATE FUNCTION _sas.begin_waits(run_ids bigint[], step_nos int[], elements int[]) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -143,7 +144,7 @@ END $$;
 -- paths of each step may cost much. So after 200 ms the rest is left for another message. To find out which
 -- step gets which takes as long if few are given: that is done once, and does not count. Returns the runs
 -- with such a rest.
--- Writes: signal, message. Next: _sas.succeed_steps.
+-- Writes: signal, message. Wakes: the scheduler. Next: _sas.succeed_steps.
 CREATE FUNCTION _sas.deliver_signals(run_ids bigint[]) RETURNS bigint[]
 LANGUAGE plpgsql AS $$
 DECLARE

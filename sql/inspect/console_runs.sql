@@ -69,7 +69,7 @@ BEGIN ATOMIC
         || '<button>Search</button></form>', 'in runs that this role may see') END;
 END;
 
--- _sas.console_run_rows(look, run_ids): these runs as a table.
+-- _sas.console_run_rows(look, run_ids, otherwise): these runs as a table.
 CREATE FUNCTION _sas.console_run_rows(look _sas.look, run_ids bigint[], otherwise text) RETURNS text
 LANGUAGE sql STABLE
 BEGIN ATOMIC

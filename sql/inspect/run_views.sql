@@ -22,8 +22,8 @@ BEGIN ATOMIC
         OR has_function_privilege(current_user, '_sas.level_operator()'::regprocedure, 'EXECUTE');
 END;
 
--- _sas.masked_context(root, mask, step): the root of a step's templates, with *** where the mask
--- leads. The item of a map and the last output of a repeat are parts of masked values.
+-- _sas.masked_context(root, mask, w): the root of a step's templates, with *** where the mask leads. The item
+-- of a map and the last output of a repeat are parts of masked values.
 CREATE FUNCTION _sas.masked_context(root jsonb, mask text[], w _sas.workflow_step) RETURNS jsonb
 LANGUAGE plpgsql STABLE AS $$
 DECLARE

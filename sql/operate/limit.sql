@@ -3,7 +3,7 @@
 -- Limits of roles.
 
 -- _sas.set_limit_as(caller, role, name, value): the body of sas.set_limit.
--- Writes: role_limit.
+-- Writes: role_limit. Wakes: function workers.
 CREATE FUNCTION _sas.set_limit_as(caller oid, role regrole, name text, value bigint) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_column

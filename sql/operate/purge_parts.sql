@@ -154,7 +154,7 @@ END $$;
 
 -- _sas.purge_rest(quantity): deletes so many rows, and child runs, that purged runs have left. Returns how
 -- many. Runs are taken together: a family may have very many with few steps each.
--- Writes: purged_run; the tables of _sas.purge_steps; as _sas.delete_runs.
+-- Writes: chunk, attempt, step, item, map_key; and what _sas.purge_children and _sas.forget_rests write.
 CREATE FUNCTION _sas.purge_rest(quantity int) RETURNS int
 LANGUAGE plpgsql AS $$
 DECLARE

@@ -44,7 +44,7 @@ $$;
 
 -- _sas.move_start(run_ids, start_at): changes the times of these runs, which have not begun, and the
 -- messages that check them. A paused run gets its message when it is resumed.
--- Writes: message, run.
+-- Writes: message, run. Wakes: the scheduler, the supervisor.
 CREATE FUNCTION _sas.move_start(run_ids bigint[], start_at timestamptz) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE

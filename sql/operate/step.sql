@@ -177,7 +177,7 @@ END $$;
 
 -- _sas.end_rests(targets): ends the cool-off of these steps, or undos, and the pause before the next status
 -- request of polls, now.
--- Writes: message, step.
+-- Writes: message, step. Wakes: the scheduler.
 CREATE FUNCTION _sas.end_rests(targets _sas.target[]) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -329,7 +329,7 @@ LANGUAGE sql STABLE AS $$
                AND _sas.has_failed_elements(t.run_id, t.step_no))
 $$;
 
--- _sas.has_failed_elements(run_id, step_no): has this map elements that have failed and are not settled?
+-- _sas.has_failed_elements(for_run, for_no): has this map elements that have failed and are not settled?
 CREATE FUNCTION _sas.has_failed_elements(for_run bigint, for_no int) RETURNS boolean
 LANGUAGE sql STABLE AS $$
     SELECT EXISTS (SELECT FROM _sas.step x WHERE x.run_id = for_run AND x.step_no = for_no AND x.element > 0

@@ -82,7 +82,7 @@ END $$;
 
 -- _sas.offer_plans(boot, live, newest): offers rows again whose worker is gone, whose claim or pause is
 -- over, or that no worker has taken for a minute. Returns when the next row may be.
--- Writes: schedule_plan.
+-- Writes: schedule_plan. Wakes: function workers.
 CREATE FUNCTION _sas.offer_plans(boot bigint, live bigint[], newest bigint) RETURNS timestamptz
 LANGUAGE plpgsql AS $$
 #variable_conflict use_column
@@ -151,7 +151,7 @@ BEGIN
         extract(epoch FROM _sas.complete_in())::float8 * 1000;
 END $$;
 
--- _sas.is_plan_claimed(schedule_id, request_id): is this claim valid? Nothing is locked.
+-- _sas.is_plan_claimed(of_schedule, request_id): is this claim valid? Nothing is locked.
 CREATE FUNCTION _sas.is_plan_claimed(of_schedule int, request_id uuid) RETURNS boolean
 LANGUAGE plpgsql STABLE AS $$
 BEGIN
@@ -232,7 +232,7 @@ BEGIN
 END $$;
 
 -- _sas.put_back_plan(of_schedule, request_id): the instant is offered again after a growing pause.
--- Writes: schedule_plan.
+-- Writes: schedule_plan. Wakes: the scheduler.
 CREATE FUNCTION _sas.put_back_plan(of_schedule int, request_id uuid) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN

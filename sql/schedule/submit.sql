@@ -47,7 +47,8 @@ END $$;
 
 -- _sas.apply_overlap(instants, rule): decides for each of these instants, at most one for each schedule,
 -- whether it is skipped, or which run it follows. rule: instead of that of the schedules.
--- Caller: holds the locks of the schedules. Writes: a message for each run that is replaced.
+-- Caller: holds the locks of the schedules. Writes: message, to replace runs. Wakes: the
+-- scheduler.
 CREATE FUNCTION _sas.apply_overlap(instants _sas.schedule_instant[], rule text)
 RETURNS _sas.schedule_instant[]
 LANGUAGE plpgsql AS $$

@@ -43,7 +43,7 @@ END $$;
 
 -- _sas.resume_schedule_as(...): the body of sas.resume_schedule. The schedule continues with its next
 -- instant; instants during the pause are not made up for.
--- Writes: schedule.
+-- Writes: schedule. Wakes: the scheduler.
 CREATE FUNCTION _sas.resume_schedule_as(caller oid, name text) RETURNS boolean
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -66,9 +66,9 @@ BEGIN
     RETURN true;
 END $$;
 
--- _sas.check_by_hand(caller, schedule): raises an error if the schedule fires on another node; or if
--- functions of users plan the run and the caller is not the owner: they run in the session that submits it,
--- with the rights of the owner, so only in a session of the owner.
+-- _sas.check_by_hand(caller, s): raises an error if the schedule fires on another node; or if functions of
+-- users plan the run and the caller is not the owner: they run in the session that submits it, with the
+-- rights of the owner, so only in a session of the owner.
 CREATE FUNCTION _sas.check_by_hand(caller oid, s _sas.schedule) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
@@ -86,9 +86,9 @@ BEGIN
     END IF;
 END $$;
 
--- _sas.raise_instant(caller, s, instant): raises an error that says why the instant could not be submitted.
--- later: other sessions are in its way, and not the workflow. Who sees *** in place of values of the run sees
--- of its error what a monitor does.
+-- _sas.raise_instant(caller, s, i): raises an error that says why the instant could not be submitted. later:
+-- other sessions are in its way, and not the workflow. Who sees *** in place of values of the run sees of its
+-- error what a monitor does.
 CREATE FUNCTION _sas.raise_instant(caller oid, s _sas.schedule, i _sas.schedule_instant) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE

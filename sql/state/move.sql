@@ -6,7 +6,7 @@
 -- (_sas.move_ended). They only write; what follows is in sql/flow. Callers hold the lock of every run that
 -- they change, or have just taken the step out of _sas.ready.
 
--- _sas.are_legal(subject, moves): are these changes of state, each as "from to", all in _sas.transition? A
+-- _sas.are_legal(of_subject, moves): are these changes of state, each as "from to", all in _sas.transition? A
 -- change that occurs several times in a batch is checked once.
 CREATE FUNCTION _sas.are_legal(of_subject text, moves text[]) RETURNS boolean
 LANGUAGE plpgsql STABLE AS $$

@@ -270,10 +270,10 @@ BEGIN
     PERFORM _sas.wake('{0}');
 END $$;
 
--- _sas.middleware_chain(phase, workflow_id, owner): the middleware that applies to runs of this role and
--- workflow, outermost first; null if none does. Leaves out middleware whose creator the role does not
--- trust: an admin can neither change nor stop what superusers submit. A former admin has no more right to
--- see or change what others submit. Its middleware is marked: it may be a rule that must not be passed by in
+-- _sas.middleware_chain(for_phase, for_workflow, for_owner): the middleware that applies to runs of this role
+-- and workflow, outermost first; null if none does. Leaves out middleware whose creator the role does not
+-- trust: an admin can neither change nor stop what superusers submit. A former admin has no more right to see
+-- or change what others submit. Its middleware is marked: it may be a rule that must not be passed by in
 -- silence, so nobody goes through it, until an admin has decided what becomes of it.
 CREATE FUNCTION _sas.middleware_chain(for_phase text, for_workflow int, for_owner oid) RETURNS jsonb
 LANGUAGE sql STABLE AS $$
@@ -327,6 +327,7 @@ $$;
 
 -- _sas.wake_queues(lanes): some of these lanes are queues: wakes the scheduler for them, and the workers of
 -- the others.
+-- Wakes: the scheduler, the workers of the lanes.
 CREATE FUNCTION _sas.wake_queues(lanes int[]) RETURNS void
 LANGUAGE sql AS $$
     SELECT _sas.wake(ARRAY(SELECT l FROM unnest(lanes) l WHERE l >= 0), true)

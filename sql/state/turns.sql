@@ -107,6 +107,7 @@ LANGUAGE C VOLATILE STRICT AS 'MODULE_PATHNAME', 'sas_api_lock_ready';
 
 -- _sas.claim_rows(lanes, owners, shares, marks): the same for a worker that claims: deletes these rows, and
 -- returns them.
+-- Writes: ready.
 CREATE FUNCTION _sas.claim_rows(lanes int[], owners oid[], shares int[], marks timestamptz[])
 RETURNS SETOF _sas.ready
 LANGUAGE C VOLATILE STRICT ROWS 100 AS 'MODULE_PATHNAME', 'sas_api_claim_rows';

@@ -314,7 +314,7 @@ BEGIN
 END $$;
 
 -- _sas.act_on(made): carries out these decisions: first the states, then what follows from them.
--- Writes: message, run.
+-- Writes: message, run. Wakes: the scheduler.
 CREATE FUNCTION _sas.act_on(made _sas.decision[]) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE

@@ -336,7 +336,7 @@ BEGIN
     RETURN ARRAY(SELECT u.id FROM unnest($2, fenced) AS u (id, fence) WHERE u.fence = 'locked');
 END $$;
 
--- _sas.make_way(node_id, watch_id): the function of this task took long. If another function worker has
+-- _sas.make_way(node_id, watch_id, busy): the function of this task took long. If another function worker has
 -- room, all other tasks of this worker go there, except those whose row another transaction has locked; and
 -- for a minute this worker takes only tasks that no other node takes. Returns the tasks that went.
 --   busy  workers without time, as the caller knows; null: those that took long lately

@@ -121,7 +121,7 @@ END $$;
 --   up_to        the last of these batches
 --   target_kind  function: called with the array; table: inserted into; workflow: submitted with these inputs
 --                and keys
--- Writes: watch_work, watch_done.
+-- Writes: watch_work, watch_done. Wakes: function workers.
 CREATE FUNCTION _sas.claim_items(quantity int, boot bigint, worker_id bigint)
 RETURNS SETOF _sas.claimed_inbox
 LANGUAGE plpgsql AS $$
@@ -173,7 +173,7 @@ BEGIN
 END $$;
 
 -- _sas.unclaim_items(ids, now): these tasks were claimed in this transaction, and are not after all.
--- Writes: watch_done, watch_work.
+-- Writes: watch_done, watch_work. Wakes: function workers.
 CREATE FUNCTION _sas.unclaim_items(ids bigint[], now timestamptz) RETURNS void
 LANGUAGE sql AS $$
     UPDATE _sas.watch_done SET request_id = NULL, claimed_until = NULL WHERE watch_id = ANY (ids);
@@ -404,6 +404,7 @@ END $$;
 
 -- _sas.finish_lost_items(ids, boot, live, newest): ends the claims of these tasks, whose rows are locked,
 -- if their worker is gone. Returns how many.
+-- Wakes: function workers.
 CREATE FUNCTION _sas.finish_lost_items(ids bigint[], boot bigint, live bigint[], newest bigint) RETURNS int
 LANGUAGE plpgsql AS $$
 DECLARE

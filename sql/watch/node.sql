@@ -127,7 +127,7 @@ BEGIN
 END $$;
 
 -- _sas.end_node(n, why): ends a node; its tasks go to other nodes.
--- Caller: holds the lock of its row. Writes: node, watch_held.
+-- Caller: holds the lock of its row. Writes: node, watch_held. Wakes: the supervisor.
 CREATE FUNCTION _sas.end_node(n _sas.node, why text) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE

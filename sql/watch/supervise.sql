@@ -269,8 +269,8 @@ BEGIN
 END $$;
 
 -- _sas.ask_again(): repeats requests to hosts that were not answered in time. Requests about tasks that the
--- node no longer holds are deleted.
--- Writes: watch_note.
+-- node no longer holds are deleted. Returns how many were repeated.
+-- Writes: watch_note. Wakes: the hosts.
 CREATE FUNCTION _sas.ask_again() RETURNS int
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -298,6 +298,7 @@ END $$;
 -- _sas.wake_hosts(): wakes hosts that have room for waiting tasks, and function workers for inboxes whose
 -- pause is over. It announces what has come due since the last tick. What was due before that was announced
 -- then; for that it only nudges them.
+-- Wakes: the hosts of waiting tasks, function workers.
 CREATE FUNCTION _sas.wake_hosts() RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
