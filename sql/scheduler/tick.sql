@@ -15,7 +15,8 @@ BEGIN
                    ORDER BY u.kind, u.ordinality) m
              GROUP BY m.kind
              ORDER BY array_position('{late,leave,ended,start,ready,aside,enter,timer,iteration,room,signal,'
-                                     'child,cancel,abort,fail,replace,halt,revoke,reverse,undo,held}', m.kind) LOOP
+                                     'child,cancel,abort,fail,replace,halt,revoke,reverse,undo,held}',
+                                     m.kind) LOOP
         CASE d.kind
         WHEN 'late' THEN PERFORM _sas.stop_late_runs(d.runs);
         WHEN 'leave' THEN PERFORM _sas.leave_line(d.runs);
