@@ -458,6 +458,8 @@ sas_transport_request_redirect(SasRequest *r, CURLcode code)
 	r->answer_done = false;
 	r->line_status = 0;
 	r->header_bytes = 0;
+	/* the next request may go out on this connection: it is one that was kept, like any other (kept.c) */
+	memset(r->sockets, 0, sizeof(r->sockets));
 	return true;
 }
 

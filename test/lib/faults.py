@@ -256,6 +256,11 @@ CUT = {"fin": WELL, "reset": WELL, "chunked_fin": CHUNKED_WELL, "chunked_reset":
 # two requests that have a connection each: one is answered well, the other twice
 TOGETHER = {"well_together": well_together, "two_together": two_together}
 
+# a redirect, and behind it the answer to the request that it leads to. libcurl reads no further than the end of a body that
+# needs several reads, so that this answer waits in the socket
+MOVED = b"x" * 40000
+REDIRECTS = {"moved": told(b"HTTP/1.1 307 Moved\r\nLocation: /well/1\r\nContent-Length: %d\r\n\r\n" % len(MOVED) + MOVED + BAD)}
+
 asked = {}
 met = None
 
@@ -290,7 +295,7 @@ async def answer(writer, path):
             await asyncio.sleep(0.01)
             reset(writer)
         return False
-    kept = await (FAULTS.get(name) or LATER.get(name) or TOGETHER[name])(writer) == "keep"
+    kept = await (FAULTS.get(name) or LATER.get(name) or REDIRECTS.get(name) or TOGETHER[name])(writer) == "keep" or name in REDIRECTS
     asked["/done" + path] = 1
     return kept
 

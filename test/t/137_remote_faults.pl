@@ -204,6 +204,17 @@ foreach my $n (101 .. 105)
 	is(join(' ', map { $run->{output}{$_} // 'none' } qw(a1 a2 b)), 'well well well', "$n: nor does it for a request that libcurl sends again");
 }
 
+# a redirect leads back to the connection on which it came
+make_agent($node, "moved_$_->[0]", $_->[1], max_in_flight => 1, options => qq({"follow_redirects": true$_->[2]})) foreach [ 'plain', $pair, '' ], [ 'tls', $safe, qq(, "ca_file": "$mine{cert}") ];
+foreach my $agent ('moved_plain', 'moved_tls')
+{
+	foreach my $n (1 .. 5)
+	{
+		my $run = run_call($node, $agent, { method => 'POST', path => "/moved/$n", body => {} });
+		is("$run->{result} $run->{output}{body}", 'success well', "$agent $n: nor does one behind a redirect for that of the next request");
+	}
+}
+
 # -- Retry-After, absurd --------------------------------------------------------------------------------------------------
 
 foreach my $fault (qw(later_absurd later_infinite))
