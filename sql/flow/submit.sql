@@ -206,7 +206,7 @@ BEGIN
             USING ERRCODE = 'program_limit_exceeded', DETAIL = 'At /labels.',
             HINT = 'Labels are for finding runs. What a step needs belongs in the input.';
     END IF;
-    PERFORM _sas.check_size(labels, 16384, '/labels', 'the labels');
+    PERFORM _sas.check_size(labels, 16384, '/labels', 'the set of labels');
     IF deadline <= '0' OR deadline > '10 years' AND NOT is_child THEN
         RAISE EXCEPTION 'the deadline must be positive, and at most ten years'
             USING ERRCODE = 'invalid_parameter_value', DETAIL = 'At /deadline.',
