@@ -44,7 +44,7 @@ LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
         SELECT l.run_id FROM (SELECT m.run_id FROM measured m WHERE m.size > 200 ORDER BY m.run_id DESC) l
         CROSS JOIN LATERAL (SELECT FROM _sas.step s WHERE s.run_id = l.run_id
                             UNION ALL SELECT FROM _sas.attempt t WHERE t.run_id = l.run_id) x
-        OFFSET 20000 LIMIT 1)
+        ORDER BY l.run_id DESC OFFSET 20000 LIMIT 1)
     SELECT m.run_id
     FROM (SELECT m.run_id, m.size > 200 AS large, row_number() OVER w AS n, sum(m.size) OVER w AS total
           FROM measured m WINDOW w AS (PARTITION BY m.size > 200 ORDER BY m.run_id DESC)) m

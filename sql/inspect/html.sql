@@ -85,7 +85,7 @@ BEGIN ATOMIC
 END;
 
 -- _sas.html_json(label, value, most): a value under its label, a short value in one line; its first "most"
--- characters. OFFSET 0: the text of a large value is made once.
+-- characters. OFFSET 0: the text of a large value is made once. Below 50 levels, spaces would be most of it.
 CREATE FUNCTION _sas.html_json(label text, value jsonb, most int DEFAULT 20000) RETURNS text
 LANGUAGE sql IMMUTABLE PARALLEL SAFE
 BEGIN ATOMIC
@@ -95,7 +95,7 @@ BEGIN ATOMIC
                                              WHEN length(v.t) > most
                                              THEN format(E'\n... and %s characters more',
                                                          length(v.t) - most) ELSE '' END)) END
-    FROM (SELECT CASE WHEN length(s.t) <= 110 OR length(s.t) > 10 * most THEN s.t
+    FROM (SELECT CASE WHEN length(s.t) <= 110 OR length(s.t) > 10 * most OR value @? '$.**{50}' THEN s.t
                  ELSE jsonb_pretty(value) END AS t
           FROM (SELECT CASE WHEN coalesce(_sas.written_size(value, 100 * most) > 100 * most, false)
                        THEN format('%s: too large for this page',
