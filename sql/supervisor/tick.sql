@@ -199,12 +199,14 @@ RETURNS TABLE (lease_id bigint, worker_id bigint, locked_by text, dead boolean, 
                alone boolean, asks int, complete_by timestamptz)
 LANGUAGE sql STABLE AS $$
     SELECT l.lease_id, l.worker_id, l.locked_by,
-           e.dead OR e.goes_on AND t.complete_by < sas.now() - interval '5 s',
-           t.complete_by <= sas.now() AND NOT e.goes_on,
+           e.dead OR e.goes_on AND t.complete_by < c.now - interval '5 s',
+           t.complete_by <= c.now AND NOT e.goes_on,
            CASE WHEN e.goes_on THEN 1 ELSE cardinality(l.run_ids) END, s.run_id, s.step_no, s.element, w.name,
            _sas.lane_now(s.run_id, s.step_no, s.element, w.undo, w.lane), s.state, s.attempt, s.in_doubt,
            s.alone, (SELECT o.asks FROM _sas.poll_of(s) o), t.complete_by
-    FROM unnest(leases) l
+    -- one instant: a step that is not asked for whether its function continues is not overdue, either
+    FROM (SELECT sas.now() AS now OFFSET 0) c
+    CROSS JOIN unnest(leases) l
     CROSS JOIN LATERAL unnest(l.run_ids, l.step_nos, l.elements) AS u (run_id, step_no, element)
     CROSS JOIN LATERAL _sas.step_row(u.run_id, u.step_no, u.element) s
     JOIN _sas.run r ON r.run_id = s.run_id
@@ -217,7 +219,7 @@ LANGUAGE sql STABLE AS $$
                                    WHERE h.request_id = s.request_id) END) AS complete_by OFFSET 0) t
     CROSS JOIN LATERAL (
         SELECT l.worker_id > 0 AND _sas.is_gone(l.boot, l.worker_id, $2, live, newest) AS dead,
-               CASE WHEN t.complete_by <= sas.now() AND l.worker_id > 0 THEN _sas.is_executed(s.request_id)
+               CASE WHEN t.complete_by <= c.now AND l.worker_id > 0 THEN _sas.is_executed(s.request_id)
                    ELSE false END AS goes_on OFFSET 0) e
     WHERE s.lease_id = l.lease_id AND s.request_id IS NOT NULL
       AND NOT EXISTS (SELECT FROM _sas.answer a WHERE a.run_id = s.run_id AND a.step_no = s.step_no
