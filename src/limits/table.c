@@ -208,7 +208,11 @@ table_end_unshared(SasLimitsEntry *e, bool fresh, SasLimitsUse *use)
 
 /* ---------------------------------------------------------------- entries */
 
-/* Does the entry not differ from a new one? */
+/*
+ * Does the entry not differ from a new one?  But for whose calls succeeded
+ * last: room for another agent is worth more.  Until a call succeeds again,
+ * failures of one role open the breaker of that agent as after a start.
+ */
 static bool
 table_is_idle(const void *entry, int64 now)
 {
