@@ -1,7 +1,6 @@
 -- SPDX-License-Identifier: PostgreSQL
 
--- What is new is nobody's but the owner's, whatever default privileges say; then every role has what its
--- level gives in this version.
+-- What is new is nobody's but the owner's, whatever default privileges say.
 DO LANGUAGE plpgsql $$
 DECLARE
     known oid[] := string_to_array(current_setting('sasupdate.known'), ' ');
@@ -26,6 +25,13 @@ BEGIN
     LOOP
         EXECUTE format('REVOKE ALL ON %s %s FROM %s CASCADE', g.kind, g.name, g.grantee);
     END LOOP;
+END $$;
+
+-- Every role has what its level gives in this version.
+DO LANGUAGE plpgsql $$
+DECLARE
+    g record;
+BEGIN
     FOR g IN
         SELECT DISTINCT a.grantee::regrole AS role, l.level, NULL AS agent
         FROM pg_namespace n, aclexplode(n.nspacl) a, _sas.levels_of(a.grantee) l
