@@ -21,6 +21,8 @@ SELECT is(substring(_sas.html_table('{a,b,#c}', ARRAY[['a', NULL, 'c'], ['d', 'e
 SELECT is(_sas.url_text('a b&c=d/ü%"'), 'a%20b%26c%3Dd%2F%C3%BC%25%22', 'a value in a link is percent-encoded');
 SELECT is(_sas.html_table('{a}', NULL, 'None & <none>.'), '<p class="none">None &amp; &lt;none&gt;.</p>', 'a table without rows says so');
 SELECT ok(length(_sas.html_json('x', to_jsonb(repeat('<', 1000000)))) < 100000, 'a large value is cut');
+SELECT ok(length(_sas.html_json('x', (repeat('[', 5000) || repeat(']', 5000))::jsonb)) < 11000, 'a very deep one has no space for each of its levels');
+SELECT is(_sas.html_json('x', jsonb_build_array(repeat('y', 120))), E'<div class="json"><h4>x</h4><pre>[\n    &quot;' || repeat('y', 120) || E'&quot;\n]</pre></div>', 'any other is indented');
 SELECT is(_sas.mermaid_text('"];x["'), '#quot;];x[#quot;', 'a label of mermaid cannot be left');
 SELECT is(_sas.dot_text('\" -> x'), '\\\" -> x', 'nor one of dot');
 

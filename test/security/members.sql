@@ -45,4 +45,11 @@ INSERT INTO act (statement, member, stranger) VALUES
 SELECT is(pg_temp.does(w.who, a.statement), CASE WHEN w.is_member THEN a.member ELSE a.stranger END, format('%s: %s', w.who, a.statement))
 FROM (VALUES (1, 'mb_named', false), (2, 'mb_maker', false), (3, 'mb_can_set', true), (4, 'mb_heir', true)) w (i, who, is_member)
 CROSS JOIN act a WHERE w.is_member OR :'has_options' ORDER BY w.i, a.n;
+
+-- a run that follows one of the role is explained to a former member by the id that it knows, and by nothing else
+SELECT pg_temp.does('mb_heir', format('SELECT run_id FROM sas.submit(''mb_mb_heir'', after_run => %s)', :run)) AS follows \gset
+REVOKE mb_ann FROM mb_heir;
+SELECT is(pg_temp.does('mb_heir', format('SELECT count(*) FROM sas.runs WHERE run_id = %s', :run)), '0', 'a former member does not see the run');
+SELECT matches(pg_temp.does('mb_heir', format('SELECT string_agg(text, '' '') FROM sas.explain(%s)', :follows)), format('run %s has not stopped yet', :run), 'and is told which run its own one follows');
+SELECT doesnt_match(pg_temp.does('mb_heir', format('SELECT string_agg(text, '' '') FROM sas.explain(%s)', :follows)), '4711|mb_w|mb_ann', 'but nothing of that run');
 SELECT * FROM finish();
