@@ -1,6 +1,6 @@
 -- SPDX-License-Identifier: PostgreSQL
 --
--- Single operations at rest, for test/t/228_soak.pl: each by itself, in a transaction of its own, after the one
+-- Single operations at rest, for test/t/238_soak.pl: each by itself, in a transaction of its own, after the one
 -- before has had its effect. How long each took, by kind, is in soak.taken.
 
 CREATE SCHEMA soak;

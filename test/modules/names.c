@@ -2,7 +2,7 @@
 /*
  * names.c
  *	  For LD_PRELOAD: the names of test/t/137_remote_faults.pl and
- *	  561_several_addresses.pl.
+ *	  590_several_addresses.pl.
  *
  * hang.invalid takes a minute, none.invalid is not known, moves.invalid has
  * the addresses that stand in the file SAS_NAMES, in their order.

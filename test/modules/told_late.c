@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: PostgreSQL */
 /*
- * told_late.c: keeps a session, for t/554_told_late, between the end of its
+ * told_late.c: keeps a session, for t/564_told_late, between the end of its
  * transaction for others and what it does then, until a file is there.
  */
 #include "postgres.h"

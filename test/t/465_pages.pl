@@ -22,7 +22,7 @@ use Test::More;
 my %run_elsewhere = (
 	'sql check' => '307_housekeeping',
 	'sql archive' => '307_housekeeping',
-	'sql subscribe' => '136_subscribed',
+	'sql subscribe' => '141_subscribed',
 	'sql citus' => '540_citus',
 	python => '504_client_calls',
 	js => '505_client_calls_typescript');

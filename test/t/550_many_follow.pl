@@ -31,7 +31,7 @@ cmp_ok($node->safe_psql('postgres', sprintf $transactions, 'small'), '<', 1000, 
 
 $node->safe_psql('postgres', "SELECT count(*) FROM sas.submit_batch('wide', array_fill('{}'::jsonb, ARRAY[$runs]))");
 ok(wait_for($node, q{SELECT count(*) FROM _sas.step WHERE state = 'waiting'}, $runs * $follow), "$runs steps have ended, for each of which $follow wait");
-# a scheduler writes the replies to runs that somebody has locked meanwhile: see 551_many_ends_together
+# a scheduler writes the replies to runs that somebody has locked meanwhile: see 557_many_ends_together
 is($node->safe_psql('postgres', sprintf $transactions, 'wide'), $runs, 'each of them was called in a transaction of its own');
 is($node->safe_psql('postgres', q{SELECT count(*) FROM _sas.step WHERE state = 'running'}), 0, 'and none of the steps is left behind');
 
