@@ -285,7 +285,7 @@ sas_agent_flights_claim_time(void)
 static SasFlight *
 flights_create(SasClaimedCall *claimed, SasLeaseEntry *lease, const SasClaimTime *when, SasAgentEntry *agent)
 {
-	MemoryContext context = AllocSetContextCreate(sas_agent_flights.context, "sas flight", ALLOCSET_SMALL_SIZES);
+	MemoryContext context = AllocSetContextCreate(sas_agent_flights.context, "sas flight", 0, 1024, 1024);
 	MemoryContext old = MemoryContextSwitchTo(context);
 	SasFlight  *flight = palloc0(sizeof(SasFlight));
 
