@@ -51,7 +51,9 @@ BEGIN
     IF state <> '55P03' THEN
         RETURN 0;
     END IF;
-    PERFORM _sas.count_metric('lock_timeout', 0, 0, 'tick', 1);
+    PERFORM _sas.count_metric('lock_timeout', 0, 0, CASE WHEN a.backend_type LIKE 'sas %'
+                              THEN substr(a.backend_type, 5) ELSE 'session' END, 1)
+    FROM pg_stat_get_activity(pg_backend_pid()) a;
     RETURN 1;
 END $$;
 
@@ -66,10 +68,12 @@ CREATE FUNCTION _sas.may_pass(state text) RETURNS boolean
 LANGUAGE sql IMMUTABLE AS $$ SELECT state ~ '^(53[123]|57|58)' $$;
 
 -- _sas.pause_after(state): how long an item that raised an error with this SQLSTATE is deferred. What the
--- server lacks now is not the fault of the item: any role can take all locks of the server for a moment.
+-- server lacks now is not the fault of the item: any role can take all locks of the server for a moment. Nor
+-- is a lock that a session holds: its work goes on when that is released.
 CREATE FUNCTION _sas.pause_after(state text) RETURNS interval
 LANGUAGE sql IMMUTABLE AS $$
-    SELECT CASE WHEN _sas.may_pass(state) THEN interval '1 s' ELSE interval '1 min' END
+    SELECT CASE WHEN _sas.may_pass(state) OR NOT _sas.is_of_item(state) THEN interval '1 s'
+           ELSE interval '1 min' END
 $$;
 
 -- _sas.template_fault(state, message): the problem of a step whose templates could not be filled in, because
