@@ -37,8 +37,30 @@ END $$;
 CREATE FUNCTION _sas.end_nodes(boot bigint, live bigint[], newest bigint) RETURNS int
 LANGUAGE plpgsql AS $$
 DECLARE
-    n int;
+    ids bigint[];
+    done record;
 BEGIN
+    SELECT array_agg(g.node_id) INTO ids
+    FROM (SELECT x.node_id FROM _sas.node x
+          WHERE x.ended_at IS NULL
+            AND CASE WHEN x.worker_id IS NOT NULL
+                     THEN _sas.is_gone(x.boot, x.worker_id, $1, live, newest)
+                     ELSE x.lease_until <= sas.now()
+                         OR x.by_connection AND NOT _sas.session_lives(x.pid, x.backend_start) END
+            AND NOT _sas.is_deferred('node', x.node_id)
+          ORDER BY x.node_id FOR UPDATE SKIP LOCKED) g;
+    IF ids IS NULL THEN
+        RETURN 0;
+    END IF;
+    done := _sas.apart('NULL::bigint[] FROM _sas.end_these_nodes($1)', ids);
+    PERFORM _sas.defer_apart('node', ids, done.failed, done.errors, done.pauses);
+    RETURN cardinality(ids);
+END $$;
+
+-- _sas.end_these_nodes(ids): writes that these nodes have ended, and why.
+-- Caller: holds the locks of the nodes. Writes: node.
+CREATE FUNCTION _sas.end_these_nodes(ids bigint[]) RETURNS void
+LANGUAGE sql AS $$
     WITH gone AS (
         SELECT x.node_id,
                CASE WHEN x.worker_id IS NOT NULL THEN 'its worker is gone'
@@ -46,18 +68,10 @@ BEGIN
                     ELSE 'its connection is gone' END AS why,
                _sas.found('node', 'node', CASE WHEN x.lease_until <= sas.now() THEN x.lease_until
                                           ELSE _sas.last_tick() END) AS found
-        FROM _sas.node x
-        WHERE x.ended_at IS NULL
-          AND CASE WHEN x.worker_id IS NOT NULL
-                   THEN _sas.is_gone(x.boot, x.worker_id, $1, live, newest)
-                   ELSE x.lease_until <= sas.now()
-                       OR x.by_connection AND NOT _sas.session_lives(x.pid, x.backend_start) END
-        ORDER BY x.node_id FOR UPDATE SKIP LOCKED)
+        FROM _sas.node x WHERE x.node_id = ANY (ids))
     UPDATE _sas.node e SET ended_at = sas.now(), ended_for = g.why, modified_at = sas.now() FROM gone g
-    WHERE e.node_id = g.node_id;
-    GET DIAGNOSTICS n = ROW_COUNT;
-    RETURN n;
-END $$;
+    WHERE e.node_id = g.node_id
+$$;
 
 -- _sas.check_watch_rights(): hosts of tasks whose owner may no longer ask of the agent what the watcher asks
 -- read their requests again, and find that they are refused. sas.revoke_agent announces that; this is for
@@ -100,63 +114,77 @@ LANGUAGE sql VOLATILE AS $$
     SELECT EXISTS (SELECT FROM pg_stat_get_activity($1) a WHERE a.backend_start = $2)
 $$;
 
--- _sas.take_over(quantity): gives the tasks of ended nodes to others. A function may have ended its worker.
--- If its call was noted, this function is blamed, and fails in the end as its retry policy says. If none
--- was noted, the cause is unknown, and each task continues: at once the first time, then after a pause.
--- Returns how many tasks.
+-- _sas.take_over(quantity): gives the tasks of ended nodes to others. Returns how many tasks.
 -- Writes: watch_held, watch_flow.
 CREATE FUNCTION _sas.take_over(quantity int) RETURNS int
 LANGUAGE plpgsql AS $$
 DECLARE
-    taken record;
     n record;
+    ids bigint[];
+    done record;
     total int := 0;
 BEGIN
-    FOR n IN SELECT x.node_id, x.kind,
+    FOR n IN SELECT x.node_id, x.kind = 'function' AS is_function,
                     EXISTS (SELECT FROM _sas.watch_held h
                             CROSS JOIN LATERAL (SELECT y.called_at FROM _sas.watch_flow y
                                                 WHERE y.watch_id = h.watch_id OFFSET 0) f
                             WHERE h.node_id = x.node_id AND f.called_at IS NOT NULL) AS known
              FROM _sas.node x WHERE x.ended_at IS NOT NULL
                  AND EXISTS (SELECT FROM _sas.watch_held h WHERE h.node_id = x.node_id) LOOP
-        WITH held AS (
-            -- a transaction that writes for a task has locked its row
-            SELECT f.watch_id
-            -- the blamed task comes last, because otherwise others would be blamed
-            FROM (SELECT h.watch_id FROM _sas.watch_held h JOIN _sas.watch_flow c USING (watch_id)
-                  WHERE h.node_id = n.node_id ORDER BY c.called_at IS NOT NULL LIMIT quantity) h
-            CROSS JOIN LATERAL (SELECT x.watch_id FROM _sas.watch_flow x
-                                WHERE x.watch_id = h.watch_id FOR NO KEY UPDATE SKIP LOCKED) f),
-        freed AS (
-            DELETE FROM _sas.watch_held h USING held x WHERE h.watch_id = x.watch_id RETURNING h.watch_id),
-        told AS (
-            SELECT f.watch_id, d.retry, x.called_at,
-                   w.state = 'processing' AND n.kind = 'function'
-                       AND (NOT n.known OR x.called_at IS NOT NULL) AS suspect,
-                   CASE WHEN x.retry_at IS NULL OR x.last_error_at <= w.resumed_at
-                       OR sas.now() - x.retry_at >= (d.retry ->> 'reset_after')::interval THEN 0
-                       ELSE x.failures END + 1 AS failures
-            FROM freed f JOIN _sas.watch w USING (watch_id) JOIN _sas.watcher d USING (watcher_id)
-            JOIN _sas.watch_flow x USING (watch_id)),
-        paused AS (
-            SELECT t.*, CASE WHEN t.suspect AND t.failures > 1 THEN _sas.cool_off(t.retry, t.failures - 1)
-                ELSE '0' END AS after FROM told t),
-        marked AS (
-            UPDATE _sas.watch_flow x SET failures = p.failures, retry_at = sas.now() + p.after,
-                last_error_at = sas.now(), called_at = NULL,
-                   last_error = _sas.problem_object('worker-lost',
-                                                    'the worker that called the function is gone'),
-                   given_up_at = CASE WHEN p.called_at IS NOT NULL
-                       AND p.failures >= (p.retry ->> 'max_failures')::int THEN sas.now()
-                       ELSE x.given_up_at END
-            FROM paused p WHERE p.suspect AND x.watch_id = p.watch_id)
-        SELECT array_agg(p.watch_id) AS ids, array_agg(p.after) AS after INTO taken FROM paused p;
-        IF taken.ids IS NOT NULL THEN
-            PERFORM _sas.gone_from_host(n.node_id, taken.ids, taken.after);
-            total := total + cardinality(taken.ids);
+        -- a transaction that writes for a task has locked its row
+        SELECT array_agg(f.watch_id) INTO ids
+        -- the blamed task comes last, because otherwise others would be blamed
+        FROM (SELECT h.watch_id FROM _sas.watch_held h JOIN _sas.watch_flow c USING (watch_id)
+              WHERE h.node_id = n.node_id AND NOT _sas.is_deferred('task', h.watch_id)
+              ORDER BY c.called_at IS NOT NULL LIMIT quantity) h
+        CROSS JOIN LATERAL (SELECT x.watch_id FROM _sas.watch_flow x
+                            WHERE x.watch_id = h.watch_id FOR NO KEY UPDATE SKIP LOCKED) f;
+        IF ids IS NOT NULL THEN
+            done := _sas.apart(format('NULL::bigint[] FROM _sas.free_tasks(%s, %L, %L, $1)', n.node_id,
+                                      n.is_function, n.known), ids);
+            PERFORM _sas.defer_apart('task', ids, done.failed, done.errors, done.pauses);
+            total := total + cardinality(ids);
         END IF;
     END LOOP;
     RETURN total;
+END $$;
+
+-- _sas.free_tasks(of_node, is_function, known, ids): this ended node no longer holds these tasks. A function
+-- may have ended its worker. If its call was noted (known), this function is blamed, and fails in the end as
+-- its retry policy says. If none was noted, the cause is unknown, and each task continues: at once the first
+-- time, then after a pause.
+-- Caller: holds the locks of their rows in watch_flow. Writes: watch_held, watch_flow.
+CREATE FUNCTION _sas.free_tasks(of_node bigint, is_function boolean, known boolean, ids bigint[])
+RETURNS void
+LANGUAGE plpgsql AS $$
+DECLARE
+    taken record;
+BEGIN
+    WITH freed AS (
+        DELETE FROM _sas.watch_held h WHERE h.watch_id = ANY ($4) AND h.node_id = of_node
+        RETURNING h.watch_id),
+    told AS (
+        SELECT f.watch_id, d.retry, x.called_at,
+               w.state = 'processing' AND is_function AND (NOT known OR x.called_at IS NOT NULL) AS suspect,
+               CASE WHEN x.retry_at IS NULL OR x.last_error_at <= w.resumed_at
+                   OR sas.now() - x.retry_at >= (d.retry ->> 'reset_after')::interval THEN 0
+                   ELSE x.failures END + 1 AS failures
+        FROM freed f JOIN _sas.watch w USING (watch_id) JOIN _sas.watcher d USING (watcher_id)
+        JOIN _sas.watch_flow x USING (watch_id)),
+    paused AS (
+        SELECT t.*, CASE WHEN t.suspect AND t.failures > 1 THEN _sas.cool_off(t.retry, t.failures - 1)
+            ELSE '0' END AS after FROM told t),
+    marked AS (
+        UPDATE _sas.watch_flow x SET failures = p.failures, retry_at = sas.now() + p.after,
+            last_error_at = sas.now(), called_at = NULL,
+               last_error = _sas.problem_object('worker-lost',
+                                                'the worker that called the function is gone'),
+               given_up_at = CASE WHEN p.called_at IS NOT NULL
+                   AND p.failures >= (p.retry ->> 'max_failures')::int THEN sas.now()
+                   ELSE x.given_up_at END
+        FROM paused p WHERE p.suspect AND x.watch_id = p.watch_id)
+    SELECT array_agg(p.watch_id) AS ids, array_agg(p.after) AS after INTO taken FROM paused p;
+    PERFORM _sas.gone_from_host(of_node, taken.ids, taken.after) WHERE taken.ids IS NOT NULL;
 END $$;
 
 -- _sas.give_up_invocations(boot, workers, watches): workers have called the function of a task for longer
@@ -268,26 +296,49 @@ BEGIN
     RETURN cardinality(ids);
 END $$;
 
--- _sas.ask_again(): repeats requests to hosts that were not answered in time. Requests about tasks that the
--- node no longer holds are deleted. Returns how many were repeated.
+-- _sas.ask_again(): repeats requests to hosts that were not answered in time. Returns how many.
 -- Writes: watch_note. Wakes: the hosts.
 CREATE FUNCTION _sas.ask_again() RETURNS int
 LANGUAGE plpgsql AS $$
 DECLARE
-    n int;
+    due _sas.watch_note[];
+    done record;
+BEGIN
+    SELECT array_agg(x) INTO due
+    FROM (SELECT * FROM _sas.watch_note n
+          WHERE n.again_at <= (SELECT sas.now()) AND NOT _sas.is_deferred('note', n.watch_id)
+          ORDER BY n.again_at LIMIT 1000 FOR UPDATE SKIP LOCKED) x;
+    IF due IS NULL THEN
+        RETURN 0;
+    END IF;
+    done := _sas.apart('ARRAY[_sas.repeat_notes($1)]', due);
+    PERFORM _sas.defer_apart('note', ARRAY(SELECT d.watch_id FROM unnest(due) WITH ORDINALITY d
+                                           ORDER BY d.ordinality),
+                             done.failed, done.errors, done.pauses);
+    RETURN (SELECT sum(r) FROM unnest(done.results) r);
+END $$;
+
+-- _sas.repeat_notes(due): repeats these requests. Those about tasks that the node no longer holds are
+-- deleted. Returns how many were repeated.
+-- Caller: holds the locks of the notes. Writes: watch_note. Wakes: the hosts.
+CREATE FUNCTION _sas.repeat_notes(due _sas.watch_note[]) RETURNS bigint
+LANGUAGE plpgsql AS $$
+DECLARE
+    n bigint;
     lanes int[];
 BEGIN
-    WITH due AS (
-        SELECT x.ctid, x.node_id, x.watch_id, h.lane FROM _sas.watch_note x
-        LEFT JOIN _sas.watch_held h ON h.watch_id = x.watch_id AND h.node_id = x.node_id
-        WHERE x.again_at <= (SELECT sas.now()) ORDER BY x.again_at LIMIT 1000 FOR UPDATE OF x SKIP LOCKED),
+    WITH told AS (
+        SELECT d.node_id, d.watch_id, h.lane FROM unnest(due) d
+        LEFT JOIN _sas.watch_held h ON h.watch_id = d.watch_id AND h.node_id = d.node_id),
     forgotten AS (
-        DELETE FROM _sas.watch_note d USING due WHERE d.ctid = due.ctid AND due.lane IS NULL),
+        DELETE FROM _sas.watch_note x USING told t
+        WHERE x.watch_id = t.watch_id AND x.node_id = t.node_id AND t.lane IS NULL),
     again AS (
         UPDATE _sas.watch_note u SET unread = true, asked = u.asked + 1,
             again_at = sas.now() + least(interval '1 min', interval '5 s' * 2 ^ least(u.asked, 10))
-        FROM due WHERE u.ctid = due.ctid AND due.lane IS NOT NULL
-        RETURNING due.lane)
+        FROM told t WHERE u.watch_id = t.watch_id AND u.node_id = t.node_id AND t.lane IS NOT NULL
+            AND u.again_at <= (SELECT sas.now())
+        RETURNING t.lane)
     SELECT count(*), array_agg(DISTINCT a.lane) INTO n, lanes FROM again a;
     IF n > 0 THEN
         PERFORM _sas.notify_lanes(lanes, 'news');
@@ -342,7 +393,8 @@ LANGUAGE sql STABLE AS $$
     SELECT least((SELECT k.due_at FROM _sas.watch_work k WHERE k.due_at > (SELECT sas.now()) ORDER BY k.due_at
                   LIMIT 1),
                  (SELECT l.due_at FROM _sas.watch_check l ORDER BY l.due_at LIMIT 1),
-                 (SELECT n.again_at FROM _sas.watch_note n ORDER BY n.again_at LIMIT 1),
+                 (SELECT n.again_at FROM _sas.watch_note n WHERE NOT _sas.is_deferred('note', n.watch_id)
+                  ORDER BY n.again_at LIMIT 1),
                  (SELECT min(CASE WHEN q.due_at > sas.now() THEN q.due_at ELSE q.due_at + interval '2 s' END)
                   FROM (SELECT 0 AS lane UNION ALL SELECT a.agent_id FROM _sas.agent a
                         WHERE a.dropped_at IS NULL) l
