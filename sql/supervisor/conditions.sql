@@ -148,8 +148,8 @@ CREATE FUNCTION _sas.raise_conditions() RETURNS int
 LANGUAGE plpgsql AS $$
 DECLARE
     causes text[];
-    -- long enough for at least one check to see that a table is full
-    full_for interval := 2 * current_setting('sas.supervisor_interval')::interval;
+    -- long enough for at least one check to see that a table is full, also on a busy server
+    full_for interval := greatest(interval '10 s', 2 * current_setting('sas.supervisor_interval')::interval);
 BEGIN
     SELECT array_agg(c.cause) INTO causes FROM _sas.conditions('10 s', _sas.late_after(), full_for) c;
     PERFORM _sas.raise_alert(c.kind, c.cause, c.message, c.agent_id)

@@ -83,7 +83,7 @@ BEGIN
 		WHEN 'signal' THEN
 			run := soak.submit('waits');
 			COMMIT;
-			PERFORM soak.until('SELECT FROM sas.steps WHERE run_id = $1::bigint AND waiting_kind = ''signal''', run::text);
+			PERFORM soak.until('SELECT FROM _sas.step WHERE run_id = $1::bigint AND state = ''suspended''', run::text);
 			COMMIT;
 			PERFORM FROM sas.signal(run, 'go');
 		WHEN 'submit' THEN
@@ -115,7 +115,7 @@ BEGIN
 		WHEN 'resume' THEN
 			run := soak.submit('goes_on');
 			COMMIT;
-			PERFORM soak.until('SELECT FROM sas.steps WHERE run_id = $1::bigint AND waiting_kind = ''signal''', run::text);
+			PERFORM soak.until('SELECT FROM _sas.step WHERE run_id = $1::bigint AND state = ''suspended''', run::text);
 			PERFORM FROM sas.pause(run);
 			COMMIT;
 			PERFORM FROM sas.signal(run, 'go');

@@ -56,8 +56,8 @@ my $before = scalar(map { $service->requests($_) } @databases);
 is($before, 128, 'no agent is called beyond its place');
 kill('KILL', (worker_pids($node, 'agent'))[0]);
 ok(wait_for($node, taken('places'), '64'), 'after kill -9 of a worker all places are taken again');
-$service->script($_ => [ { delay => 0.05 } ]) foreach @databases;
 my $held = $service->requests;
+$service->script($_ => [ { delay => 0.05 } ]) foreach @databases;
 $service->release;
 foreach my $database (@databases)
 {
