@@ -2,7 +2,11 @@
 --
 -- Every row of _sas, column by column, one a line: table.column, key of the row, value. Left out is what is random, or
 -- belongs to this server: UUIDs and what is made of them, a process id, the identifier of the database system. Events of
--- one tick come to a reply queue in any order, and so do the runs that ended in one.
+-- one tick come to a reply queue in any order, and so do the runs that ended in one. The number of a completion says
+-- only in which order the steps of its run have completed: those of several runs that end in one tick get them in any order.
+UPDATE _sas.step s SET completion = c.place
+FROM (SELECT ctid, rank() OVER (PARTITION BY run_id ORDER BY completion) AS place FROM _sas.step WHERE completion IS NOT NULL) c
+WHERE s.ctid = c.ctid;
 CREATE FUNCTION t.plain(value text) RETURNS text LANGUAGE sql IMMUTABLE AS $$
     SELECT regexp_replace(regexp_replace(value, '[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}', 'uuid', 'g'), '[0-9a-f]{32,}', 'digest', 'g')
 $$;
