@@ -84,8 +84,7 @@ BEGIN
 END $$;
 
 -- _sas.write_secret(caller, act, name, value, file): stores a secret; either value or file is null.
--- Writes: secret. Wakes: the workers of the agents that refer to it. Next: workers reload the agents that
--- refer to it.
+-- Writes: secret. Wakes: the workers of the agents that refer to it. Next: they reload these agents.
 CREATE FUNCTION _sas.write_secret(caller oid, act text, name text, value text, file text) RETURNS void
 LANGUAGE plpgsql AS $$
 #variable_conflict use_variable
