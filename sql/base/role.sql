@@ -113,6 +113,13 @@ LANGUAGE sql STABLE AS $$
     SELECT _sas.may_operate(role, owner) OR _sas.has_level(role, 'monitor')
 $$;
 
+-- _sas.seen_owners(role): the roles whose belongings it may see; null: all.
+CREATE FUNCTION _sas.seen_owners(role oid) RETURNS oid[]
+LANGUAGE sql STABLE AS $$
+    SELECT CASE WHEN NOT _sas.is_operator(role) AND NOT _sas.has_level(role, 'monitor')
+        THEN ARRAY(SELECT o.oid FROM pg_roles o WHERE _sas.may_stand_for(role, o.oid)) END
+$$;
+
 -- _sas.holds(acl, role): does this list have a privilege that is granted to the role itself?
 CREATE FUNCTION _sas.holds(acl aclitem[], role oid) RETURNS boolean
 LANGUAGE sql IMMUTABLE AS $$

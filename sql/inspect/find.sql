@@ -349,8 +349,8 @@ BEGIN
                         CASE WHEN ids IS NULL AND only_open THEN 200 ELSE most END, below, fitting) w;
     IF below IS NOT NULL AND cardinality(fitting) < quantity AND only_open THEN
         SELECT w.below, w.fitting INTO below, fitting
-        FROM _sas.walk_runs(s, ARRAY(SELECT o.run_id FROM _sas.open_runs() o), NULL, NULL, NULL, quantity,
-                            NULL, below, fitting) w;
+        FROM _sas.walk_runs(s, ARRAY(SELECT o.run_id FROM _sas.open_runs_of(s.owners) o), NULL, NULL, NULL,
+                            quantity, NULL, below, fitting) w;
     END IF;
     below := CASE WHEN cardinality(fitting) > quantity THEN fitting[quantity] ELSE below END;
     fitting := fitting[: quantity];

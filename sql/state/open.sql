@@ -26,6 +26,36 @@ $$;
 CREATE FUNCTION _sas.open_runs() RETURNS TABLE (run_id bigint, state text)
 LANGUAGE sql STABLE AS $$ SELECT n.run_id, n.state FROM _sas.not_ended() n WHERE n.hook_of IS NULL $$;
 
+-- _sas.open_runs_of(owners): the open runs of these roles; null: of all. Whoever sees only some of the runs
+-- does not wait for what others have open: their messages are not read, and of their runs only the newest
+-- and those whose deadline has passed.
+CREATE FUNCTION _sas.open_runs_of(owners oid[]) RETURNS TABLE (run_id bigint, state text)
+LANGUAGE plpgsql STABLE AS $$
+#variable_conflict use_column
+BEGIN
+    IF owners IS NULL THEN
+        RETURN QUERY SELECT * FROM _sas.open_runs();
+        RETURN;
+    END IF;
+    RETURN QUERY
+    SELECT r.run_id, r.state
+    FROM (SELECT m.run_id FROM unnest(owners) w
+          CROSS JOIN LATERAL (SELECT d.run_id FROM _sas.message d
+                              WHERE d.actor = 'v' AND d.owner = w AND d.kind IN ('deadline', 'young')
+                              OFFSET 0) m
+          UNION SELECT o.run_id FROM _sas.run o WHERE o.overdue AND o.owner = ANY (owners)
+          UNION SELECT a.run_id FROM _sas.alert l
+          CROSS JOIN LATERAL (SELECT x.run_id FROM _sas.alert_run x WHERE x.alert_id = l.alert_id OFFSET 0) a
+          WHERE l.closed_at IS NULL AND (l.owner IS NULL OR l.owner = ANY (owners))
+          UNION SELECT y.run_id FROM _sas.run y
+          WHERE y.run_id BETWEEN (SELECT coalesce(max(t.upto), 0)
+                                  FROM _sas.deadline_sweep t) AND 9223372036854775807
+              AND y.owner = ANY (owners) AND y.state <> 'stopped') x
+    CROSS JOIN LATERAL (SELECT o.run_id, o.state, o.hook_of, o.owner FROM _sas.run o
+                        WHERE o.run_id = x.run_id OFFSET 0) r
+    WHERE r.state <> 'stopped' AND r.hook_of IS NULL AND r.owner = ANY (owners);
+END $$;
+
 -- _sas.many_are_open(): are so many runs open that a scan of all runs takes less time than a look-up of each
 -- open one by its key? After a start the quotas are not counted yet; then timers are counted.
 CREATE FUNCTION _sas.many_are_open() RETURNS boolean

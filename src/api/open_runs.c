@@ -19,7 +19,8 @@
  * It is added when the planner reads what it knows of the table: its
  * conditions are simplified by then, and not yet spread over the tables.
  * _sas.open_run_ids() returns what the current user may see.  While very many
- * runs are open, they are not hard to find, and the condition is left out.
+ * of these runs are open, they are not hard to find, and the condition is left
+ * out.
  */
 #include "postgres.h"
 
@@ -144,15 +145,42 @@ open_runs_are_named(Node *node, void *run_id)
 	return false;
 }
 
+/* A function of _sas without arguments */
+static Oid
+open_runs_function(const char *name)
+{
+	return GetSysCacheOid3(PROCNAMEARGSNSP, Anum_pg_proc_oid, CStringGetDatum(name),
+						   PointerGetDatum(buildoidvector(NULL, 0)), ObjectIdGetDatum(get_namespace_oid("_sas", false)));
+}
+
+/* As _sas.sees_all() */
+static bool
+open_runs_sees_all(Oid role)
+{
+	static const char *const levels[] = {"level_admin", "level_operator", "level_monitor"};
+
+	for (int i = 0; i < lengthof(levels); i++)
+	{
+		Oid			level = open_runs_function(levels[i]);
+
+		if (OidIsValid(level) && sas_compat_may_execute(level, role))
+			return true;
+	}
+	return false;
+}
+
+/* How many of the open runs the current user sees */
 static int64
 open_runs_count(void)
 {
+	bool		all = open_runs_sees_all(GetUserId());
 	SasQuotaView *owners;
 	int			n = sas_limits_quota_view(&owners);
 	int64		open = 0;
 
 	for (int i = 0; i < n; i++)
-		open += owners[i].used[SAS_QUOTA_OPEN_RUNS];
+		if (all || sas_compat_may_stand_for(GetUserId(), owners[i].owner))
+			open += owners[i].used[SAS_QUOTA_OPEN_RUNS];
 	pfree(owners);
 	return open;
 }
@@ -199,8 +227,7 @@ open_runs_plan(PlannerInfo *root, Oid relid, bool inhparent, RelOptInfo *rel)
 	run_id = open_runs_column(relid, rel->relid, "run_id");
 	state = open_runs_column(relid, rel->relid, "state");
 	hook_of = open_runs_column(relid, rel->relid, "hook_of");
-	function = GetSysCacheOid3(PROCNAMEARGSNSP, Anum_pg_proc_oid, CStringGetDatum("open_run_ids"),
-							   PointerGetDatum(buildoidvector(NULL, 0)), ObjectIdGetDatum(get_namespace_oid("_sas", false)));
+	function = open_runs_function("open_run_ids");
 	if (run_id == NULL || state == NULL || hook_of == NULL || !OidIsValid(function) ||
 		!open_runs_are_asked_for(open_runs_conditions((Node *) jointree), state, hook_of) ||
 		open_runs_are_named((Node *) jointree, run_id) ||
