@@ -102,8 +102,8 @@ sas_transport_kept_is_clean(SasRequest *r, int local_port, int remote_port)
 }
 
 /* The socket on which its request was sent; -1: unknown. */
-static int
-kept_socket(const SasRequest *r)
+int
+sas_transport_kept_socket(const SasRequest *r)
 {
 	int			fd = abs(kept_by_port[r->local_port]);
 
@@ -122,7 +122,7 @@ sas_transport_kept_note_arrival(SasRequest *r)
 	socklen_t	len = sizeof(info);
 
 	r->arrived_us = 0;
-	if (!r->transport->late || getsockopt(kept_socket(r), IPPROTO_TCP, TCP_INFO, &info, &len) != 0 ||
+	if (!r->transport->late || getsockopt(sas_transport_kept_socket(r), IPPROTO_TCP, TCP_INFO, &info, &len) != 0 ||
 		info.tcpi_last_data_recv <= KEPT_ARRIVAL_EXACT_MS)
 		return;
 	r->arrived_us = sas_transport_now_us() - (int64_t) (info.tcpi_last_data_recv - KEPT_ARRIVAL_EXACT_MS) * 1000;

@@ -13,15 +13,19 @@
  *	  reading -> [starved: paused] -> reading, when there is room again
  *
  * Small answers are not to wait for large ones: when the transport has worked for long, what is
- * large already is paused in the same way, until it works again.
+ * large already, or has come in many pieces, is paused in the same way, until it works again.
  *
  * One call at a time may read beyond the limit, because starved calls could wait for each other.
  * It gives up this right when its reply was taken.
  */
 #include "transport/request.h"
 
-/* An answer that has fewer bytes is read, however long the transport has worked. */
+/*
+ * An answer that has fewer bytes is read, however long the transport has worked.  But libcurl takes
+ * long for each piece, and a service can send single bytes.
+ */
 #define SMALL (256 * 1024)
+#define FEW_PIECES 1000
 
 /* Shares that belong together have no more than so many times the free rest, but always so much. */
 #define TIMES 7
@@ -108,7 +112,8 @@ bool
 sas_transport_request_may_read(SasRequest *r, size_t bytes)
 {
 	SasTransport *t = r->transport;
-	bool		late = r->share != NULL && r->reply->body_len >= SMALL && sas_transport_now_us() >= t->work_until_us;
+	bool		large = r->reply->body_len >= SMALL || r->pieces > FEW_PIECES;
+	bool		late = large && r->share != NULL && !r->overdue && sas_transport_now_us() >= t->work_until_us;
 
 	if (!late && memory_has_room(r, bytes))
 		return true;

@@ -12,7 +12,9 @@
 #include <errno.h>
 #include <sys/epoll.h>
 
-#define EVENTS_AT_ONCE 256
+/* The kernel gives those that were given least lately first. */
+#define EVENTS_AT_ONCE 16
+#define EVENTS_OF_ROUND 256
 
 /*
  * libcurl reports which events of a socket it waits for. in_epoll is what we assigned to the
@@ -119,19 +121,16 @@ sas_transport_timeout_ms(SasTransport *t)
 }
 
 /*
- * Checks the sockets once; false: none was ready.  libcurl gets an error or
- * hang-up of a socket as readable and writable: it finds the reason itself,
- * and reads what came before.
+ * Checks some sockets; how many were ready.  libcurl gets an error or hang-up of a socket as
+ * readable and writable: it finds the reason itself, and reads what came before.
  */
-bool
-sas_transport_poll_sockets(SasTransport *t)
+static int
+poll_some_sockets(SasTransport *t, bool *did)
 {
 	struct epoll_event events[EVENTS_AT_ONCE];
-	bool		did = false;
 	int			running;
-	int			n;
+	int			n = epoll_wait(t->epoll_fd, events, EVENTS_AT_ONCE, 0);
 
-	n = epoll_wait(t->epoll_fd, events, EVENTS_AT_ONCE, 0);
 	for (int i = 0; i < n; i++)
 	{
 		uint32_t	e = events[i].events;
@@ -141,7 +140,7 @@ sas_transport_poll_sockets(SasTransport *t)
 		if (SAS_POLL_IS_REQUEST(events[i].data.u64))
 		{
 			sas_transport_move_upgraded(t, SAS_POLL_REQUEST(events[i].data.u64));
-			did = true;
+			*did = true;
 			continue;
 		}
 		if (poll_is_joined(t, fd))
@@ -152,7 +151,28 @@ sas_transport_poll_sockets(SasTransport *t)
 		if (e & (EPOLLOUT | EPOLLERR | EPOLLHUP))
 			mask |= CURL_CSELECT_OUT;
 		curl_multi_socket_action(t->multi, fd, mask, &running);
-		did = true;
+		*did = true;
+	}
+	return n;
+}
+
+/* Checks the sockets once, as far as there is time; false: none was ready. */
+static bool
+poll_sockets(SasTransport *t)
+{
+	bool		did = false;
+	int			n;
+
+	for (int checked = 0; checked < EVENTS_OF_ROUND; checked += n)
+	{
+		n = poll_some_sockets(t, &did);
+		if (n < EVENTS_AT_ONCE)
+			break;
+		if (sas_transport_now_us() >= t->work_until_us)
+		{
+			t->cut_short = true;
+			break;
+		}
 	}
 	return did;
 }
@@ -169,5 +189,5 @@ sas_transport_poll_once(SasTransport *t)
 		t->deadline_us = -1;
 		curl_multi_socket_action(t->multi, CURL_SOCKET_TIMEOUT, 0, &running);
 	}
-	return sas_transport_poll_sockets(t) || is_due;
+	return poll_sockets(t) || is_due;
 }

@@ -163,6 +163,7 @@ sas_transport_request_on_body(char *data, size_t size, size_t n, void *arg)
 	if (sas_transport_request_is_stream(r))
 		return sas_transport_request_on_stream(r, data, len);
 	sas_transport_kept_note_arrival(r);
+	r->pieces++;
 	if (len > r->max_response - reply->body_len)
 		r->refused = "the answer is larger than max_response";
 	else if (!sas_transport_request_may_read(r, len))

@@ -463,6 +463,9 @@ sas_transport_request_redirect(SasRequest *r, CURLcode code)
 	r->header_bytes = 0;
 	/* the next request may go out on this connection: it is one that was kept, like any other (kept.c) */
 	memset(r->sockets, 0, sizeof(r->sockets));
+	r->pieces = 0;
+	r->overdue = false;
+	r->reads_late = 0;
 	return true;
 }
 

@@ -79,6 +79,7 @@ typedef struct SasRequest
 	bool		answer_done;	/* the headers of the final answer are complete */
 	long		line_status;	/* of the last status line */
 	size_t		header_bytes;
+	int			pieces;			/* in which its body came, so far */
 	size_t		headers_size;	/* allocated */
 	size_t		body_size;		/* allocated */
 	const char *refused;		/* the reason why a callback gave up, or NULL */
@@ -93,6 +94,10 @@ typedef struct SasRequest
 	SasTransportShare *share;	/* NULL: it is not counted */
 	size_t		held;			/* of the share */
 	bool		starved;		/* paused until there is room, and time */
+
+	/* its time is over, and what came in time is read */
+	bool		overdue;
+	int			reads_late;		/* so often */
 
 	/* a stream */
 	size_t		window;			/* 0: it is none */
@@ -145,7 +150,8 @@ struct SasTransport
 	int			n_starved;
 	uint64_t	turns;			/* large answers that were given */
 	int64_t		work_until_us;	/* then what is large is not read on */
-	int64_t		worked_us;		/* when the sockets were read last */
+	int64_t		worked_us;		/* when the sockets were read last, all that were ready */
+	bool		cut_short;		/* the time was over, and there may be more to read */
 	bool		late;			/* they were not read for a while until now */
 	bool		behind;			/* and something was not */
 	SasRequest *beyond;			/* the one that may read beyond the limit */
@@ -166,6 +172,7 @@ extern void sas_transport_kept_note(SasRequest *r, int fd);
 extern bool sas_transport_kept_is_clean(SasRequest *r, int local_port, int remote_port);
 extern void sas_transport_kept_note_arrival(SasRequest *r);
 extern void sas_transport_kept_note_http1(const SasRequest *r);
+extern int	sas_transport_kept_socket(const SasRequest *r);
 extern bool sas_transport_kept_again(SasRequest *r);
 
 /* whole.c */
@@ -175,7 +182,9 @@ extern bool sas_transport_whole_is_cut(const SasRequest *r);
 /* poll.c */
 extern bool sas_transport_poll_set_up(SasTransport *t);
 extern bool sas_transport_poll_once(SasTransport *t);
-extern bool sas_transport_poll_sockets(SasTransport *t);
+
+/* overdue.c */
+extern void sas_transport_come_late(SasTransport *t);
 
 /* finished.c */
 extern void sas_transport_finish(SasTransport *t, SasRequest *r, CURLcode code);
@@ -186,6 +195,8 @@ extern void sas_transport_list_remove(SasRequestList *list, SasRequest *r);
 extern void sas_transport_give_back(SasTransport *t, SasRequest *r);
 extern void sas_transport_block_signals(sigset_t *before);
 extern void sas_transport_restore_signals(const sigset_t *before);
+extern void sas_transport_detach(SasTransport *t, SasRequest *r, bool cut_short);
+extern void sas_transport_collect(SasTransport *t);
 extern void sas_transport_move_upgraded(SasTransport *t, SasRequest *r);
 
 /* stream.c */

@@ -26,7 +26,6 @@
 
 /* Sockets that were not read for so long: the process was stopped, kept busy, or had nothing to do. */
 #define LATE_US 20000
-#define ROUNDS_WHEN_LATE 32
 
 /* Pieces of memory of this size go back to the system when they are freed; the larger number, while they are used again. */
 #define LARGE_PIECE (512 * 1024)
@@ -281,8 +280,8 @@ sas_transport_start(SasTransport *t, const SasCall *call, char *errbuf, size_t e
 /*
  * Removes the request from libcurl.  If it had not ended, a thread may still look up its host.
  */
-static void
-transport_detach(SasTransport *t, SasRequest *r, bool cut_short)
+void
+sas_transport_detach(SasTransport *t, SasRequest *r, bool cut_short)
 {
 	curl_off_t	lookup = 0;
 
@@ -308,7 +307,7 @@ sas_transport_stop_call(SasTransport *t, void *handle)
 	else
 	{
 		sas_transport_list_remove(&t->active, r);
-		transport_detach(t, r, true);
+		sas_transport_detach(t, r, true);
 	}
 	sas_transport_give_back(t, r);
 	sas_transport_restore_signals(&before);
@@ -322,7 +321,7 @@ sas_transport_move_upgraded(SasTransport *t, SasRequest *r)
 
 	if (!sas_transport_upgrade_move(r, &code))
 		return;
-	transport_detach(t, r, false);
+	sas_transport_detach(t, r, false);
 	sas_transport_finish(t, r, code);
 }
 
@@ -330,8 +329,8 @@ sas_transport_move_upgraded(SasTransport *t, SasRequest *r)
  * Collects the finished requests of libcurl.  A redirect makes a request active again; a
  * connection for a WebSocket begins its handshake.
  */
-static void
-transport_collect(SasTransport *t)
+void
+sas_transport_collect(SasTransport *t)
 {
 	CURLMsg    *msg;
 	int			left;
@@ -352,7 +351,7 @@ transport_collect(SasTransport *t)
 			code = CURLE_SEND_ERROR;
 		}
 		sas_transport_request_note_sent(r);
-		transport_detach(t, r, code == CURLE_OPERATION_TIMEDOUT);
+		sas_transport_detach(t, r, code == CURLE_OPERATION_TIMEDOUT);
 		if (sas_transport_kept_again(r) || sas_transport_request_redirect(r, code))
 		{
 			if (curl_multi_add_handle(t->multi, r->easy) == CURLM_OK)
@@ -381,49 +380,8 @@ transport_ask_border(SasTransport *t)
 		if (sas_transport_request_may_go_on(r))
 			continue;
 		sas_transport_request_note_sent(r);
-		transport_detach(t, r, false);
+		sas_transport_detach(t, r, false);
 		sas_transport_finish(t, r, CURLE_ABORTED_BY_CALLBACK);
-	}
-}
-
-/* Is the answer of this call waited for, though its time is over? */
-static bool
-transport_is_overdue(const SasRequest *r, int64_t now)
-{
-	return r->begun > 0 && !r->websocket && r->deadline_us > 0 && now >= r->deadline_us;
-}
-
-/*
- * Comes late: the answers of calls whose time is over may be in their sockets.
- * libcurl asks the clock before it reads, so it gets no clock until all that
- * has come is read.  Calls that have no whole answer then end.  When its timer
- * was due says nothing: a call that was started since has set it anew.
- */
-static void
-transport_come_late(SasTransport *t)
-{
-	int64_t		now = sas_transport_now_us();
-	SasRequest *next;
-	int			overdue = 0;
-
-	if (!t->late)
-		return;
-	for (SasRequest *r = t->active.head; r != NULL; r = r->next)
-		if (transport_is_overdue(r, now) && curl_easy_setopt(r->easy, CURLOPT_TIMEOUT_MS, 0L) == CURLE_OK)
-			overdue++;
-	if (overdue == 0)
-		return;
-	for (int i = 0; i < ROUNDS_WHEN_LATE && sas_transport_poll_sockets(t); i++)
-		;
-	transport_collect(t);
-	for (SasRequest *r = t->active.head; r != NULL; r = next)
-	{
-		next = r->next;
-		if (!transport_is_overdue(r, now))
-			continue;
-		sas_transport_request_note_sent(r);
-		transport_detach(t, r, false);
-		sas_transport_finish(t, r, CURLE_OPERATION_TIMEDOUT);
 	}
 }
 
@@ -436,16 +394,17 @@ sas_transport_work(SasTransport *t)
 	sas_transport_block_signals(&before);
 	t->late = sas_transport_now_us() >= t->worked_us + LATE_US;
 	t->work_until_us = sas_transport_now_us() + WORK_US;
-	t->behind = false;
+	t->behind = t->cut_short = false;
 	sas_transport_feed(t);
 	transport_ask_border(t);
-	transport_come_late(t);
+	sas_transport_come_late(t);
 	for (int i = 0; did && i < ROUNDS_OF_WORK && (i == 0 || sas_transport_now_us() < t->work_until_us); i++)
 	{
 		did = sas_transport_poll_once(t);
-		transport_collect(t);
+		sas_transport_collect(t);
 	}
-	t->worked_us = sas_transport_now_us();
+	if (!t->cut_short)
+		t->worked_us = sas_transport_now_us();
 	sas_transport_restore_signals(&before);
 	return did;
 }

@@ -12,7 +12,7 @@ a list of answers given one after the other, the last one for ever; without a sc
     delay: seconds before it; gate: true waits for a release first
     echo: true puts what was asked into the body
     how: nothing, reset, half, garbage, headers (a megabyte of them), endless; stuck (2 MB, the last
-         quarter when the gate opens); silent never answers; watch neither,
+         quarter when the gate opens); pieces (500 kB, in chunks of one byte); silent never answers; watch neither,
          and notes in the request ("hung_up") when the client has closed the connection
 
 The control port: POST /scripts {name: [answer, ...]}, POST /release, GET /requests, GET /figures.  Requests
@@ -31,6 +31,9 @@ import time
 import urllib.parse
 
 from control import options
+
+
+PIECES = b"1\r\nx\r\n" * 500000
 
 
 class Hangup(Exception):
@@ -162,6 +165,8 @@ def misbehave(connection, how):
         connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nTransfer-Encoding: chunked\r\n\r\n")
         while True:
             connection.sendall(b"8000\r\n" + b"e" * 0x8000 + b"\r\n")
+    elif how == "pieces":
+        connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nTransfer-Encoding: chunked\r\n\r\n" + PIECES + b"0\r\n\r\n")
     elif how == "reset":
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     raise Hangup
