@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: PostgreSQL
 #
 # The tables in shared memory hold fewer entries than are wanted: places of
-# agents, low-water marks, metrics, exclusions.  What finds no room is slower or
+# agents, low-water marks, metrics, owners, exclusions. What finds no room is slower or
 # less exact, and none waits for ever; limits hold; an alert names the
 # setting; what is dropped gives its room back.
 # Long: only make check-long runs it.
@@ -14,7 +14,7 @@ use SasSession;
 use SasService;
 use Test::More;
 
-my $node = new_node('main', 'sas.max_agents' => 64, 'sas.max_low_water_marks' => 32, 'sas.max_metrics' => 64, 'sas.max_exclusions' => 2,
+my $node = new_node('main', 'sas.max_agents' => 64, 'sas.max_low_water_marks' => 32, 'sas.max_metrics' => 64, 'sas.max_exclusions' => 2, 'sas.max_owners' => 16,
 	'sas.agents' => 2, 'sas.supervisor_interval' => '1 s', max_worker_processes => 24);
 my $service = SasService->new;
 my $each = 150;
@@ -97,6 +97,22 @@ is(sql(q{SELECT sum(value) FROM sas.metrics('{sas_alerts}') WHERE labels = '{"ki
 cmp_ok(sql(taken('metrics')), '<', 64, 'and is summed up');
 is(sql(q{SELECT sum(value) FROM sas.metrics('{sas_runs}')}), 2 * $each, 'so that nothing is lost');
 is(sql(q{SELECT value FROM sas.metrics('{sas_shared_memory_capacity}') WHERE labels = '{"table": "metrics"}'}), '64', 'metrics show how full the tables are');
+
+# -- owners -----------------------------------------------------------------------------
+
+sql(q{CREATE FUNCTION echo(input jsonb) RETURNS jsonb LANGUAGE sql AS 'SELECT input';
+	SELECT sas.create_workflow('echo', '{"steps": {"a": {"function": "public.echo"}}}')});
+# each has a run that waits, and one that is to end
+foreach my $n (1 .. 20)
+{
+	sql("CREATE ROLE own_$n; SELECT sas.grant_usage('own_$n', 'user'), sas.grant_workflow('echo', 'own_$n')");
+	sql("SET ROLE own_$n; SELECT FROM sas.submit('echo', start_at => now() + interval '1 day'); SELECT FROM sas.submit('echo')");
+}
+alert('of 16 owners .*see sas.max_owners', 'an alert names the setting of owners');
+alert('^all 16 owners .*less exact.*see sas.max_owners', 'another one says that all are taken');
+ok(wait_for($node, q{SELECT count(DISTINCT submitted_by) FROM sas.runs WHERE workflow = 'echo' AND result = 'success'}, '20'), 'the runs of all roles end, also of those without a place');
+sql(q{SELECT count(*) FROM sas.cancel_runs(ARRAY(SELECT run_id FROM sas.runs WHERE workflow = 'echo' AND state <> 'stopped'))});
+ok(wait_for($node, q{SELECT taken < 16 FROM _sas.shared_tables() WHERE name = 'owners'}), 'those that have nothing open make room');
 
 # -- exclusions -------------------------------------------------------------------------
 
