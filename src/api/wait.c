@@ -3,9 +3,10 @@
  * wait.c: sas.wait(), which sleeps until a run has stopped or is paused.
  *
  * The session registers its latch for the run, checks the run, and sleeps.  A
- * transaction that moves the run to such a state sets the latch when it has
- * committed.  The session registers before it checks, so a change that the
- * check misses has yet to set the latch.
+ * transaction that moves the run to such a state counts that and sets the
+ * latch when it has committed.  The session registers before it checks, and
+ * sleeps only if nothing was counted since: so a change that the check misses
+ * has yet to set the latch.
  *
  * A transaction that wrote is refused: its own submit is invisible to the
  * workers until it commits, and it would keep its locks all the while.  So
@@ -198,6 +199,7 @@ wait_until_over(int64 run_id, int64 span_us, QueryDesc *query, MemoryContext scr
 	int64		end_us = sas_base_clock_monotonic_us() + span_us;
 	bool		woken = sas_wake_wait_begin(run_id) && !RecoveryInProgress();
 	long		nap_ms = woken ? SAS_WAIT_CHECK_MS : SAS_WAIT_POLL_MS;
+	uint32		told = sas_wake_wait_told();
 	MemoryContext old = MemoryContextSwitchTo(scratch);
 
 	while (!wait_check_run(run_id, row))
@@ -206,7 +208,9 @@ wait_until_over(int64 run_id, int64 span_us, QueryDesc *query, MemoryContext scr
 
 		if (left_us <= 0)
 			break;
-		wait_sleep(query, Min((long) Min((left_us + 999) / 1000, SAS_WAIT_CHECK_MS), nap_ms));
+		if (told == sas_wake_wait_told())
+			wait_sleep(query, Min((long) Min((left_us + 999) / 1000, SAS_WAIT_CHECK_MS), nap_ms));
+		told = sas_wake_wait_told();
 		MemoryContextReset(scratch);
 	}
 	MemoryContextSwitchTo(old);

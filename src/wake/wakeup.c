@@ -66,6 +66,8 @@ sas_wake_shmem_init(void)
 		sas_wake_shmem->capacity = wakeup_capacity();
 		for (int version = 0; version < SAS_WAKE_VERSIONS; version++)
 			pg_atomic_init_u32(&sas_wake_shmem->versions[version], 1);
+		for (int i = 0; i < SAS_WAKE_WAITERS; i++)
+			pg_atomic_init_u32(&sas_wake_shmem->waiters[i].told, 0);
 		pg_atomic_init_u32(&sas_wake_shmem->any_holders, 0);
 		pg_atomic_init_u32(&sas_wake_shmem->any_followed, 0);
 		LWLockInitialize(&sas_wake_shmem->lock, sas_wake_shmem->tranche);

@@ -187,4 +187,11 @@ extern void sas_wake_count_items(void);
 extern bool sas_wake_wait_begin(int64 run_id);
 extern void sas_wake_wait_end(void);
 
+/*
+ * How many wake-ups for this run there were, between begin and end.  Read it
+ * before a check, and sleep only if it is the same: while the check waits for
+ * a lock or a page, the server resets the latch.
+ */
+extern uint32 sas_wake_wait_told(void);
+
 #endif							/* SAS_WAKE_WAKEUP_H */

@@ -68,6 +68,7 @@ typedef struct SasWakeupWaiter
 {
 	int64		run_id;
 	Oid			dboid;			/* InvalidOid: free */
+	pg_atomic_uint32 told;		/* counts; the latch alone is not enough: see sas_wake_wait_told() */
 	Latch	   *latch;
 } SasWakeupWaiter;
 

@@ -30,7 +30,10 @@ sas_wake_waiters(int64 *run_ids, int n)
 
 		if (w->dboid == MyDatabaseId &&
 			bsearch(&w->run_id, run_ids, n, sizeof(int64), sas_base_compare_int64))
+		{
+			pg_atomic_fetch_add_u32(&w->told, 1);
 			SetLatch(w->latch);
+		}
 	}
 	LWLockRelease(&sas_wake_shmem->lock);
 }
@@ -81,4 +84,10 @@ sas_wake_wait_end(void)
 		sas_wake_shmem->waiters_end--;
 	LWLockRelease(&sas_wake_shmem->lock);
 	wakeup_wait_mine = NULL;
+}
+
+uint32
+sas_wake_wait_told(void)
+{
+	return wakeup_wait_mine != NULL ? pg_atomic_read_u32(&wakeup_wait_mine->told) : 0;
 }
