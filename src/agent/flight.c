@@ -467,6 +467,7 @@ sas_agent_flight_compose(SasFlight *flight, SasClaimedCall *claimed, SasAgentEnt
 		(void) sas_agent_flight_report(flight, &verdict, 0);
 		return;
 	}
+	sas_work_flight_keep(flight);
 	flight->held = flight->sent.body_len;
 	sas_transport_hold(sas_agent_flights.transport, flight->memory, flight->held);
 	flight->path_no = sas_work_request_path_no(&flight->sent, agent->stored);

@@ -286,8 +286,7 @@ static SasFlight *
 flights_create(SasClaimedCall *claimed, SasLeaseEntry *lease, const SasClaimTime *when, SasAgentEntry *agent)
 {
 	MemoryContext context = AllocSetContextCreate(sas_agent_flights.context, "sas flight", 0, 1024, 1024);
-	MemoryContext old = MemoryContextSwitchTo(context);
-	SasFlight  *flight = palloc0(sizeof(SasFlight));
+	SasFlight  *flight = MemoryContextAllocZero(context, sizeof(SasFlight));
 
 	flight->context = context;
 	flight->agent_id = claimed->agent_id;
@@ -308,7 +307,6 @@ flights_create(SasClaimedCall *claimed, SasLeaseEntry *lease, const SasClaimTime
 	sas_agent_flights.n++;
 	agent->calls++;
 	pairingheap_add(sas_agent_flights.by_time, &flight->heap);
-	MemoryContextSwitchTo(old);
 	return flight;
 }
 
@@ -316,6 +314,7 @@ void
 sas_agent_flight_start(SasClaimedCall *claimed, SasLeaseEntry *lease, const SasClaimTime *when)
 {
 	MemoryContext caller = CurrentMemoryContext;
+	MemoryContext scratch;
 	SasAgentEntry *agent = sas_work_agent(claimed->agent_id);
 	volatile bool created = false;
 
@@ -326,9 +325,11 @@ sas_agent_flight_start(SasClaimedCall *claimed, SasLeaseEntry *lease, const SasC
 		sas_agent_outbox_leave(lease, true);
 		return;
 	}
+	scratch = AllocSetContextCreate(caller, "sas call", ALLOCSET_DEFAULT_SIZES);
 	HOLD_CANCEL_INTERRUPTS();
 	PG_TRY();
 	{
+		MemoryContextSwitchTo(scratch);
 		sas_agent_flights.current = NULL;
 		sas_agent_flights.current = flights_create(claimed, lease, when, agent);
 		created = true;
@@ -347,6 +348,8 @@ sas_agent_flight_start(SasClaimedCall *claimed, SasLeaseEntry *lease, const SasC
 	}
 	PG_END_TRY();
 	RESUME_CANCEL_INTERRUPTS();
+	MemoryContextSwitchTo(caller);
+	MemoryContextDelete(scratch);
 }
 
 /* Takes the outcomes of requests for access tokens, and continues the flights that wait for one. */

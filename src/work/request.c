@@ -8,8 +8,6 @@
  */
 #include "postgres.h"
 
-#include <math.h>
-
 #include "base/utf8.h"
 #include "lib/stringinfo.h"
 #include "transport/origin.h"
@@ -184,25 +182,6 @@ work_request_compose_body(SasSent *sent, Jsonb *request, const char **content_ty
 		*content_type = "application/x-www-form-urlencoded";
 	}
 	sent->body_len = sent->body != NULL ? strlen(sent->body) : 0;
-}
-
-void
-sas_work_flight_fill(SasFlight *flight, const SasClaimedCall *claimed, const SasStoredAgent *agent)
-{
-	JsonbValue	value;
-
-	flight->id = claimed->id;
-	flight->step = pstrdup(claimed->step);
-	flight->undo = claimed->undo;
-	flight->attempts_before = claimed->attempt;
-	flight->key = claimed->idempotency_key != NULL ? pstrdup(claimed->idempotency_key) : NULL;
-	flight->trace = palloc(33);
-	for (int i = 0; i < UUID_LEN; i++)
-		snprintf(flight->trace + 2 * i, 3, "%02x", claimed->trace.data[i]);
-	if (sas_work_json_member(claimed->policy, "expect", &value) && value.type == jbvBinary)
-		flight->expect = JsonbValueToJsonb(&value);
-	sas_work_retry_policy(&flight->retry, agent->retry,
-						  sas_work_json_member(claimed->policy, "retry", &value) ? JsonbValueToJsonb(&value) : NULL);
 }
 
 /* Can all of it be sent?  A database in SQL_ASCII stores any bytes. */
@@ -391,107 +370,4 @@ sas_work_request_path_no(const SasSent *sent, const SasStoredAgent *agent)
 		}
 	}
 	return path_no;
-}
-
-const char *
-sas_work_flight_compose(SasFlight *flight, SasStoredAgent *agent, const SasClaimedCall *claimed)
-{
-	char	   *path;
-
-	if (claimed->problem == NULL)
-	{
-		MemoryContext old = MemoryContextSwitchTo(flight->context);
-		const char *why = sas_work_request_compose(&flight->sent, agent, claimed->request, flight->key);
-
-		MemoryContextSwitchTo(old);
-		flight->secrets = sas_work_secrets_sent(agent, flight->context);
-		return why;
-	}
-	path = sas_work_json_string(claimed->problem, "path");
-	return psprintf("%s: %s", path ? path : "template", sas_work_json_string(claimed->problem, "what"));
-}
-
-void
-sas_work_flight_call(const SasFlight *flight, SasStoredAgent *agent, double left_ms, SasCall *call)
-{
-	const SasSent *sent = &flight->sent;
-	const char **headers = palloc(sizeof(char *) * (sent->n_headers + 1));
-	uint64		span;
-
-	if (!pg_strong_random(&span, sizeof(span)) || span == 0)
-		span = 1;
-	for (int i = 0; i < sent->n_headers; i++)
-		headers[i] = sent->headers[i];
-	/* W3C Trace Context: one trace per run, a span per attempt */
-	headers[sent->n_headers] = psprintf("traceparent: 00-%s-%016llx-01", flight->trace, (unsigned long long) span);
-
-	sas_work_request_call(sent, agent, call);
-	call->headers = headers;
-	call->n_headers = sent->n_headers + 1;
-	/* a time-out beyond complete-by comes a second after it: nothing is reported after the window */
-	call->timeout_ms = Max(1, (long) Min(sent->timeout_ms, left_ms + 1000));
-	call->send_by_us = flight->send_by_us;
-	call->share = flight->memory;
-	call->owner = (void *) flight;
-}
-
-void
-sas_work_retry_policy(SasRetry *retry, Jsonb *of_agent, Jsonb *of_step)
-{
-	Jsonb	   *policies[2] = {of_agent, of_step};
-
-	retry->max_attempts = 5;
-	retry->initial_ms = 200;
-	retry->max_ms = 30000;
-	retry->backoff = 'e';
-	retry->jitter = true;
-	retry->on = NULL;
-	retry->pauses = NULL;
-	for (int i = 0; i < 2; i++)
-	{
-		Jsonb	   *p = policies[i];
-		char	   *backoff;
-		JsonbValue	value;
-
-		retry->max_attempts = (int) sas_work_json_number(p, "max_attempts", retry->max_attempts);
-		retry->initial_ms = sas_work_json_number(p, "initial_ms", retry->initial_ms);
-		retry->max_ms = sas_work_json_number(p, "max_ms", retry->max_ms);
-		retry->jitter = sas_work_json_bool(p, "jitter", retry->jitter);
-		backoff = sas_work_json_string(p, "backoff");
-		if (backoff != NULL)
-			retry->backoff = backoff[0];
-		if (sas_work_json_member(p, "on", &value))
-			retry->on = JsonbValueToJsonb(&value);
-		/* pauses one by one take the place of what computes pauses, and the other way round */
-		if (sas_work_json_member(p, "pauses", &value))
-			retry->pauses = JsonbValueToJsonb(&value);
-		else if (backoff != NULL || sas_work_json_member(p, "initial_ms", &value) || sas_work_json_member(p, "max_ms", &value))
-			retry->pauses = NULL;
-	}
-}
-
-/* The last of the listed pauses is used for all further attempts. */
-static double
-work_request_listed_pause_ms(Jsonb *pauses, int attempt)
-{
-	int			last = (int) JB_ROOT_COUNT(pauses) - 1;
-	JsonbValue *pause = getIthJsonbValueFromContainer(&pauses->root, Min(attempt - 1, last));
-
-	return pause == NULL ? 0 : DatumGetFloat8(DirectFunctionCall1(numeric_float8, NumericGetDatum(pause->val.numeric)));
-}
-
-double
-sas_work_retry_pause_ms(const SasRetry *retry, int attempt)
-{
-	double		pause = retry->initial_ms;
-
-	if (retry->backoff == 'e')
-		pause *= pow(2, Min(attempt - 1, 30));
-	else if (retry->backoff == 'l')
-		pause *= attempt;
-	pause = retry->pauses != NULL ? work_request_listed_pause_ms(retry->pauses, attempt) : Min(pause, retry->max_ms);
-	/* full jitter: anything from nothing to the whole pause spreads a crowd best */
-	if (retry->jitter)
-		pause *= random() / (double) RAND_MAX;
-	return pause;
 }

@@ -131,11 +131,14 @@ extern void sas_work_call_set_header(SasCall *call, const char *name, const char
 /* What is written in the encoding of the database goes out in UTF-8; in the current context. */
 extern void sas_work_call_in_utf8(SasCall *call);
 
-/* Copies the claim and its step, in the current context; the flight was zeroed before. */
+/* Copies the claim and its step, in the current context; the flight was zeroed before, but for its own context. */
 extern void sas_work_flight_fill(SasFlight *flight, const SasClaimedCall *claimed, const SasStoredAgent *agent);
 
-/* Fills in what is sent; NULL when that went well, else why not (a fragment without secrets). In the flight's context. */
+/* Fills in what is sent, in the current context; NULL when that went well, else why not (a fragment without secrets). */
 extern const char *sas_work_flight_compose(SasFlight *flight, SasStoredAgent *agent, const SasClaimedCall *claimed);
+
+/* Copies what the flight refers to into its own context: it goes on when the current one is gone. */
+extern void sas_work_flight_keep(SasFlight *flight);
 
 /* The call of the next attempt, with a span of its own; left_ms until complete-by. */
 extern void sas_work_flight_call(const SasFlight *flight, SasStoredAgent *agent, double left_ms, SasCall *call);
