@@ -41,11 +41,19 @@ SELECT array_agg(run_id ORDER BY run_id) = ARRAY[:timed, :young]::bigint[] AS it
 SELECT waiting_kind, waiting_on, runs, steps FROM sas.explain();
 SELECT version, open_runs FROM sas.versions WHERE workflow = 'beside';
 \echo and reads few pages for that
-SELECT q.query, r.pages < 2000 AS few, CASE WHEN r.pages >= 2000 THEN r.pages END AS many
-FROM unnest(ARRAY['SELECT * FROM sas.explain()', 'SELECT * FROM sas.runs WHERE state <> ''stopped'' ORDER BY run_id DESC LIMIT 20',
-    'SELECT * FROM sas.find_runs(''{"state": "paused"}'')', 'SELECT * FROM sas.versions']) AS q (query)
+SELECT q.query, r.pages < q.few AS few, CASE WHEN r.pages >= q.few THEN r.pages END AS many
+FROM (VALUES ('SELECT * FROM sas.explain()', 600), ('SELECT * FROM sas.runs WHERE state <> ''stopped'' ORDER BY run_id DESC LIMIT 20', 600),
+    ('SELECT * FROM sas.versions', 600), ('SELECT * FROM sas.find_runs(''{"state": "paused"}'')', 2000)) AS q (query, few)
 CROSS JOIN LATERAL (SELECT t.beside_reads(q.query) AS pages) r;
 RESET ROLE;
+\echo and no message of others
+BEGIN;
+SELECT seq_tup_read + idx_tup_fetch AS before FROM pg_stat_xact_user_tables WHERE relid = '_sas.message'::regclass \gset
+SET LOCAL ROLE lone;
+SELECT count(*) FROM sas.explain();
+RESET ROLE;
+SELECT seq_tup_read + idx_tup_fetch - :before < 100 AS few_messages_were_read FROM pg_stat_xact_user_tables WHERE relid = '_sas.message'::regclass;
+ROLLBACK;
 \echo what others have let pass, and what an alert names
 UPDATE _sas.run SET overdue = true WHERE run_id IN (:timed, :young) OR owner = 'crowd'::regrole AND run_id % 2 = 0;
 DELETE FROM _sas.message WHERE run_id = :timed;
