@@ -7,7 +7,7 @@
 #
 #   SEED=7          which points; printed
 #   POINTS=100      how many (6; SAS_LONG=1: all, in at most 50 minutes)
-#   ONLY=record     only points whose name has this in it
+#   ONLY='record Heap 10|take_back'    only points whose name matches this
 #   PART=2/4        only the second quarter of the points: four such runs together do all, whatever their seeds
 #
 # Takes about 60 s.
@@ -109,7 +109,8 @@ my %managers = split /[|\n]/, ask('SELECT rm_id, rm_name FROM pg_get_wal_resourc
 my %kinds = map { my $kind = $_; map { (sprintf('record %s %02X %s', $managers{ $kind >> 8 }, $kind & 255, $_) => $kind) } qw(torn whole) } TortureFaults::record_kinds();
 cmp_ok(scalar(keys %kinds), '>', 30, 'there are many kinds of records');
 note('figure: ' . keys(%kinds) / 2 . ' kinds of records: ' . join(', ', map { /^record (.*) whole$/ ? $1 : () } sort keys %kinds));
-@points = grep { index($_, $ENV{ONLY} // '') >= 0 } @points, sort keys %kinds;
+my $only = $ENV{ONLY} // '.';
+@points = grep { /$only/ } @points, sort keys %kinds;
 if ($ENV{PART})
 {
 	# by their names: the next run may not see quite the same points
