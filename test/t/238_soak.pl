@@ -138,5 +138,5 @@ foreach my $kind (@kinds)
 }
 $session{$_}->quit foreach @databases;
 is($node->safe_psql($_, 'SELECT found_late FROM sas.health()'), '0', "nothing was found late in $_") foreach @databases;
-is($node->safe_psql('postgres', q{SELECT coalesce(sum(n), 0) FROM _sas.series() WHERE metric = 'lock_timeout'}), '0', 'no tick has given up a lock');
+is($node->safe_psql($databases[0], q{SELECT coalesce(sum(n), 0) FROM _sas.series() WHERE metric = 'lock_timeout'}), '0', 'no tick has given up a lock');
 done_testing();
