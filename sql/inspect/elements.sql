@@ -60,7 +60,7 @@ LANGUAGE C STABLE AS 'MODULE_PATHNAME', 'sas_api_verb';
 CREATE FUNCTION _sas.large_runs_as(caller oid) RETURNS SETOF bigint
 LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
     SELECT DISTINCT o.run_id
-    FROM _sas.open_runs_of(_sas.seen_owners(caller)) o
+    FROM _sas.open_runs_of(_sas.owners_seen_by(caller)) o
     CROSS JOIN LATERAL (SELECT FROM _sas.map_progress f WHERE f.run_id = o.run_id AND f.total > 200
                         LIMIT 1) f
     LIMIT 100

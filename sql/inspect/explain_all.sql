@@ -10,7 +10,7 @@ LANGUAGE C STABLE AS 'MODULE_PATHNAME', 'sas_api_verb';
 -- _sas.open_run_ids_as(caller): the body of _sas.open_run_ids.
 CREATE FUNCTION _sas.open_run_ids_as(caller oid) RETURNS SETOF bigint
 LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
-    SELECT o.run_id FROM _sas.open_runs_of(_sas.seen_owners(caller)) o
+    SELECT o.run_id FROM _sas.open_runs_of(_sas.owners_seen_by(caller)) o
 $$;
 
 CREATE FUNCTION sas.explain() RETURNS TABLE (waiting_kind text, waiting_on text, runs bigint, steps bigint,

@@ -5,11 +5,11 @@
 SELECT t.clean() \g /dev/null
 CREATE ROLE lone; CREATE ROLE crowd;
 SELECT sas.grant_usage('lone', 'user'), sas.grant_usage('crowd', 'user') \g /dev/null
-SELECT t.workflow('beside', '{"a": {"wait": {"signal": "go"}}}'), sas.grant_workflow('beside', 'lone'), sas.grant_workflow('beside', 'crowd') \g /dev/null
-SELECT t.workflow('beside_ended', '{}'), sas.grant_workflow('beside_ended', 'lone') \g /dev/null
+SELECT t.workflow('crowded', '{"a": {"wait": {"signal": "go"}}}'), sas.grant_workflow('crowded', 'lone'), sas.grant_workflow('crowded', 'crowd') \g /dev/null
+SELECT t.workflow('crowded_ended', '{}'), sas.grant_workflow('crowded_ended', 'lone') \g /dev/null
 SET ROLE lone;
-SELECT count(*) FROM sas.submit_batch('beside_ended', array_fill('{}'::jsonb, '{3000}'));
-SELECT run_id AS timed FROM sas.submit('beside') \gset
+SELECT count(*) FROM sas.submit_batch('crowded_ended', array_fill('{}'::jsonb, '{3000}'));
+SELECT run_id AS timed FROM sas.submit('crowded') \gset
 -- t.beside_reads(query): how many pages it reads, as its caller
 RESET ROLE;
 CREATE FUNCTION t.beside_reads(query text) RETURNS bigint LANGUAGE plpgsql AS $$
@@ -21,7 +21,7 @@ BEGIN
 END $$;
 GRANT USAGE ON SCHEMA t TO lone, crowd;
 SET ROLE crowd;
-SELECT count(*) FROM sas.submit_batch('beside', array_fill('{}'::jsonb, '{21000}'));
+SELECT count(*) FROM sas.submit_batch('crowded', array_fill('{}'::jsonb, '{21000}'));
 RESET ROLE;
 SELECT t.settle() \g /dev/null
 SELECT sum(open_runs) > 20000 AS many_are_open FROM _sas.quotas();
@@ -30,7 +30,7 @@ SELECT _sas.write_timers(ARRAY(SELECT run_id FROM _sas.run WHERE state <> 'stopp
 INSERT INTO _sas.deadline_sweep (upto, next_upto) SELECT max(run_id) + 1, max(run_id) + 1 FROM _sas.run;
 SET ROLE lone;
 -- too young for the sweep
-SELECT run_id AS young FROM sas.submit('beside') \gset
+SELECT run_id AS young FROM sas.submit('crowded') \gset
 RESET ROLE;
 SELECT t.settle() \g /dev/null
 VACUUM ANALYZE _sas.run, _sas.step, _sas.message;
@@ -39,7 +39,7 @@ SET ROLE lone;
 SELECT array_agg(run_id ORDER BY run_id) = ARRAY[:timed, :young]::bigint[] AS its_own FROM sas.runs WHERE state <> 'stopped';
 SELECT array_agg(run_id ORDER BY run_id) = ARRAY[:timed, :young]::bigint[] AS its_own FROM sas.find_runs('{"state": ["pending", "running"]}', 10);
 SELECT waiting_kind, waiting_on, runs, steps FROM sas.explain();
-SELECT version, open_runs FROM sas.versions WHERE workflow = 'beside';
+SELECT version, open_runs FROM sas.versions WHERE workflow = 'crowded';
 \echo and reads few pages for that
 SELECT q.query, r.pages < q.few AS few, CASE WHEN r.pages >= q.few THEN r.pages END AS many
 FROM (VALUES ('SELECT * FROM sas.explain()', 600), ('SELECT * FROM sas.runs WHERE state <> ''stopped'' ORDER BY run_id DESC LIMIT 20', 600),
