@@ -18,6 +18,7 @@ DECLARE
     locked int := 0;
     result bigint[];
 BEGIN
+    PERFORM _sas.shorten_locks(false);
     BEGIN
         EXECUTE 'SELECT ' || work INTO results USING items;
         RETURN;
@@ -44,7 +45,8 @@ BEGIN
     END LOOP;
 END $$;
 
--- _sas.count_lock(state): 1 if this error is a lock timeout, which is counted; else 0.
+-- _sas.count_lock(state): 1 if this error is a lock timeout, which is counted; else 0. The worker waits less
+-- for locks then, for a while.
 CREATE FUNCTION _sas.count_lock(state text) RETURNS int
 LANGUAGE plpgsql AS $$
 BEGIN
@@ -54,6 +56,7 @@ BEGIN
     PERFORM _sas.count_metric('lock_timeout', 0, 0, CASE WHEN a.backend_type LIKE 'sas %'
                               THEN substr(a.backend_type, 5) ELSE 'session' END, 1)
     FROM pg_stat_get_activity(pg_backend_pid()) a;
+    PERFORM _sas.shorten_locks(true);
     RETURN 1;
 END $$;
 
@@ -86,7 +89,7 @@ $$;
 -- _sas.defer_apart(of_kind, ids, failed, errors, pauses, runs): raises alerts for those of these items that
 -- _sas.apart could not carry out, and defers each for its pause. Scans for work of this kind leave them out
 -- until then: see _sas.is_deferred. runs: the run of each item; null: none.
--- Writes: deferred_work.
+-- Writes: deferred_work. Wakes: the supervisor, which tries them again.
 CREATE FUNCTION _sas.defer_apart(of_kind text, ids bigint[], failed int[], errors jsonb[],
                                  pauses interval[], runs bigint[] DEFAULT NULL)
 RETURNS void
@@ -95,6 +98,7 @@ BEGIN
     INSERT INTO _sas.deferred_work AS d (kind, id, until)
     SELECT of_kind, ids[u.n], sas.now() + max(u.pause) FROM unnest(failed, pauses) AS u (n, pause) GROUP BY 2
     ON CONFLICT (kind, id) DO UPDATE SET until = excluded.until;
+    PERFORM _sas.due_by(sas.now() + min(u.pause)) FROM unnest(pauses) AS u (pause);
     PERFORM _sas.raise_failing('stuck', format('%s %s stuck', of_kind, ids[u.n]),
                                format('%s%s %s cannot be carried out', 'run ' || runs[u.n] || ': ', of_kind,
                                       ids[u.n]), u.why, runs[u.n])

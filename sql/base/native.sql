@@ -419,6 +419,11 @@ LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE AS 'MODULE_PATHNAME', 'sas_api_untimed
 CREATE FUNCTION _sas.untimed_check() RETURNS interval
 LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE AS 'MODULE_PATHNAME', 'sas_api_untimed_check';
 
+-- _sas.shorten_locks(gave_up): this transaction of a worker waits at most 100 ms for a lock, if the worker
+-- gave one up in the last ten seconds, or has now.
+CREATE FUNCTION _sas.shorten_locks(gave_up boolean) RETURNS void
+LANGUAGE C VOLATILE STRICT AS 'MODULE_PATHNAME', 'sas_api_shorten_locks';
+
 -- _sas.due_by(at): the supervisor has something to do at that time: it is woken at commit if it would sleep
 -- longer. Returns at.
 -- Wakes: the supervisor.

@@ -113,10 +113,11 @@ LANGUAGE sql STABLE AS $$
     SELECT _sas.may_operate(role, owner) OR _sas.has_level(role, 'monitor')
 $$;
 
--- _sas.owners_seen_by(role): the roles whose belongings it may see; null: all.
+-- _sas.owners_seen_by(role): the roles whose runs it may see; null: all.
 CREATE FUNCTION _sas.owners_seen_by(role oid) RETURNS oid[]
 LANGUAGE sql STABLE AS $$
     SELECT CASE WHEN NOT _sas.is_operator(role) AND NOT _sas.has_level(role, 'monitor')
+            AND NOT EXISTS (SELECT FROM pg_roles o WHERE o.oid = role AND o.rolbypassrls)
         THEN ARRAY(SELECT o.oid FROM pg_roles o WHERE _sas.may_stand_for(role, o.oid)) END
 $$;
 

@@ -171,12 +171,13 @@ LANGUAGE C STABLE ROWS 10 AS 'MODULE_PATHNAME', 'sas_api_verb';
 -- _sas.seen_owners_as(caller): the body of _sas.seen_owners.
 CREATE FUNCTION _sas.seen_owners_as(caller oid) RETURNS SETOF oid
 LANGUAGE plpgsql STABLE SECURITY DEFINER ROWS 10 SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    owners oid[] := _sas.owners_seen_by(caller);
 BEGIN
-    IF _sas.is_operator(caller) OR _sas.has_level(caller, 'monitor')
-       OR EXISTS (SELECT FROM pg_roles o WHERE o.oid = caller AND o.rolbypassrls) THEN
+    IF owners IS NULL THEN
         RETURN QUERY SELECT _sas.run_owners();
     ELSE
-        RETURN QUERY SELECT o.oid FROM pg_roles o WHERE _sas.may_stand_for(caller, o.oid);
+        RETURN QUERY SELECT unnest(owners);
     END IF;
 END $$;
 

@@ -284,7 +284,8 @@ BEGIN
         RETURN 0;
     END IF;
     done := _sas.apart('NULL::bigint[] FROM _sas.settle_free($1)', ids);
-    PERFORM _sas.check_watches(array_agg(ids[n]), '1 min') FROM unnest(done.failed) n HAVING count(*) > 0;
+    PERFORM _sas.check_watches(array_agg(ids[u.n]), u.pause)
+    FROM unnest(done.failed, done.pauses) AS u (n, pause) GROUP BY u.pause;
     PERFORM _sas.defer_apart('watch', ids, done.failed, done.errors, done.pauses);
     -- the definition has changed while a host was claiming the task
     PERFORM _sas.notify_hosts(array_agg(h.watch_id))

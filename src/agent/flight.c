@@ -25,6 +25,9 @@
 #include "work/secrets.h"
 #include "work/sign.h"
 
+/* an answer that was not read yet, because there is much to read, is waited for so long */
+#define FLIGHT_UNREAD_US INT64CONST(5000000)
+
 /* a call that has rested, and finds no slot, asks again so often */
 #define FLIGHT_ASK_AGAIN_US 20000
 
@@ -342,7 +345,11 @@ sas_agent_flight_go_on(SasFlight *flight)
 	SasAgentEntry *agent = sas_work_agent(flight->agent_id);
 
 	/* without its agent it waits for complete-by */
-	if (agent != NULL && !flight->stopped)
+	if (agent == NULL || flight->stopped)
+		return;
+	if (agent->limits.breaker_failures > 0 && !sas_limits_may_begin(flight->agent_id))
+		flight_hand_back(flight, 0);	/* it opened meanwhile */
+	else
 		flight_begin_attempt(flight, agent);
 }
 
@@ -381,8 +388,10 @@ sas_agent_flight_wake(SasFlight *flight, int64 now)
 	SasAgentEntry *agent = sas_work_agent(flight->agent_id);
 	int64		again;
 
-	/* its answer arrived, and is evaluated in one of the next ticks */
-	if (flight->handle != NULL && sas_transport_is_finished(flight->handle))
+	/* its answer arrived, or may be in its socket: it is evaluated, or read, in one of the next ticks */
+	if (flight->handle != NULL &&
+		(sas_transport_is_finished(flight->handle) ||
+		 (sas_transport_was_cut_short(sas_agent_flights.transport) && now < flight->deadline_us + FLIGHT_UNREAD_US)))
 	{
 		pairingheap_remove(sas_agent_flights.by_time, &flight->heap);
 		flight->wake_us = now + SAS_FLIGHTS_TICK_US;

@@ -314,7 +314,7 @@ void
 sas_agent_flight_start(SasClaimedCall *claimed, SasLeaseEntry *lease, const SasClaimTime *when)
 {
 	MemoryContext caller = CurrentMemoryContext;
-	MemoryContext scratch;
+	MemoryContext volatile scratch = NULL;
 	SasAgentEntry *agent = sas_work_agent(claimed->agent_id);
 	volatile bool created = false;
 
@@ -325,12 +325,12 @@ sas_agent_flight_start(SasClaimedCall *claimed, SasLeaseEntry *lease, const SasC
 		sas_agent_outbox_leave(lease, true);
 		return;
 	}
-	scratch = AllocSetContextCreate(caller, "sas call", ALLOCSET_DEFAULT_SIZES);
 	HOLD_CANCEL_INTERRUPTS();
 	PG_TRY();
 	{
-		MemoryContextSwitchTo(scratch);
 		sas_agent_flights.current = NULL;
+		scratch = AllocSetContextCreate(caller, "sas call", ALLOCSET_DEFAULT_SIZES);
+		MemoryContextSwitchTo(scratch);
 		sas_agent_flights.current = flights_create(claimed, lease, when, agent);
 		created = true;
 		sas_agent_flight_compose(sas_agent_flights.current, claimed, agent);
@@ -349,7 +349,8 @@ sas_agent_flight_start(SasClaimedCall *claimed, SasLeaseEntry *lease, const SasC
 	PG_END_TRY();
 	RESUME_CANCEL_INTERRUPTS();
 	MemoryContextSwitchTo(caller);
-	MemoryContextDelete(scratch);
+	if (scratch != NULL)
+		MemoryContextDelete(scratch);
 }
 
 /* Takes the outcomes of requests for access tokens, and continues the flights that wait for one. */
@@ -421,6 +422,7 @@ sas_agent_flights_move(void)
 		sas_agent_flight_wake(flight, now);
 	}
 	flights_note_end(now);
-	sas_agent_replies_note_read();
+	if (!sas_transport_was_cut_short(sas_agent_flights.transport))
+		sas_agent_replies_note_read();
 	return moved;
 }

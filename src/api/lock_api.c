@@ -15,13 +15,20 @@
 #include "miscadmin.h"
 #include "storage/lock.h"
 #include "utils/builtins.h"
+#include "utils/guc.h"
 
 #include "api/forward.h"
+#include "base/clock.h"
 
 #define SAS_LOCK_CLASS 29537
 
+/* A worker that gave up a lock waits less for locks for so long. */
+#define LOCK_SHORT_US INT64CONST(10000000)
+#define LOCK_SHORT "100ms"
+
 PG_FUNCTION_INFO_V1(sas_api_lock);
 PG_FUNCTION_INFO_V1(sas_api_try_lock);
+PG_FUNCTION_INFO_V1(sas_api_shorten_locks);
 
 static bool
 lock_api_take(const char *words, LOCKMODE mode, bool dont_wait)
@@ -51,4 +58,23 @@ Datum
 sas_api_try_lock(PG_FUNCTION_ARGS)
 {
 	PG_RETURN_BOOL(lock_api_take(text_to_cstring(PG_GETARG_TEXT_PP(0)), ExclusiveLock, true));
+}
+
+/*
+ * What was put off for a locked table is tried again every second, beside the
+ * work of others: it may not wait for the whole lock timeout each time.
+ */
+Datum
+sas_api_shorten_locks(PG_FUNCTION_ARGS)
+{
+	static int64 until_us = 0;
+	int64		now_us = sas_base_clock_monotonic_us();
+
+	if (MyBackendType != B_BG_WORKER)
+		PG_RETURN_VOID();
+	if (PG_GETARG_BOOL(0))
+		until_us = now_us + LOCK_SHORT_US;
+	if (now_us < until_us)
+		(void) set_config_option("lock_timeout", LOCK_SHORT, PGC_USERSET, PGC_S_SESSION, GUC_ACTION_LOCAL, true, 0, false);
+	PG_RETURN_VOID();
 }

@@ -82,10 +82,12 @@ sas_transport_kept_is_clean(SasRequest *r, int local_port, int remote_port)
 	if (local_port <= 0 || local_port > 65535)
 		return true;
 	r->local_port = local_port;
+	r->fd = 0;
 	for (int i = 0; i < SAS_REQUEST_SOCKETS; i++)
 		if (r->sockets[i] != 0 && kept_port(r->sockets[i], getsockname) == local_port)
 		{
 			kept_by_port[local_port] = r->http2 ? -r->sockets[i] : r->sockets[i];
+			r->fd = r->sockets[i];
 			return true;
 		}
 	http1 = kept_by_port[local_port] > 0;
@@ -95,6 +97,7 @@ sas_transport_kept_is_clean(SasRequest *r, int local_port, int remote_port)
 	peer = kept_port(there.fd, getpeername);	/* 0: a reset has ended it */
 	if (peer != remote_port)
 		return peer != 0;
+	r->fd = there.fd;
 	/* bytes may wait with HTTP/2; the end of the connection, or an error, is a bad sign with both */
 	if (!http1)
 		there.events = POLLRDHUP;
@@ -105,9 +108,7 @@ sas_transport_kept_is_clean(SasRequest *r, int local_port, int remote_port)
 int
 sas_transport_kept_socket(const SasRequest *r)
 {
-	int			fd = abs(kept_by_port[r->local_port]);
-
-	return fd != 0 && kept_port(fd, getsockname) == r->local_port ? fd : -1;
+	return r->fd != 0 && kept_port(r->fd, getsockname) == r->local_port ? r->fd : -1;
 }
 
 /*

@@ -4,8 +4,8 @@
  *	  Calls whose time is over when the transport comes late to its sockets.
  *
  * Their answers may be in the sockets, and count when they arrived in time.  libcurl asks the clock
- * before it reads, so it gets no clock until all that has come is read.  Calls that have no whole
- * answer then end.
+ * before it reads, so it gets no clock until what has come is read: from each socket until it is
+ * empty, or READS_WHEN_LATE times.  Calls that have no whole answer then end.
  *
  * What has come may be much, in very small pieces.  So the time for it is limited, and the next
  * work goes on: until then the transport is late.
@@ -47,26 +47,39 @@ overdue_read(SasTransport *t)
 			curl_multi_socket_action(t->multi, sas_transport_kept_socket(r), CURL_CSELECT_IN, &running);
 			has_read = true;
 		}
+	/* after many reads in turn libcurl goes on with its timer: OpenSSL may have the rest, not the socket */
+	if (has_read)
+		curl_multi_socket_action(t->multi, CURL_SOCKET_TIMEOUT, 0, &running);
 	sas_transport_collect(t);
 }
 
-/* When libcurl's timer was due says nothing: a call that was started since has set it anew. */
+/*
+ * Which calls are overdue, before any is read: these are read on, however long that takes. When
+ * libcurl's timer was due says nothing: a call that was started since has set it anew.
+ */
 void
-sas_transport_come_late(SasTransport *t)
+sas_transport_note_overdue(SasTransport *t)
 {
 	int64_t		now = sas_transport_now_us();
-	SasRequest *next;
-	int			overdue = 0;
 
+	t->n_overdue = 0;
 	if (!t->late)
 		return;
 	for (SasRequest *r = t->active.head; r != NULL; r = r->next)
 	{
 		if (!r->overdue && overdue_is(r, now))
 			r->overdue = curl_easy_setopt(r->easy, CURLOPT_TIMEOUT_MS, 0L) == CURLE_OK;
-		overdue += r->overdue;
+		t->n_overdue += r->overdue;
 	}
-	if (overdue == 0)
+}
+
+void
+sas_transport_come_late(SasTransport *t)
+{
+	int64_t		now = sas_transport_now_us();
+	SasRequest *next;
+
+	if (t->n_overdue == 0)
 		return;
 	overdue_read(t);
 	for (SasRequest *r = t->active.head; r != NULL; r = next)

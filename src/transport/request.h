@@ -86,6 +86,7 @@ typedef struct SasRequest
 	int64_t		send_by_us;		/* 0: none */
 	int			sockets[SAS_REQUEST_SOCKETS];	/* the last that were opened for it; 0: none */
 	int			local_port;		/* of its connection; 0: unknown */
+	int			fd;				/* likewise, its socket */
 	bool		unclean;		/* bytes without a request were on the kept connection */
 	const char *denied_by;		/* the setting that forbids an address that was tried, or NULL */
 
@@ -152,6 +153,7 @@ struct SasTransport
 	int64_t		work_until_us;	/* then what is large is not read on */
 	int64_t		worked_us;		/* when the sockets were read last, all that were ready */
 	bool		cut_short;		/* the time was over, and there may be more to read */
+	int			n_overdue;		/* calls whose time is over, and whose answers are read */
 	bool		late;			/* they were not read for a while until now */
 	bool		behind;			/* and something was not */
 	SasRequest *beyond;			/* the one that may read beyond the limit */
@@ -184,6 +186,7 @@ extern bool sas_transport_poll_set_up(SasTransport *t);
 extern bool sas_transport_poll_once(SasTransport *t);
 
 /* overdue.c */
+extern void sas_transport_note_overdue(SasTransport *t);
 extern void sas_transport_come_late(SasTransport *t);
 
 /* finished.c */

@@ -97,8 +97,8 @@ sas_transport_request_on_stream(SasRequest *r, const char *data, size_t len)
 	size_t		unread = reply->body_len - r->read;
 
 	r->received_us = sas_transport_now_us();
-	/* what came in single bytes takes libcurl long, too */
-	if (unread > 0 && (unread + len > r->window || r->received_us >= r->transport->work_until_us))
+	/* what came in single bytes takes libcurl long, too; it keeps them, whereas those of a WebSocket were read */
+	if (unread > 0 && (unread + len > r->window || (!r->websocket && r->received_us >= r->transport->work_until_us)))
 	{
 		r->paused = true;
 		return CURL_WRITEFUNC_PAUSE;

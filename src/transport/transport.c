@@ -395,6 +395,7 @@ sas_transport_work(SasTransport *t)
 	t->late = sas_transport_now_us() >= t->worked_us + LATE_US;
 	t->work_until_us = sas_transport_now_us() + WORK_US;
 	t->behind = t->cut_short = false;
+	sas_transport_note_overdue(t);
 	sas_transport_feed(t);
 	transport_ask_border(t);
 	sas_transport_come_late(t);
@@ -407,6 +408,12 @@ sas_transport_work(SasTransport *t)
 		t->worked_us = sas_transport_now_us();
 	sas_transport_restore_signals(&before);
 	return did;
+}
+
+bool
+sas_transport_was_cut_short(const SasTransport *t)
+{
+	return t->cut_short;
 }
 
 void

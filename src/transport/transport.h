@@ -169,6 +169,9 @@ extern void sas_transport_stop_call(SasTransport *t, void *handle);
 /* makes all possible progress; never blocks, and ends soon; true: more may be ready */
 extern bool sas_transport_work(SasTransport *t);
 
+/* Did the last work end before all sockets were read, because its time was over? */
+extern bool sas_transport_was_cut_short(const SasTransport *t);
+
 /* the next finished reply, small or large, in order of finishing, or NULL; next: small ones first */
 extern SasReply *sas_transport_next_small(SasTransport *t);
 extern SasReply *sas_transport_next_large(SasTransport *t);

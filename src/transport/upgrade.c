@@ -195,7 +195,7 @@ upgrade_take(SasRequest *r, const char *bytes, size_t len)
 	SasUpgrade *u = r->upgrade;
 
 	if (r->answer_done)
-		return sas_transport_request_on_stream(r, bytes, len);
+		return sas_transport_request_on_stream(r, bytes, len) == len;
 	if (!sas_transport_request_reserve(&u->head, &u->head_size, u->head_len, len))
 	{
 		r->refused = "out of memory";
@@ -221,7 +221,7 @@ upgrade_take(SasRequest *r, const char *bytes, size_t len)
 		memmove(u->head, u->head + n, u->head_len);
 		len = u->head_len;
 	}
-	if (r->line_status == 101 && u->head_len > 0 && !sas_transport_request_on_stream(r, u->head, u->head_len))
+	if (r->line_status == 101 && u->head_len > 0 && sas_transport_request_on_stream(r, u->head, u->head_len) != u->head_len)
 		return false;
 	free(u->head);
 	u->head = NULL;
@@ -247,7 +247,7 @@ upgrade_recv(SasRequest *r, bool *over)
 	char		bytes[READ_AT_ONCE];
 	size_t		room;
 
-	while ((room = upgrade_room(r)) > 0)
+	while ((room = upgrade_room(r)) > 0 && (r->reply->body_len == r->read || sas_transport_now_us() < r->transport->work_until_us))
 	{
 		size_t		n = 0;
 		CURLcode	code = curl_easy_recv(r->easy, bytes, room, &n);

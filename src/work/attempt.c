@@ -23,7 +23,8 @@ sas_work_flight_fill(SasFlight *flight, const SasClaimedCall *claimed, const Sas
 	JsonbValue	value;
 
 	flight->id = claimed->id;
-	flight->step = pstrdup(claimed->step);
+	/* what stops a flight, or reports that it cannot begin, names it */
+	flight->step = MemoryContextStrdup(flight->context, claimed->step);
 	flight->undo = claimed->undo;
 	flight->attempts_before = claimed->attempt;
 	flight->key = claimed->idempotency_key != NULL ? pstrdup(claimed->idempotency_key) : NULL;
@@ -77,7 +78,6 @@ sas_work_flight_keep(SasFlight *flight)
 	sent->method = attempt_keep_text(sent->method);
 	sent->url = attempt_keep_text(sent->url);
 	sent->body = attempt_keep_text(sent->body);
-	flight->step = attempt_keep_text(flight->step);
 	flight->key = attempt_keep_text(flight->key);
 	flight->trace = attempt_keep_text(flight->trace);
 	flight->expect = attempt_keep_jsonb(flight->expect);
