@@ -89,7 +89,7 @@ $$;
 -- _sas.defer_apart(of_kind, ids, failed, errors, pauses, runs): raises alerts for those of these items that
 -- _sas.apart could not carry out, and defers each for its pause. Scans for work of this kind leave them out
 -- until then: see _sas.is_deferred. runs: the run of each item; null: none.
--- Writes: deferred_work. Wakes: the supervisor, which tries them again.
+-- Writes: deferred_work.
 CREATE FUNCTION _sas.defer_apart(of_kind text, ids bigint[], failed int[], errors jsonb[],
                                  pauses interval[], runs bigint[] DEFAULT NULL)
 RETURNS void
@@ -98,7 +98,6 @@ BEGIN
     INSERT INTO _sas.deferred_work AS d (kind, id, until)
     SELECT of_kind, ids[u.n], sas.now() + max(u.pause) FROM unnest(failed, pauses) AS u (n, pause) GROUP BY 2
     ON CONFLICT (kind, id) DO UPDATE SET until = excluded.until;
-    PERFORM _sas.due_by(sas.now() + min(u.pause)) FROM unnest(pauses) AS u (pause);
     PERFORM _sas.raise_failing('stuck', format('%s %s stuck', of_kind, ids[u.n]),
                                format('%s%s %s cannot be carried out', 'run ' || runs[u.n] || ': ', of_kind,
                                       ids[u.n]), u.why, runs[u.n])

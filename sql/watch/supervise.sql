@@ -396,6 +396,8 @@ LANGUAGE sql STABLE AS $$
                  (SELECT l.due_at FROM _sas.watch_check l ORDER BY l.due_at LIMIT 1),
                  (SELECT n.again_at FROM _sas.watch_note n WHERE NOT _sas.is_deferred('note', n.watch_id)
                   ORDER BY n.again_at LIMIT 1),
+                 -- what was put off, of whatever kind: a tick carries it out then
+                 (SELECT min(d.until) FROM _sas.deferred_work d WHERE d.until > (SELECT sas.now())),
                  (SELECT min(CASE WHEN q.due_at > sas.now() THEN q.due_at ELSE q.due_at + interval '2 s' END)
                   FROM (SELECT 0 AS lane UNION ALL SELECT a.agent_id FROM _sas.agent a
                         WHERE a.dropped_at IS NULL) l

@@ -25,9 +25,6 @@
 #include "work/secrets.h"
 #include "work/sign.h"
 
-/* an answer that was not read yet, because there is much to read, is waited for so long */
-#define FLIGHT_UNREAD_US INT64CONST(5000000)
-
 /* a call that has rested, and finds no slot, asks again so often */
 #define FLIGHT_ASK_AGAIN_US 20000
 
@@ -391,7 +388,7 @@ sas_agent_flight_wake(SasFlight *flight, int64 now)
 	/* its answer arrived, or may be in its socket: it is evaluated, or read, in one of the next ticks */
 	if (flight->handle != NULL &&
 		(sas_transport_is_finished(flight->handle) ||
-		 (sas_transport_was_cut_short(sas_agent_flights.transport) && now < flight->deadline_us + FLIGHT_UNREAD_US)))
+		 (sas_transport_was_cut_short(sas_agent_flights.transport) && now < flight->deadline_us + SAS_FLIGHTS_UNREAD_US)))
 	{
 		pairingheap_remove(sas_agent_flights.by_time, &flight->heap);
 		flight->wake_us = now + SAS_FLIGHTS_TICK_US;

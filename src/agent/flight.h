@@ -14,6 +14,9 @@
 /* One tick evaluates answers for at most this time; then it writes, claims and starts calls. */
 #define SAS_FLIGHTS_TICK_US 100000
 
+/* An answer that was not read yet, because there is much to read, is waited for so long. */
+#define SAS_FLIGHTS_UNREAD_US INT64CONST(5000000)
+
 typedef struct SasFlights
 {
 	MemoryContext context;

@@ -391,6 +391,23 @@ flights_note_end(int64 now)
 	sas_base_peers_hold_calls(sas_agent_flights.until_us, 0);
 }
 
+/*
+ * What is in the sockets counts as unwritten until all of it was read; but a worker that never gets
+ * so far keeps the supervisor from its leases no longer than it waits for an answer itself.
+ */
+static void
+flights_note_read(int64 now)
+{
+	static int64 all_read_us = 0;
+
+	if (!sas_transport_was_cut_short(sas_agent_flights.transport))
+		all_read_us = now;
+	if (now < all_read_us + SAS_FLIGHTS_UNREAD_US && now > all_read_us)
+		sas_agent_replies_leave_unread();
+	else
+		sas_agent_replies_note_read();
+}
+
 bool
 sas_agent_flights_move(void)
 {
@@ -422,7 +439,6 @@ sas_agent_flights_move(void)
 		sas_agent_flight_wake(flight, now);
 	}
 	flights_note_end(now);
-	if (!sas_transport_was_cut_short(sas_agent_flights.transport))
-		sas_agent_replies_note_read();
+	flights_note_read(now);
 	return moved;
 }

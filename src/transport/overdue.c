@@ -33,6 +33,21 @@ overdue_has_more(const SasRequest *r)
 	return r->reads_late < READS_WHEN_LATE && !r->starved && there.fd >= 0 && poll(&there, 1, 0) == 1;
 }
 
+/* Marks calls whose time is over: libcurl does not end them. How many are marked now? */
+static int
+overdue_mark(SasTransport *t, int64_t now)
+{
+	int			marked = 0;
+
+	for (SasRequest *r = t->active.head; r != NULL; r = r->next)
+	{
+		if (!r->overdue && overdue_is(r, now))
+			r->overdue = curl_easy_setopt(r->easy, CURLOPT_TIMEOUT_MS, 0L) == CURLE_OK;
+		marked += r->overdue;
+	}
+	return marked;
+}
+
 /* Reads what has come for the overdue calls, as far as there is time; for one of them there always is. */
 static void
 overdue_read(SasTransport *t)
@@ -49,7 +64,10 @@ overdue_read(SasTransport *t)
 		}
 	/* after many reads in turn libcurl goes on with its timer: OpenSSL may have the rest, not the socket */
 	if (has_read)
+	{
+		(void) overdue_mark(t, sas_transport_now_us());
 		curl_multi_socket_action(t->multi, CURL_SOCKET_TIMEOUT, 0, &running);
+	}
 	sas_transport_collect(t);
 }
 
@@ -60,17 +78,8 @@ overdue_read(SasTransport *t)
 void
 sas_transport_note_overdue(SasTransport *t)
 {
-	int64_t		now = sas_transport_now_us();
-
-	t->n_overdue = 0;
-	if (!t->late)
-		return;
-	for (SasRequest *r = t->active.head; r != NULL; r = r->next)
-	{
-		if (!r->overdue && overdue_is(r, now))
-			r->overdue = curl_easy_setopt(r->easy, CURLOPT_TIMEOUT_MS, 0L) == CURLE_OK;
-		t->n_overdue += r->overdue;
-	}
+	if (t->late || t->n_overdue > 0)
+		t->n_overdue = overdue_mark(t, sas_transport_now_us());
 }
 
 void
@@ -82,13 +91,16 @@ sas_transport_come_late(SasTransport *t)
 	if (t->n_overdue == 0)
 		return;
 	overdue_read(t);
+	t->n_overdue = 0;
 	for (SasRequest *r = t->active.head; r != NULL; r = next)
 	{
 		next = r->next;
-		if (!r->overdue || !overdue_is(r, now))
+		if (!r->overdue)
 			continue;
-		if (overdue_has_more(r))
+		if (!overdue_is(r, now) || overdue_has_more(r))
 		{
+			/* the next work goes on */
+			t->n_overdue++;
 			t->cut_short = t->behind = true;
 			continue;
 		}
