@@ -382,10 +382,12 @@ BEGIN
                        watches => lanes IS NOT NULL);
 END $$;
 
--- _sas.next_lease(): when the lease of the next outside node expires; null: there is none.
+-- _sas.next_lease(): when the lease of the next outside node expires; null: there is none. A node that is put
+-- off does not count: see _sas.next_watch_due.
 CREATE FUNCTION _sas.next_lease() RETURNS timestamptz
 LANGUAGE sql STABLE AS $$
-    SELECT min(n.lease_until) FROM _sas.node n WHERE n.ended_at IS NULL AND n.worker_id IS NULL
+    SELECT min(n.lease_until) FROM _sas.node n
+    WHERE n.ended_at IS NULL AND n.worker_id IS NULL AND NOT _sas.is_deferred('node', n.node_id)
 $$;
 
 -- _sas.next_watch_due(): when something about infinite tasks is due next; what is due now was checked.
