@@ -16,6 +16,7 @@ use FindBin;
 use lib "$FindBin::RealBin/../lib";
 use JSON::PP ();
 use SasTest;
+use SasKinds;
 use SasService;
 use SasSession;
 use Test::More;
@@ -26,43 +27,18 @@ my $node = new_node('main', 'sas.schedulers' => 2, 'sas.function_workers' => 2, 
 my $service = SasService->new;
 my $sql = sub { return $node->safe_psql('postgres', $_[0]) };
 
-make_agent($node, 'remote', $service);
-$service->script(fail => [ { status => 400 } ], poor => [ { status => 503 } ]);
 $sql->(q{
-	CREATE FUNCTION echo(input jsonb) RETURNS jsonb LANGUAGE sql AS 'SELECT input';
 	CREATE FUNCTION said(input jsonb) RETURNS jsonb LANGUAGE sql AS $$ SELECT '{}'::jsonb $$;
-	CREATE FUNCTION unchanged(c jsonb) RETURNS jsonb LANGUAGE sql AS $$ SELECT NULL::jsonb $$;
-	CREATE FUNCTION turn(turn jsonb) RETURNS jsonb LANGUAGE sql AS $$ SELECT to_jsonb(coalesce((turn ->> 'cursor')::int, 0) + 1) $$;
-	CREATE TABLE item (id bigint GENERATED ALWAYS AS IDENTITY, item jsonb NOT NULL);
-	CREATE FUNCTION planned(input jsonb) RETURNS jsonb LANGUAGE sql AS $$ SELECT '{"steps": {"x": {"function": "public.echo"}}}'::jsonb $$;
-	SELECT sas.create_agent('outside', kind => 'external');
+	CREATE FUNCTION unchanged(c jsonb) RETURNS jsonb LANGUAGE sql AS $$ SELECT NULL::jsonb $$});
+define_kinds($node, $service, all => { finalize => 'public.said', hooks => [ { on => 'stopped', function => 'public.said' } ] });
+$sql->(q{
 	SELECT sas.create_agent('away', base_url => 'http://127.0.0.1:1');
 	SELECT sas.alter_agent('away', enabled => false);
-	SELECT sas.create_queue('narrow', 2);
 	SELECT sas.create_queue('wide', 2);
 	SELECT sas.create_watcher('turn', '{"function": "public.turn", "every": "50 ms"}');
 	SELECT sas.create_watcher('items', '{"agent": "outside", "external": {}, "items": {"table": "public.item"}}');
 	SELECT count(*) FROM (VALUES ('turn'), ('items')) v (n), sas.watch(n, 'old')});
 my %recovery = (recovery => { initial => '20 ms', max_failures => 2 });
-define($node, 'child', { steps => { x => { function => 'public.echo' } } });
-define($node, 'planned', { plan => 'public.planned' });
-define($node, 'all', {
-	steps => {
-		call => { agent => 'remote', call => { path => '/quick' } },
-		fn => { function => 'public.echo', after => ['call'] },
-		timer => { wait => { for => '20 ms' } },
-		map => { function => 'public.echo', each => '{{input.ids}}', concurrency => 1 },
-		sub => { workflow => 'child' },
-		plan => { workflow => 'planned' },
-		queued => { function => 'public.echo', queue => 'narrow' } },
-	finalize => 'public.said',
-	hooks => [ { on => 'stopped', function => 'public.said' } ] });
-define($node, 'keyed', { steps => { x => { function => 'public.echo' } }, concurrency => { key => '{{input.key}}', limit => 1 } });
-define($node, 'undone', { %recovery, steps => {
-		done => { agent => 'remote', call => { path => '/quick' }, undo => { call => { path => '/quick' } } },
-		bad => { agent => 'remote', call => { path => '/fail' }, after => ['done'] } } });
-define($node, 'poor', { %recovery, on_failure => 'fail', steps => { x => { agent => 'remote', call => { path => '/poor' }, retry => { max_attempts => 1 } } } });
-define($node, 'task', { %recovery, on_failure => 'fail', steps => { x => { agent => 'outside', task => {}, complete_in => '200 ms' } } });
 define($node, 'waits', { steps => { x => { wait => { signal => 'go' } }, y => { wait => { signal => 'later' }, after => ['x'] } } });
 
 # -- a row of each kind that stays ------------------------------------------------------------
