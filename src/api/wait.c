@@ -30,9 +30,9 @@
 #include "executor/execdesc.h"
 #include "fmgr.h"
 #include "funcapi.h"
-#include "libpq/libpq-be.h"
 #include "miscadmin.h"
 #include "nodes/execnodes.h"
+#include "storage/ipc.h"
 #include "storage/latch.h"
 #include "tcop/pquery.h"
 #include "utils/builtins.h"
@@ -170,22 +170,32 @@ wait_look_again(QueryDesc *query)
 	PushActiveSnapshot(query->snapshot);
 }
 
-/* A client that has gone would else keep its connection until the time-out. */
+/* Until the latch is set, or so many milliseconds.  A client that has gone would else keep its connection until the time-out. */
+static void
+wait_for_events(long ms)
+{
+	WaitEvent	event = {.events = 0};
+
+	if (FeBeWaitSet == NULL || !WaitEventSetCanReportClosed())
+	{
+		WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, ms, PG_WAIT_EXTENSION);
+		return;
+	}
+	/* whoever waits for the client next says what for */
+	ModifyWaitEvent(FeBeWaitSet, SAS_COMPAT_CLIENT_POS, WL_SOCKET_CLOSED, NULL);
+	WaitEventSetWait(FeBeWaitSet, ms, &event, 1, PG_WAIT_EXTENSION);
+	if (event.events & WL_POSTMASTER_DEATH)
+		proc_exit(1);
+	if (event.events & WL_SOCKET_CLOSED)
+		ClientConnectionLost = InterruptPending = true;
+}
+
 static void
 wait_sleep(QueryDesc *query, long ms)
 {
-	int			events = WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH;
-	pgsocket	client = PGINVALID_SOCKET;
-
 	if (query != NULL)
 		wait_let_go(query);
-	if (MyProcPort != NULL && WaitEventSetCanReportClosed())
-	{
-		events |= WL_SOCKET_CLOSED;
-		client = MyProcPort->sock;
-	}
-	if (WaitLatchOrSocket(MyLatch, events, client, ms, PG_WAIT_EXTENSION) & WL_SOCKET_CLOSED)
-		ClientConnectionLost = InterruptPending = true;
+	wait_for_events(ms);
 	ResetLatch(MyLatch);
 	CHECK_FOR_INTERRUPTS();
 	if (query != NULL)

@@ -41,6 +41,15 @@
 #error "sas needs PostgreSQL 15 or later"
 #endif
 
+/*
+ * What a session waits for: its client at this place, its latch, the
+ * postmaster.  NULL in a worker.  libpq/libpq.h declares both, but wants the
+ * headers of whatever the server was built with, GSSAPI for example, which the
+ * build of an extension need not have.
+ */
+extern PGDLLIMPORT WaitEventSet *FeBeWaitSet;
+#define SAS_COMPAT_CLIENT_POS 0
+
 /* A WaitEventSet that lives as long as the process. */
 static inline WaitEventSet *
 sas_compat_wait_event_set(int nevents)
