@@ -50,7 +50,14 @@ sub answered
 {
 	my ($self) = @_;
 	return 1 if eval { $self->{harness}->pump_nb; 1 } && $self->{out} =~ /^end-of-query-$self->{n}$/m;
-	return !eval { $self->{harness}->pumpable };
+	return !$self->is_open;
+}
+
+# false when it is gone: its server was, or its psql has stopped at an error
+sub is_open
+{
+	my ($self) = @_;
+	return eval { $self->{harness}->pumpable };
 }
 
 # what it answered, within the limit, as psql prints it, and its errors
@@ -107,7 +114,7 @@ sub look
 {
 	my ($self) = @_;
 	my ($out, $err) = eval { $self->outcome_of($self->{look}) };
-	return (undef, $err // $@) unless defined $out && eval { $self->{harness}->pumpable };
+	return (undef, $err // $@) unless defined $out && $self->is_open;
 	return ($out, $err);
 }
 
