@@ -98,6 +98,9 @@ FROM (VALUES
         sas.graph_workflow(text, text); sas.console(bigint); sas.console_schedules();
         sas.console_page(text, jsonb);
         sas.calendar(timestamptz, timestamptz)'),
+    -- the planner adds it to queries of sas.runs
+    ('look', 'monitor user operator admin', '
+        _sas.open_run_ids()'),
     ('level', 'monitor', '
         _sas.level_monitor()'),
     ('level', 'user', '

@@ -10,7 +10,7 @@ CREATE FUNCTION _sas.count_open_runs(OUT owner oid, OUT runs bigint, OUT paused 
 LANGUAGE plpgsql STABLE AS $$
 #variable_conflict use_column
 BEGIN
-    IF _sas.many_are_open() THEN
+    IF _sas.many_are_open(NULL) THEN
         RETURN QUERY
         SELECT r.owner::oid, count(*), count(*) FILTER (WHERE r.state = 'paused'), count(r.parent_run_id),
             sum(_sas.value_size(r.input))::bigint

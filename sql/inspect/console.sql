@@ -56,14 +56,15 @@ BEGIN ATOMIC
                 _sas.html_escape(p.key), _sas.html_escape(p.paused_by), _sas.html_time(p.paused_at, look.now),
                 _sas.html_escape(p.paused_for)]
             ORDER BY p.paused_at DESC, p.run_id DESC), 'None.'),
-        CASE WHEN max(p.total) > 25 THEN format('the last 25 of %s; ', max(p.total)) ELSE '' END
+        CASE WHEN max(n.paused) > 25 THEN format('the last 25 of %s; ', max(n.paused)) ELSE '' END
         || 'sas.resume(run_id) continues one, sas.cancel(run_id) ends it; '
         || 'if it is being undone, sas.halt(run_id) stops it')
-    FROM (SELECT r.run_id, r.workflow, r.key, r.paused_by, r.paused_at, r.paused_for,
-                 count(*) OVER () AS total
-          FROM sas.runs r
-          WHERE r.run_id = ANY (ARRAY(SELECT _sas.open_run_ids())) AND r.state = 'paused'
-          ORDER BY r.paused_at DESC, r.run_id DESC LIMIT 25) p;
+    FROM (SELECT sum(g.runs) AS paused FROM unnest(look.open) g WHERE g.state = 'paused') n
+    CROSS JOIN (SELECT r.run_id, r.workflow, r.key, r.paused_by, r.paused_at, r.paused_for
+                FROM sas.runs r
+                WHERE r.run_id = ANY (ARRAY(SELECT unnest(g.first) FROM unnest(look.open) g
+                                            WHERE g.state = 'paused')) AND r.state = 'paused'
+                ORDER BY r.paused_at DESC, r.run_id DESC LIMIT 25) p;
 END;
 
 -- _sas.console_oldest(look): runs past their deadline, then those that have been open the longest.
@@ -84,7 +85,8 @@ BEGIN ATOMIC
     FROM (SELECT r.run_id, r.workflow, r.key, r.state, r.created_at, r.deadline, r.submitted_by,
                  r.error ->> 'title' AS title
           FROM sas.runs r
-          WHERE r.run_id = ANY (ARRAY(SELECT _sas.open_run_ids())) AND r.state NOT IN ('stopped', 'paused')
+          WHERE r.run_id = ANY (ARRAY(SELECT unnest(g.first) FROM unnest(look.open) g
+                                      WHERE g.state <> 'paused')) AND r.state NOT IN ('stopped', 'paused')
           ORDER BY r.deadline > look.now, r.created_at, r.run_id LIMIT 12) p;
 END;
 

@@ -99,6 +99,16 @@ BEGIN
     RETURN word;
 END $$;
 
+-- _sas.page_look(word, root, token, notice): how the page of that name is requested.
+CREATE FUNCTION _sas.page_look(word text, root text, token text, notice text) RETURNS _sas.look
+LANGUAGE sql STABLE
+BEGIN ATOMIC
+    -- once for the page: there may be very many open runs
+    SELECT ROW(sas.now(), root, token, notice,
+               CASE WHEN word IN ('overview', 'runs', 'workflows')
+               THEN ARRAY(SELECT _sas.open_groups()) END)::_sas.look;
+END;
+
 -- _sas.page(look, word, path, args): the page of that name.
 CREATE FUNCTION _sas.page(look _sas.look, word text, path text, args jsonb) RETURNS text
 LANGUAGE sql STABLE
@@ -131,7 +141,7 @@ BEGIN ATOMIC
     -- from PostgreSQL 18 on, a cast of constants beside WHERE is done by the planner, whatever WHERE says
     SELECT CASE WHEN btrim($1, '/') ~ '^runs?/' OR btrim($1, '/') = 'run'
         THEN _sas.visible_run(coalesce($2 ->> 'run_id', split_part(btrim($1, '/'), '/', 2))::bigint) END;
-    SELECT _sas.page(ROW(sas.now(), coalesce($2 ->> 'root', ''), $2 ->> 'token', $2 ->> 'notice')::_sas.look,
+    SELECT _sas.page(_sas.page_look(w.word, coalesce($2 ->> 'root', ''), $2 ->> 'token', $2 ->> 'notice'),
                      w.word, $1, coalesce($2, '{}') - '{root,token,notice}'::text[])
     FROM (SELECT _sas.check_page($1, coalesce($2, '{}')) AS word) w;
 END;
@@ -145,9 +155,9 @@ CREATE FUNCTION sas.console(run_id bigint DEFAULT NULL) RETURNS text
 LANGUAGE sql STABLE SET jit = off
 BEGIN ATOMIC
     SELECT _sas.visible_run($1) WHERE $1 IS NOT NULL;
-    SELECT _sas.page(ROW(sas.now(), NULL, NULL, NULL)::_sas.look,
-                     CASE WHEN $1 IS NULL THEN 'overview' ELSE 'run' END, '',
-                     jsonb_build_object('run_id', $1));
+    SELECT _sas.page(_sas.page_look(w.word, NULL, NULL, NULL), w.word, '',
+                     jsonb_build_object('run_id', $1))
+    FROM (SELECT CASE WHEN $1 IS NULL THEN 'overview' ELSE 'run' END AS word) w;
 END;
 COMMENT ON FUNCTION sas.console IS
     'One HTML page that loads nothing else: of all runs, agents and workers, or with run_id of that run. It '
@@ -156,7 +166,7 @@ COMMENT ON FUNCTION sas.console IS
 CREATE FUNCTION sas.console_schedules() RETURNS text
 LANGUAGE sql STABLE SET jit = off
 BEGIN ATOMIC
-    SELECT _sas.page(ROW(sas.now(), NULL, NULL, NULL)::_sas.look, 'schedules', '', '{}');
+    SELECT _sas.page(_sas.page_look('schedules', NULL, NULL, NULL), 'schedules', '', '{}');
 END;
 COMMENT ON FUNCTION sas.console_schedules IS
     'One HTML page of the schedules that the calling role may see, and of what they run within a day.';

@@ -8,8 +8,7 @@ LANGUAGE sql STABLE
 BEGIN ATOMIC
     -- MATERIALIZED: once, not for each tile
     WITH open AS MATERIALIZED (
-        SELECT r.state AS word, count(*) AS n FROM sas.runs r
-        WHERE r.run_id = ANY (ARRAY(SELECT _sas.open_run_ids())) AND r.state <> 'stopped' GROUP BY 1),
+        SELECT g.state AS word, sum(g.runs)::bigint AS n FROM unnest(look.open) g GROUP BY 1),
     ended AS MATERIALIZED (
         SELECT r.result AS word, count(*) AS n FROM sas.runs r
         WHERE r.run_id BETWEEN (SELECT _sas.oldest_recent()) AND 9223372036854775807
@@ -100,10 +99,9 @@ END;
 CREATE FUNCTION _sas.console_workflows(look _sas.look) RETURNS text
 LANGUAGE sql STABLE
 BEGIN ATOMIC
-    WITH open AS (SELECT r.workflow, count(*) AS n, count(*) FILTER (WHERE r.state = 'paused') AS paused
-                  FROM sas.runs r
-                  WHERE r.run_id = ANY (ARRAY(SELECT _sas.open_run_ids())) AND r.state <> 'stopped'
-                  GROUP BY 1),
+    WITH open AS (SELECT g.workflow, sum(g.runs)::bigint AS n,
+                         sum(g.runs) FILTER (WHERE g.state = 'paused')::bigint AS paused
+                  FROM unnest(look.open) g GROUP BY 1),
     ended AS (SELECT r.workflow, max(r.run_id) AS last,
                      count(*) FILTER (WHERE r.result = 'success') AS success,
                      count(*) FILTER (WHERE r.result = 'warning') AS warning,

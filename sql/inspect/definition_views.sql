@@ -23,9 +23,7 @@ SELECT w.name AS workflow, v.version, v.definition, pg_get_userbyid(v.created_by
        coalesce(o.runs, 0) AS open_runs
 FROM _sas.workflow w
 JOIN _sas.workflow_version v USING (workflow_id)
-LEFT JOIN (SELECT coalesce(v.of_version, v.version) AS version, v.workflow_id, count(*) AS runs
-           FROM _sas.run r JOIN _sas.workflow_version v USING (version_id)
-           WHERE r.run_id = ANY (ARRAY(SELECT _sas.open_run_ids()))
+LEFT JOIN (SELECT g.workflow_id, g.version, sum(g.runs)::bigint AS runs FROM _sas.open_groups() g
            GROUP BY 1, 2) o ON o.workflow_id = v.workflow_id AND o.version = v.version
 WHERE w.dropped_at IS NULL AND v.of_version IS NULL
   AND (_sas.stands_for(w.owner) OR (SELECT _sas.sees_all())

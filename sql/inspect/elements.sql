@@ -51,21 +51,6 @@ LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
     WHERE r.run_id = ANY ($2) AND r.hook_of IS NULL AND _sas.may_see($1, r.owner)
 $$;
 
--- _sas.large_runs(): the open runs of which not all elements should be read: those with a map of more than
--- 200, a hundred of these runs at most.
-CREATE FUNCTION _sas.large_runs() RETURNS SETOF bigint
-LANGUAGE C STABLE AS 'MODULE_PATHNAME', 'sas_api_verb';
-
--- _sas.large_runs_as(caller): the body of _sas.large_runs.
-CREATE FUNCTION _sas.large_runs_as(caller oid) RETURNS SETOF bigint
-LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
-    SELECT DISTINCT o.run_id
-    FROM _sas.open_runs_of(_sas.owners_seen_by(caller)) o
-    CROSS JOIN LATERAL (SELECT FROM _sas.map_progress f WHERE f.run_id = o.run_id AND f.total > 200
-                        LIMIT 1) f
-    LIMIT 100
-$$;
-
 -- _sas.element_page(run_id, step, state, after, most): elements of this step, and state, that follow element
 -- "after"; without a step, those of all, whatever "after" is: failed ones first, then open ones.
 CREATE FUNCTION _sas.element_page(run_id bigint, step text, state text, after int, most int)

@@ -214,10 +214,7 @@ BEGIN
     IF due <= now THEN
         DELETE FROM _sas.former_secret f
         WHERE f.changed_at < least(now - interval '1 day',
-                                   (SELECT min(r.created_at)
-                                    FROM _sas.open_runs() o
-                                    CROSS JOIN LATERAL (SELECT x.created_at FROM _sas.run x
-                                                        WHERE x.run_id = o.run_id OFFSET 0) r));
+                                   (SELECT min(o.created_at) FROM _sas.open_runs() o));
         due := (SELECT greatest(min(f.changed_at) + interval '1 day', now + interval '1 hour')
                 FROM _sas.former_secret f);
     END IF;

@@ -256,16 +256,31 @@ CREATE TYPE _sas.run_search AS (
     last_id bigint
 );
 
+-- The open runs of a version that are in one state, as far as the current user sees them.
+--   runs   how many
+--   first  the ids of 25: of paused ones the last that were paused; of others those past their deadline, then
+--          the oldest
+CREATE TYPE _sas.open_group AS (
+    workflow_id int,
+    workflow text,
+    version int,
+    state text,
+    runs bigint,
+    first bigint[]
+);
+
 -- How a page of the console is requested.
 --   now     when it is made
 --   root    the beginning of its links; null: the page stands alone and has no links
 --   token   the token in its forms; null: it has no forms
 --   notice  a line at the top of the page
+--   open    the open runs, for the pages that count them
 CREATE TYPE _sas.look AS (
     now timestamptz,
     root text,
     token text,
-    notice text
+    notice text,
+    open _sas.open_group[]
 );
 
 -- One error in a definition.

@@ -3,12 +3,40 @@
 -- Open runs: which runs have not ended. No index holds them, because their state changes, and most runs that
 -- are kept have ended.
 
+-- _sas.many_are_open(owners): have these roles, null: all, so many open runs that a scan of all runs takes
+-- less time than a look-up of each open one by its key? After a start the quotas are not counted yet; then
+-- timers are counted.
+CREATE FUNCTION _sas.many_are_open(owners oid[]) RETURNS boolean
+LANGUAGE plpgsql AS $$
+DECLARE
+    kept float8 := (SELECT greatest(c.reltuples, 0) FROM pg_class c WHERE c.oid = '_sas.run'::regclass);
+    least_open float8 := greatest(20000, kept / 10);
+BEGIN
+    RETURN (SELECT coalesce(sum(s.open_runs), 0) FROM _sas.quotas() s
+            WHERE owners IS NULL OR s.owner = ANY (owners)) > least_open
+        OR kept > 0 AND _sas.quotas_counted_ago() IS NULL AND least_open < (
+            SELECT count(*) FROM (SELECT FROM _sas.message d
+                                  WHERE d.actor = 'v' AND d.kind IN ('deadline', 'young')
+                                      AND (owners IS NULL OR d.owner = ANY (owners))
+                                  LIMIT least_open + 1) m);
+END $$;
+
 -- _sas.not_ended(): the runs that have not ended, hook runs too. Each of them is too young for the sweep of
 -- deadlines, or has a timer, or its deadline has passed and was handled, or it is stuck, which an alert says.
 CREATE FUNCTION _sas.not_ended()
-RETURNS TABLE (run_id bigint, state text, hook_of bigint, version_id int, queue_id int)
-LANGUAGE sql STABLE AS $$
-    SELECT r.run_id, r.state, r.hook_of, r.version_id, r.queue_id
+RETURNS TABLE (run_id bigint, state text, hook_of bigint, version_id int, queue_id int,
+               created_at timestamptz, deadline timestamptz, paused_at timestamptz)
+LANGUAGE plpgsql STABLE AS $$
+#variable_conflict use_column
+BEGIN
+    IF _sas.many_are_open(NULL) THEN
+        RETURN QUERY
+        SELECT r.run_id, r.state, r.hook_of, r.version_id, r.queue_id, r.created_at, r.deadline, r.paused_at
+        FROM _sas.run r WHERE r.state <> 'stopped';
+        RETURN;
+    END IF;
+    RETURN QUERY
+    SELECT r.run_id, r.state, r.hook_of, r.version_id, r.queue_id, r.created_at, r.deadline, r.paused_at
     FROM (SELECT d.run_id FROM _sas.message d WHERE d.actor = 'v' AND d.kind IN ('deadline', 'young')
           UNION SELECT o.run_id FROM _sas.run o WHERE o.overdue
           UNION SELECT a.run_id FROM _sas.alert_run a
@@ -17,20 +45,26 @@ LANGUAGE sql STABLE AS $$
           WHERE y.run_id BETWEEN (SELECT coalesce(max(t.upto), 0)
                                   FROM _sas.deadline_sweep t) AND 9223372036854775807
               AND y.state <> 'stopped') x
-    CROSS JOIN LATERAL (SELECT o.run_id, o.state, o.hook_of, o.version_id, o.queue_id FROM _sas.run o
-                        WHERE o.run_id = x.run_id OFFSET 0) r
-    WHERE r.state <> 'stopped'
-$$;
+    CROSS JOIN LATERAL (SELECT o.* FROM _sas.run o WHERE o.run_id = x.run_id OFFSET 0) r
+    WHERE r.state <> 'stopped';
+END $$;
 
 -- _sas.open_runs(): those of them that are no hook runs.
-CREATE FUNCTION _sas.open_runs() RETURNS TABLE (run_id bigint, state text)
-LANGUAGE sql STABLE AS $$ SELECT n.run_id, n.state FROM _sas.not_ended() n WHERE n.hook_of IS NULL $$;
+CREATE FUNCTION _sas.open_runs()
+RETURNS TABLE (run_id bigint, state text, version_id int, created_at timestamptz, deadline timestamptz,
+               paused_at timestamptz)
+LANGUAGE sql STABLE AS $$
+    SELECT n.run_id, n.state, n.version_id, n.created_at, n.deadline, n.paused_at
+    FROM _sas.not_ended() n WHERE n.hook_of IS NULL
+$$;
 
 -- _sas.open_runs_of(owners): the open runs of these roles; null: of all. Whoever sees only some of the runs
 -- does not wait for what others have open: their messages are not read, and of their runs only the newest
 -- and those whose deadline has passed. The planner has to know the roles: without them it expects that most
 -- messages are theirs, and reads all.
-CREATE FUNCTION _sas.open_runs_of(owners oid[]) RETURNS TABLE (run_id bigint, state text)
+CREATE FUNCTION _sas.open_runs_of(owners oid[])
+RETURNS TABLE (run_id bigint, state text, version_id int, created_at timestamptz, deadline timestamptz,
+               paused_at timestamptz)
 LANGUAGE plpgsql STABLE SET plan_cache_mode = force_custom_plan AS $$
 #variable_conflict use_column
 BEGIN
@@ -38,8 +72,14 @@ BEGIN
         RETURN QUERY SELECT * FROM _sas.open_runs();
         RETURN;
     END IF;
+    IF _sas.many_are_open(owners) THEN
+        RETURN QUERY
+        SELECT r.run_id, r.state, r.version_id, r.created_at, r.deadline, r.paused_at
+        FROM _sas.run r WHERE r.state <> 'stopped' AND r.hook_of IS NULL AND r.owner = ANY (owners);
+        RETURN;
+    END IF;
     RETURN QUERY
-    SELECT r.run_id, r.state
+    SELECT r.run_id, r.state, r.version_id, r.created_at, r.deadline, r.paused_at
     FROM (SELECT d.run_id FROM _sas.message d
           WHERE d.actor = 'v' AND d.owner = ANY (owners) AND d.kind IN ('deadline', 'young')
           UNION SELECT o.run_id FROM _sas.run o WHERE o.overdue AND o.owner = ANY (owners)
@@ -50,35 +90,12 @@ BEGIN
           WHERE y.run_id BETWEEN (SELECT coalesce(max(t.upto), 0)
                                   FROM _sas.deadline_sweep t) AND 9223372036854775807
               AND y.owner = ANY (owners) AND y.state <> 'stopped') x
-    CROSS JOIN LATERAL (SELECT o.run_id, o.state, o.hook_of, o.owner FROM _sas.run o
-                        WHERE o.run_id = x.run_id OFFSET 0) r
+    CROSS JOIN LATERAL (SELECT o.* FROM _sas.run o WHERE o.run_id = x.run_id OFFSET 0) r
     WHERE r.state <> 'stopped' AND r.hook_of IS NULL AND r.owner = ANY (owners);
-END $$;
-
--- _sas.many_are_open(): are so many runs open that a scan of all runs takes less time than a look-up of each
--- open one by its key? After a start the quotas are not counted yet; then timers are counted.
-CREATE FUNCTION _sas.many_are_open() RETURNS boolean
-LANGUAGE plpgsql AS $$
-DECLARE
-    kept float8 := (SELECT greatest(c.reltuples, 0) FROM pg_class c WHERE c.oid = '_sas.run'::regclass);
-    least_open float8 := greatest(20000, kept / 10);
-BEGIN
-    RETURN (SELECT coalesce(sum(s.open_runs), 0) FROM _sas.quotas() s) > least_open
-        OR kept > 0 AND _sas.quotas_counted_ago() IS NULL AND least_open < (
-            SELECT count(*) FROM (SELECT FROM _sas.message d
-                                  WHERE d.actor = 'v' AND d.kind IN ('deadline', 'young')
-                                  LIMIT least_open + 1) m);
 END $$;
 
 -- _sas.open_versions(): the versions of runs that have not ended, with the queues of these runs.
 CREATE FUNCTION _sas.open_versions() RETURNS TABLE (version_id int, queue_id int, is_hook boolean)
-LANGUAGE plpgsql STABLE AS $$
-#variable_conflict use_column
-BEGIN
-    IF _sas.many_are_open() THEN
-        RETURN QUERY SELECT DISTINCT r.version_id, r.queue_id, r.hook_of IS NOT NULL FROM _sas.run r
-                     WHERE r.state <> 'stopped';
-    ELSE
-        RETURN QUERY SELECT DISTINCT n.version_id, n.queue_id, n.hook_of IS NOT NULL FROM _sas.not_ended() n;
-    END IF;
-END $$;
+LANGUAGE sql STABLE AS $$
+    SELECT DISTINCT n.version_id, n.queue_id, n.hook_of IS NOT NULL FROM _sas.not_ended() n
+$$;

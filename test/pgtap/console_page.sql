@@ -49,7 +49,7 @@ SELECT _sas.raise_alert('step-failed', 'x', pg_temp.evil(), NULL, :evil, 1) \g /
 
 -- a step of each state
 CREATE TEMP TABLE act AS
-SELECT st, w, l, pg_temp.found(_sas.console_step_acts(ROW(sas.now(), '', 't0k', NULL)::_sas.look, jsonb_populate_record(NULL::sas.steps, jsonb_build_object('run_id', 1, 'step', 's', 'state', st, 'waiting_kind', w, 'locked_by', l))), 'action="/do/([a-z_]+)"') AS verbs
+SELECT st, w, l, pg_temp.found(_sas.console_step_acts(ROW(sas.now(), '', 't0k', NULL, NULL)::_sas.look, jsonb_populate_record(NULL::sas.steps, jsonb_build_object('run_id', 1, 'step', 's', 'state', st, 'waiting_kind', w, 'locked_by', l))), 'action="/do/([a-z_]+)"') AS verbs
 FROM (VALUES ('waiting', 'step', NULL), ('ready', 'agent', NULL), ('ready', 'cool_off', NULL), ('running', NULL, 'w'), ('suspended', 'signal', NULL), ('failed', 'resume', NULL), ('succeeded', NULL, NULL), ('compensating', 'resume', NULL), ('compensating', NULL, 'w')) AS x (st, w, l);
 SELECT is(verbs, e, format('a step that is %s offers: %s', concat_ws(', ', st, w, l), coalesce(e, 'nothing')))
 FROM act JOIN (VALUES ('waiting', NULL, NULL), ('ready', 'agent', 'skip force_complete set_input'), ('ready', 'cool_off', 'retry skip force_complete set_input'), ('running', NULL, 'force_complete'), ('suspended', 'signal', 'skip force_complete'), ('failed', 'resume', 'retry skip force_complete set_input'), ('succeeded', NULL, NULL), ('compensating', 'resume', 'retry skip force_complete'), ('compensating', NULL, NULL)) AS y (s, k, e)

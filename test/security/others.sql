@@ -130,6 +130,8 @@ FROM internal, LATERAL (SELECT pg_temp.names(pg_temp.reads('ot_snoop', query))) 
 SELECT is(string_agg(DISTINCT format('%s: %s, not %s', i.query, x.said, x.of_none), E'\n'), NULL, 'nor more of a run of others than of one that does not exist')
 FROM internal i, LATERAL (SELECT pg_temp.reads('ot_snoop', i.query), pg_temp.reads('ot_snoop', i.of_none)) x (said, of_none) WHERE i.query <> i.of_none AND x.said <> x.of_none;
 SELECT is(pg_temp.reads('ot_snoop', 'SELECT count(*) FROM _sas.open_run_ids()'), '(0)', 'nor which runs of others are open');
+SELECT is(pg_temp.reads('ot_snoop', 'SELECT count(*) FROM _sas.open_groups()'), '(0)', 'nor how many runs of others are open');
+SELECT is(pg_temp.reads('ot_snoop', 'SELECT count(*) FROM _sas.runs_alike()'), '(0)', 'nor what they wait for');
 SELECT pg_temp.does('ot_ann', $$SELECT sas.create_workflow('ot_map', '{"steps": {"m": {"each": "{{input.list}}", "agent": "ot_away", "task": {}}}}')$$) \g /dev/null
 SELECT pg_temp.does('ot_ann', $$SELECT run_id FROM sas.submit('ot_map', '{"list": [1]}')$$) AS mapped \gset
 SELECT is(pg_temp.reads(who, format('SELECT count(*) FROM _sas.run_facts(%s)', :mapped)), said, format('of elements %s is told: %s', who, said)) FROM (VALUES ('ot_snoop', '(0)'), (current_user::text, '(1)')) v (who, said);
