@@ -115,9 +115,10 @@ BEGIN
         given := 0;
         IF _sas.are_queues_used() THEN
             given := _sas.part('give out slots of queues', format('_sas.give_queue_slots(%s)', quantity));
+            next_due := _sas.next_deferred('queue');
         END IF;
         worked := worked + coalesce(given, 0);
-        next_due := least(_sas.next_message('s'),
+        next_due := least(next_due, _sas.next_message('s'),
                           CASE WHEN given IS NULL THEN sas.now() + interval '100 ms' END);
     EXCEPTION WHEN OTHERS THEN
         IF SQLSTATE <> 'SAS01' AND NOT (_sas.is_of_item(SQLSTATE) AND _sas.defer_stuck('s', found.ctids)) THEN

@@ -339,8 +339,7 @@ BEGIN
             SELECT d.due_at INTO first FROM _sas.message d
             WHERE d.actor = whose AND d.due_at >= mark AND NOT _sas.is_stuck(d.ctid, d.xmin, stuck)
             ORDER BY d.due_at LIMIT 1;
-            first := least(first, (SELECT min(d.until) FROM _sas.deferred_work d
-                                   WHERE d.kind = format('message %s', whose) AND d.until > sas.now()));
+            first := least(first, _sas.next_deferred(format('message %s', whose)));
         END IF;
     END IF;
     RETURN first;

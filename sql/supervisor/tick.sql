@@ -44,7 +44,7 @@ BEGIN
             PERFORM _sas.part('check low-water marks', 'NULL::int FROM _sas.check_low_water()');
             PERFORM _sas.part('look for forgotten work', 'NULL::int FROM _sas.nudge_forgotten()');
         END IF;
-        next_due := least(_sas.next_message('v'), _sas.first_lease(),
+        next_due := least(_sas.next_message('v'), _sas.first_lease(), _sas.next_deferred('fallback'),
                           CASE WHEN _sas.walk_is_open() THEN sas.now() END);
     EXCEPTION WHEN SQLSTATE 'SAS01' THEN
         worked := 0;

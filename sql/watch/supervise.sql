@@ -16,7 +16,7 @@ BEGIN
     worked := coalesce(_sas.part('end nodes',
                                  format('_sas.end_nodes(%s, %L::bigint[], %s)', boot, live, newest)), 0);
     IF NOT EXISTS (SELECT FROM _sas.watch) THEN
-        next_due := _sas.next_lease();
+        next_due := least(_sas.next_lease(), _sas.next_deferred('node'));
         RETURN;
     END IF;
     worked := worked

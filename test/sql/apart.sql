@@ -53,6 +53,8 @@ SELECT count(*) FROM sas.submit_batch('queued', array_fill('{}'::jsonb, '{5}'));
 SELECT t.work();
 SELECT run_id, t.brief(run_id) FROM sas.runs ORDER BY 1;
 SELECT * FROM t.alerts();
+-- the scheduler tries it again by itself
+SELECT worked, next_due - sas.now() AS next FROM _sas.scheduler_tick(10);
 SELECT t.mend(), t.later('1 min') \g /dev/null
 SELECT t.work();
 SELECT * FROM t.left_over();
@@ -71,6 +73,8 @@ SELECT t.break_run('step', 2) \g /dev/null
 SELECT t.supervise();
 SELECT run_id, t.brief(run_id) FROM sas.runs ORDER BY 1;
 SELECT * FROM t.alerts();
+-- the supervisor tries it again by itself
+SELECT next_due - sas.now() AS next FROM _sas.supervisor_tick(1, '{}', 0, 10);
 SELECT t.mend(), t.later('1 min') \g /dev/null
 SELECT t.work();
 SELECT run_id, t.brief(run_id) FROM sas.runs ORDER BY 1;
