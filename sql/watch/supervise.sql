@@ -57,13 +57,17 @@ BEGIN
     RETURN cardinality(ids);
 END $$;
 
+-- _sas.gone_worker(): why a node of a worker has ended if nobody knows what ended the worker.
+CREATE FUNCTION _sas.gone_worker() RETURNS text
+LANGUAGE sql IMMUTABLE AS $$ SELECT 'its worker is gone' $$;
+
 -- _sas.end_these_nodes(ids): writes that these nodes have ended, and why.
 -- Caller: holds the locks of the nodes. Writes: node.
 CREATE FUNCTION _sas.end_these_nodes(ids bigint[]) RETURNS void
 LANGUAGE sql AS $$
     WITH gone AS (
         SELECT x.node_id,
-               CASE WHEN x.worker_id IS NOT NULL THEN 'its worker is gone'
+               CASE WHEN x.worker_id IS NOT NULL THEN _sas.gone_worker()
                     WHEN x.lease_until <= sas.now() THEN 'it was silent for longer than its lease'
                     ELSE 'its connection is gone' END AS why,
                _sas.found('node', 'node', CASE WHEN x.lease_until <= sas.now() THEN x.lease_until
@@ -115,7 +119,7 @@ LANGUAGE sql VOLATILE AS $$
 $$;
 
 -- _sas.take_over(quantity): gives the tasks of ended nodes to others. Returns how many tasks.
--- Writes: watch_held, watch_flow.
+-- Writes: watch_held, watch_flow, node.
 CREATE FUNCTION _sas.take_over(quantity int) RETURNS int
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -125,10 +129,12 @@ DECLARE
     total int := 0;
 BEGIN
     FOR n IN SELECT x.node_id, x.kind = 'function' AS is_function,
-                    EXISTS (SELECT FROM _sas.watch_held h
-                            CROSS JOIN LATERAL (SELECT y.called_at FROM _sas.watch_flow y
-                                                WHERE y.watch_id = h.watch_id OFFSET 0) f
-                            WHERE h.node_id = x.node_id AND f.called_at IS NOT NULL) AS known
+                    -- also after the blamed task has left the node: _sas.free_tasks
+                    x.ended_for <> _sas.gone_worker()
+                        OR EXISTS (SELECT FROM _sas.watch_held h
+                                   CROSS JOIN LATERAL (SELECT y.called_at FROM _sas.watch_flow y
+                                                       WHERE y.watch_id = h.watch_id OFFSET 0) f
+                                   WHERE h.node_id = x.node_id AND f.called_at IS NOT NULL) AS known
              FROM _sas.node x WHERE x.ended_at IS NOT NULL
                  AND EXISTS (SELECT FROM _sas.watch_held h WHERE h.node_id = x.node_id) LOOP
         -- a transaction that writes for a task has locked its row
@@ -152,8 +158,9 @@ END $$;
 -- _sas.free_tasks(of_node, is_function, known, ids): this ended node no longer holds these tasks. A function
 -- may have ended its worker. If its call was noted (known), this function is blamed, and fails in the end as
 -- its retry policy says. If none was noted, the cause is unknown, and each task continues: at once the first
--- time, then after a pause.
--- Caller: holds the locks of their rows in watch_flow. Writes: watch_held, watch_flow.
+-- time, then after a pause. That a function is blamed is noted with the node: for tasks that are locked, or
+-- cannot be taken over now.
+-- Caller: holds the locks of their rows in watch_flow. Writes: watch_held, watch_flow, node.
 CREATE FUNCTION _sas.free_tasks(of_node bigint, is_function boolean, known boolean, ids bigint[])
 RETURNS void
 LANGUAGE plpgsql AS $$
@@ -183,7 +190,13 @@ BEGIN
                    AND p.failures >= (p.retry ->> 'max_failures')::int THEN sas.now()
                    ELSE x.given_up_at END
         FROM paused p WHERE p.suspect AND x.watch_id = p.watch_id)
-    SELECT array_agg(p.watch_id) AS ids, array_agg(p.after) AS after INTO taken FROM paused p;
+    SELECT array_agg(p.watch_id) AS ids, array_agg(p.after) AS after,
+           bool_or(p.suspect AND p.called_at IS NOT NULL) AS blames INTO taken FROM paused p;
+    IF taken.blames THEN
+        UPDATE _sas.node x SET ended_for = 'a function has ended its worker', modified_at = sas.now()
+        WHERE x.node_id = ANY (ARRAY(SELECT y.node_id FROM _sas.node y WHERE y.node_id = of_node
+                                     FOR NO KEY UPDATE SKIP LOCKED));
+    END IF;
     PERFORM _sas.gone_from_host(of_node, taken.ids, taken.after) WHERE taken.ids IS NOT NULL;
 END $$;
 

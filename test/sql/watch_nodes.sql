@@ -160,6 +160,24 @@ SELECT suspect FROM _sas.begin_invocation(6, 1, 5);
 SELECT t.later('61 s') \g /dev/null
 SELECT suspect FROM _sas.begin_invocation(6, 1, 5);
 
+\echo nor is one that could not be taken over together with that one
+SELECT t.clean() \g /dev/null
+SELECT t.node('k', 10, 'function') \g /dev/null
+SELECT t.ask(3, 'sweep');
+SELECT t.claim_watches('k');
+SELECT _sas.note_invocation(1, 2, 1);
+CREATE FUNCTION t.refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'it is broken'; END $$;
+CREATE TRIGGER break BEFORE DELETE ON _sas.watch_held FOR EACH ROW WHEN (OLD.watch_id = 1) EXECUTE FUNCTION t.refuse();
+UPDATE t.worker SET alive = false WHERE name = 'k';
+SELECT t.supervise() > 0 AS found;
+SELECT * FROM t.watches();
+SELECT name, ended_for FROM sas.nodes;
+DROP TRIGGER break ON _sas.watch_held;
+SELECT t.later('1 min') \g /dev/null
+SELECT t.supervise() > 0 AS found;
+SELECT * FROM t.watches();
+DROP FUNCTION t.refuse;
+
 \echo outside programs
 SELECT t.clean() \g /dev/null
 SELECT t.ask(3, 'camera');
