@@ -12,7 +12,9 @@
 #include "access/table.h"
 #include "access/xact.h"
 #include "catalog/pg_database.h"
+#include "miscadmin.h"
 #include "pgstat.h"
+#include "storage/latch.h"
 #include "utils/hsearch.h"
 #include "utils/memutils.h"
 #include "utils/snapmgr.h"
@@ -143,4 +145,6 @@ sas_worker_databases_scan(void)
 	CommitTransactionCommand();
 	pgstat_report_stat(true);
 	MemoryContextSwitchTo(context);
+	/* a wait for a lock resets the latch: what came meanwhile is looked for in another tick */
+	SetLatch(MyLatch);
 }
