@@ -12,12 +12,14 @@
  *
  * Bytes that arrive after the request was sent cannot be told from its answer.
  *
- * libcurl reports the local port of the connection, not its socket.  So sockets are recorded by
- * their port when the first request is sent.  A socket also tells when its last bytes arrived.
+ * libcurl reports the ports and the addresses of the connection, not its socket.  So sockets are
+ * recorded by their port when the first request is sent; connections to several services may have
+ * the same.  A socket also tells when its last bytes arrived.
  */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif
+#include <arpa/inet.h>
 #include <dlfcn.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -31,22 +33,73 @@
 /* The kernel counts in ticks of its clock, of 10 ms at most. */
 #define KEPT_ARRIVAL_EXACT_MS 10
 
-static int	kept_by_port[65536];	/* 0: none; negative: it may speak HTTP/2 */
+/* By its number. */
+typedef struct KeptSocket
+{
+	int			port;			/* its local port when it was recorded; 0: it was not */
+	int			next;			/* recorded with the same port; 0: none */
+	bool		http1;			/* it does not speak HTTP/2 */
+} KeptSocket;
 
-/* Of a socket of the Internet: its own port, or that of the other side; 0: unknown. */
+static KeptSocket *kept_sockets;
+static int	kept_n_sockets;
+static int	kept_by_port[65536];	/* the first; 0: none */
+
+/* Of a socket of the Internet: its own port, or that of the other side; 0: unknown.  text: NULL, or its address. */
 static int
-kept_port(int fd, int (*name) (int, struct sockaddr *, socklen_t *))
+kept_address(int fd, int (*name) (int, struct sockaddr *, socklen_t *), char *text)
 {
 	struct sockaddr_storage address = {0};
 	socklen_t	len = sizeof(address);
+	struct sockaddr_in *in4 = (struct sockaddr_in *) &address;
+	struct sockaddr_in6 *in6 = (struct sockaddr_in6 *) &address;
 
-	if (name(fd, (struct sockaddr *) &address, &len) != 0)
+	if (name(fd, (struct sockaddr *) &address, &len) != 0 || (address.ss_family != AF_INET && address.ss_family != AF_INET6))
 		return 0;
-	if (address.ss_family == AF_INET)
-		return ntohs(((struct sockaddr_in *) &address)->sin_port);
-	if (address.ss_family == AF_INET6)
-		return ntohs(((struct sockaddr_in6 *) &address)->sin6_port);
-	return 0;
+	if (text != NULL && inet_ntop(address.ss_family, address.ss_family == AF_INET ? (void *) &in4->sin_addr : (void *) &in6->sin6_addr,
+								  text, INET6_ADDRSTRLEN) == NULL)
+		return 0;
+	return ntohs(address.ss_family == AF_INET ? in4->sin_port : in6->sin6_port);
+}
+
+/* Is the socket connected to that place?  -1: to none, a reset has ended it. */
+static int
+kept_leads_to(int fd, const char *remote_ip, int remote_port)
+{
+	char		ip[INET6_ADDRSTRLEN];
+	int			port = kept_address(fd, getpeername, ip);
+
+	if (port == 0)
+		return -1;
+	return port == remote_port && (remote_ip == NULL || strcmp(ip, remote_ip) == 0);
+}
+
+/* Records a socket; without memory it stays unknown. */
+static void
+kept_record(int fd, int port, bool http1)
+{
+	if (fd >= kept_n_sockets)
+	{
+		int			n = fd + fd / 2 + 64;
+		KeptSocket *sockets = realloc(kept_sockets, n * sizeof(KeptSocket));
+
+		if (sockets == NULL)
+			return;
+		memset(sockets + kept_n_sockets, 0, (n - kept_n_sockets) * sizeof(KeptSocket));
+		kept_sockets = sockets;
+		kept_n_sockets = n;
+	}
+	/* an earlier socket had this number */
+	if (kept_sockets[fd].port != 0)
+	{
+		int		   *link = &kept_by_port[kept_sockets[fd].port];
+
+		while (*link != fd)
+			link = &kept_sockets[*link].next;
+		*link = kept_sockets[fd].next;
+	}
+	kept_sockets[fd] = (KeptSocket) {port, kept_by_port[port], http1};
+	kept_by_port[port] = fd;
 }
 
 /*
@@ -71,44 +124,53 @@ kept_has_read_ahead(SasRequest *r)
 		tls->backend == CURLSSLBACKEND_OPENSSL && tls->internals != NULL && has_pending(tls->internals) == 1;
 }
 
-/* May the request be sent on the connection with these ports? */
+/* May the request be sent on this connection? */
 bool
-sas_transport_kept_is_clean(SasRequest *r, int local_port, int remote_port)
+sas_transport_kept_is_clean(SasRequest *r, int local_port, const char *remote_ip, int remote_port)
 {
-	struct pollfd there = {.events = POLLIN | POLLRDHUP};
-	bool		http1;
-	int			peer;
+	struct pollfd there = {.fd = 0,.events = POLLIN | POLLRDHUP};
+	bool		ended = false;
 
 	if (local_port <= 0 || local_port > 65535)
 		return true;
+	if (remote_ip != NULL && remote_ip[0] == '\0')
+		remote_ip = NULL;
 	r->local_port = local_port;
 	r->fd = 0;
 	for (int i = 0; i < SAS_REQUEST_SOCKETS; i++)
-		if (r->sockets[i] != 0 && kept_port(r->sockets[i], getsockname) == local_port)
+		if (r->sockets[i] != 0 && kept_address(r->sockets[i], getsockname, NULL) == local_port &&
+			kept_leads_to(r->sockets[i], remote_ip, remote_port) != 0)
 		{
-			kept_by_port[local_port] = r->http2 ? -r->sockets[i] : r->sockets[i];
+			kept_record(r->sockets[i], local_port, !r->http2);
 			r->fd = r->sockets[i];
 			return true;
 		}
-	http1 = kept_by_port[local_port] > 0;
-	there.fd = abs(kept_by_port[local_port]);
-	if (there.fd == 0 || kept_port(there.fd, getsockname) != local_port)
-		return true;
-	peer = kept_port(there.fd, getpeername);	/* 0: a reset has ended it */
-	if (peer != remote_port)
-		return peer != 0;
+	for (int fd = kept_by_port[local_port]; fd != 0 && there.fd == 0; fd = kept_sockets[fd].next)
+	{
+		int			leads;
+
+		if (kept_address(fd, getsockname, NULL) != local_port)
+			continue;
+		leads = kept_leads_to(fd, remote_ip, remote_port);
+		if (leads > 0)
+			there.fd = fd;
+		ended |= leads < 0;
+	}
+	/* one that a reset has ended may be that of this connection */
+	if (there.fd == 0)
+		return !ended;
 	r->fd = there.fd;
 	/* bytes may wait with HTTP/2; the end of the connection, or an error, is a bad sign with both */
-	if (!http1)
+	if (!kept_sockets[there.fd].http1)
 		there.events = POLLRDHUP;
-	return poll(&there, 1, 0) == 0 && !(http1 && kept_has_read_ahead(r));
+	return poll(&there, 1, 0) == 0 && !(kept_sockets[there.fd].http1 && kept_has_read_ahead(r));
 }
 
 /* The socket on which its request was sent; -1: unknown. */
 int
 sas_transport_kept_socket(const SasRequest *r)
 {
-	return r->fd != 0 && kept_port(r->fd, getsockname) == r->local_port ? r->fd : -1;
+	return r->fd != 0 && kept_address(r->fd, getsockname, NULL) == r->local_port ? r->fd : -1;
 }
 
 /*
@@ -133,7 +195,8 @@ sas_transport_kept_note_arrival(SasRequest *r)
 void
 sas_transport_kept_note_http1(const SasRequest *r)
 {
-	kept_by_port[r->local_port] = abs(kept_by_port[r->local_port]);
+	if (r->fd != 0 && r->fd < kept_n_sockets)
+		kept_sockets[r->fd].http1 = true;
 }
 
 /*

@@ -237,7 +237,7 @@ sas_transport_request_before_send(void *arg, char *remote_ip, char *local_ip,
 		r->resend_refused = true;
 		return reply_refuse(r);
 	}
-	if (!sas_transport_kept_is_clean(r, local_port, remote_port))
+	if (!sas_transport_kept_is_clean(r, local_port, remote_ip, remote_port))
 	{
 		r->unclean = true;
 		return reply_refuse(r);

@@ -171,7 +171,7 @@ extern CURLcode sas_transport_request_set_files(SasRequest *r, const SasCall *ca
 
 /* kept.c */
 extern void sas_transport_kept_note(SasRequest *r, int fd);
-extern bool sas_transport_kept_is_clean(SasRequest *r, int local_port, int remote_port);
+extern bool sas_transport_kept_is_clean(SasRequest *r, int local_port, const char *remote_ip, int remote_port);
 extern void sas_transport_kept_note_arrival(SasRequest *r);
 extern void sas_transport_kept_note_http1(const SasRequest *r);
 extern int	sas_transport_kept_socket(const SasRequest *r);
