@@ -18,6 +18,7 @@
 #include "utils/guc.h"
 
 #include "api/forward.h"
+#include "base/actor.h"
 #include "base/clock.h"
 
 #define SAS_LOCK_CLASS 29537
@@ -62,7 +63,8 @@ sas_api_try_lock(PG_FUNCTION_ARGS)
 
 /*
  * What was put off for a locked table is tried again every second, beside the
- * work of others: it may not wait for the whole lock timeout each time.
+ * work of others: it may not wait for the whole lock timeout each time.  A
+ * function of a user that calls a verb keeps its own lock timeout.
  */
 Datum
 sas_api_shorten_locks(PG_FUNCTION_ARGS)
@@ -70,7 +72,7 @@ sas_api_shorten_locks(PG_FUNCTION_ARGS)
 	static int64 until_us = 0;
 	int64		now_us = sas_base_clock_monotonic_us();
 
-	if (MyBackendType != B_BG_WORKER)
+	if (MyBackendType != B_BG_WORKER || sas_base_in_user_code)
 		PG_RETURN_VOID();
 	if (PG_GETARG_BOOL(0))
 		until_us = now_us + LOCK_SHORT_US;
