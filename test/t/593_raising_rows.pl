@@ -3,7 +3,7 @@
 # No row that raises an error stops a tick. In each table with rows of runs or of infinite tasks, one after the other, what
 # belongs to one run, and to one task, can be neither written nor deleted by a worker: a damaged page, or somebody's trigger. All
 # others that were submitted with it go through every tick, and end. When that has been mended, it ends, too. The tables
-# are read from the catalogue.
+# are read from the catalogue. In the table of nodes it is the row of one that has ended.
 #
 #   SAS_TABLES="run step"    only these
 #
@@ -37,13 +37,14 @@ $sql->(q{
 		r jsonb := CASE TG_OP WHEN 'DELETE' THEN to_jsonb(OLD) ELSE to_jsonb(NEW) END;
 	BEGIN
 		IF current_setting('test.may', true) IS NULL
-			AND EXISTS (SELECT FROM public.bad b WHERE b.id = CASE b.kind WHEN 'run' THEN (r ->> 'run_id')::bigint ELSE (r ->> 'watch_id')::bigint END) THEN
+			AND EXISTS (SELECT FROM public.bad b WHERE b.id = (r ->> (b.kind || '_id'))::bigint) THEN
 			RAISE EXCEPTION 'refused by the test: % of %', TG_OP, TG_TABLE_NAME;
 		END IF;
 		RETURN CASE TG_OP WHEN 'DELETE' THEN OLD ELSE NEW END;
 	END $$});
 my @tables = split /\n/, $sql->(q{
-	SELECT DISTINCT c.relname FROM pg_class c JOIN pg_attribute a ON a.attrelid = c.oid AND a.attname IN ('run_id', 'watch_id') AND NOT a.attisdropped
+	SELECT DISTINCT c.relname FROM pg_class c JOIN pg_attribute a ON a.attrelid = c.oid AND NOT a.attisdropped
+		AND (a.attname IN ('run_id', 'watch_id') OR a.attname = 'node_id' AND c.relname = 'node')
 	WHERE c.relnamespace = '_sas'::regnamespace AND c.relkind IN ('r', 'p') ORDER BY 1});
 cmp_ok(scalar @tables, '>=', 30, 'tables are found');
 if (my @only = split ' ', $ENV{SAS_TABLES} // '') { @tables = grep { my $table = $_; grep { $_ eq $table } @only } @tables }
@@ -76,16 +77,20 @@ foreach my $table (@tables)
 	my $keeper = session();
 	my $first = session();
 	$sql->(qq{SET test.may = 'yes'; SELECT FROM sas.watch('turn', 'bad $n'); SELECT FROM sas.watch('turn', 'good $n')});
-	host($first, "first_$n", "bad_$n", "good_$n");
+	my $ill = session();
+	# what is bad may be a task of a node, or a node
+	host($ill, "ill_$n", "bad_$n") if $table eq 'node';
+	host($first, "first_$n", $table eq 'node' ? () : "bad_$n", "good_$n");
 	$sql->("CREATE TRIGGER refuse BEFORE INSERT OR UPDATE OR DELETE ON _sas.$table FOR EACH ROW EXECUTE FUNCTION refuse()");
 	is($keeper->query(qq{BEGIN;
 		CREATE TEMP TABLE made ON COMMIT DROP AS SELECT w, good, (sas.submit(w, jsonb_build_object('ids', ARRAY[1, 2], 'key', 'k $n ' || good))).run_id
 			FROM unnest('{$kinds}'::text[]) w, unnest(ARRAY[false, true, true]) good;
 		INSERT INTO bad SELECT 'run', run_id FROM made WHERE NOT good;
-		INSERT INTO bad SELECT 'watch', watch_id FROM _sas.watch WHERE key IN ('bad $n', 'bad_$n');
+		INSERT INTO bad SELECT 'watch', watch_id FROM _sas.watch WHERE key IN ('bad $n', 'bad_$n') AND '$table' <> 'node';
+		INSERT INTO bad SELECT 'node', node_id FROM _sas.node WHERE name = 'ill_$n';
 		CREATE TABLE good_$n AS SELECT run_id FROM made WHERE good;
 		COMMIT}), '', "$table: runs are submitted");
-	$first->quit;
+	$_->quit foreach $first, $ill;
 	my $second = session();
 	my $id = number($second->query("SELECT sas.register_node('second_$n', 100, '{outside}', lease => '1 day')"));
 	my $left = q{SELECT coalesce(string_agg(r.workflow || ' ' || r.run_id || ' ' || r.state, ', ' ORDER BY 1), '') FROM sas.runs r JOIN good_} . "$n g USING (run_id) WHERE r.state <> 'stopped'";
