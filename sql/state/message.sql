@@ -173,6 +173,9 @@ BEGIN
         PERFORM _sas.apart(format('NULL::bigint[] FROM _sas.hasten_messages(%L, $1, %L, %L)', whose,
                                   freed_dues, now), freed_runs);
     END IF;
+    -- one that is stuck is found when it is tried again, however long it has been due
+    PERFORM _sas.passed_by('message', EXISTS (SELECT FROM _sas.deferred_work d
+                                              WHERE d.kind LIKE 'message %' AND d.until > now));
     mark := (_sas.begin_low_water('d', ARRAY[ascii(whose::text)]))[1];
     SELECT array_agg(q.ctid), array_agg(q.run_id), array_agg(q.ctid) FILTER (WHERE q.most IS NOT NULL),
            array_agg(q.most) FILTER (WHERE q.most IS NOT NULL)
