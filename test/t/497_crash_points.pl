@@ -49,8 +49,8 @@ $node->safe_psql('postgres', qq{
 my @workflows = ((map { [ $_, 'false' ] } qw(chain fan beside parent waits timer polled task keyed queued again falls joined planned)),
 	map { [ $_, 'true' ] } qw(chain fan beside parent waits));
 
-# What a server that may be down just now answers; undef: nothing. The session stays open until a crash ends it: a new
-# one for each question would cost more than all runs together.
+# What a server that may be down just now answers; undef: nothing. The session stays open until a crash ends it:
+# a new one for each question would double what a point costs the machine.
 my $session;
 
 sub ask
