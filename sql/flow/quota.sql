@@ -19,7 +19,7 @@ BEGIN
         RETURN QUERY
         SELECT r.owner::oid, count(*), count(*) FILTER (WHERE o.state = 'paused'), count(r.parent_run_id),
             sum(_sas.value_size(r.input))::bigint
-        FROM _sas.open_runs() o
+        FROM _sas.open_runs_of(NULL) o
         -- OFFSET 0: by the key. A join may walk all runs that are kept, once for each open one
         CROSS JOIN LATERAL (SELECT x.owner, x.parent_run_id, x.input FROM _sas.run x
                             WHERE x.run_id = o.run_id OFFSET 0) r

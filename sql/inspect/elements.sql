@@ -5,22 +5,26 @@
 -- themselves: no rows if the caller may not see the run.
 
 -- _sas.element_rows(run_id): the elements of a run, with their states as in sas.steps. at: what they wait for
--- is due then; lane: in which line it is ready. Elements of one step that are alike in state, kind, held,
--- doubt and lane wait for the same thing.
+-- is due then; answered: has the call in progress been answered, null: there is none; lane: in which line it
+-- is ready. Elements of one step that are alike in state, kind, answered, doubt and lane wait for the same
+-- thing.
 CREATE FUNCTION _sas.element_rows(run_id bigint)
-RETURNS TABLE (step_no int, element int, state text, at timestamptz, kind text, held boolean, doubt boolean,
-               lane int)
+RETURNS TABLE (step_no int, element int, state text, at timestamptz, kind text, answered boolean,
+               doubt boolean, lane int)
 LANGUAGE sql STABLE
 BEGIN ATOMIC
     SELECT s.step_no, s.element, s.state,
            coalesce(s.waiting_until, s.complete_by, CASE WHEN s.finished_at IS NULL THEN s.started_at END),
-           s.waiting_kind, s.request_id IS NOT NULL, s.in_doubt,
+           s.waiting_kind,
+           CASE WHEN s.request_id IS NOT NULL
+           THEN EXISTS (SELECT FROM _sas.answer h WHERE h.run_id = s.run_id AND h.step_no = s.step_no
+                        AND h.element = s.element AND h.request_id = s.request_id) END, s.in_doubt,
            CASE WHEN s.state IN ('ready', 'compensating')
                 THEN (SELECT q.lane FROM _sas.ready q WHERE q.run_id = s.run_id AND q.step_no = s.step_no
                       AND q.element = s.element) END
     FROM _sas.step s WHERE s.run_id = $1 AND s.element > 0
     UNION ALL
-    SELECT q.step_no, q.element, 'ready', q.ready_at, NULL, false, false, q.lane
+    SELECT q.step_no, q.element, 'ready', q.ready_at, NULL, NULL, false, q.lane
     FROM _sas.ready q
     WHERE q.run_id = $1 AND q.element > 0
       AND NOT EXISTS (SELECT FROM _sas.step s WHERE s.run_id = q.run_id AND s.step_no = q.step_no
@@ -46,7 +50,7 @@ LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
                       OR e.state <> ALL ('{succeeded,skipped,cancelled,compensated}'))
                )[:50] AS elements
         FROM _sas.element_rows(r.run_id) e
-        GROUP BY e.step_no, e.state, e.kind, e.held, e.doubt, e.lane) g
+        GROUP BY e.step_no, e.state, e.kind, e.answered, e.doubt, e.lane) g
     JOIN _sas.workflow_step w ON w.version_id = r.version_id AND w.step_no = g.step_no AND NOT w.undo
     WHERE r.run_id = ANY ($2) AND r.hook_of IS NULL AND _sas.may_see($1, r.owner)
 $$;

@@ -176,7 +176,7 @@ $$;
 -- _sas.gauges_of_runs(): open runs, and what their steps wait for.
 CREATE FUNCTION _sas.gauges_of_runs() RETURNS TABLE (family text, labels jsonb, value float8)
 LANGUAGE sql STABLE AS $$
-    WITH o AS MATERIALIZED (SELECT * FROM _sas.open_runs()),
+    WITH o AS MATERIALIZED (SELECT * FROM _sas.open_runs_of(NULL)),
     w AS (
         SELECT CASE WHEN q.lane = 0 THEN 'worker' WHEN _sas.lane_let_out(q.lane) > 0 THEN 'agent'
             ELSE 'queue' END AS kind, count(*) AS n FROM _sas.ready q GROUP BY 1

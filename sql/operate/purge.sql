@@ -214,7 +214,7 @@ BEGIN
     IF due <= now THEN
         DELETE FROM _sas.former_secret f
         WHERE f.changed_at < least(now - interval '1 day',
-                                   (SELECT min(o.created_at) FROM _sas.open_runs() o));
+                                   (SELECT min(o.created_at) FROM _sas.open_runs_of(NULL) o));
         due := (SELECT greatest(min(f.changed_at) + interval '1 day', now + interval '1 hour')
                 FROM _sas.former_secret f);
     END IF;

@@ -50,7 +50,7 @@ CREATE INDEX run_by_key ON _sas.run (owner, key) WHERE key IS NOT NULL;
 -- REASSIGN OWNED.
 CREATE INDEX run_by_owner ON _sas.run (owner, version_id, run_id);
 CREATE INDEX run_hook ON _sas.run (hook_of) WHERE hook_of IS NOT NULL;
--- The open runs whose deadline has passed have no timer any more: see _sas.open_runs.
+-- The open runs whose deadline has passed have no timer any more: see _sas.not_ended.
 CREATE INDEX run_overdue ON _sas.run (run_id) WHERE overdue;
 CREATE INDEX run_own_version ON _sas.run (version_id) WHERE own_version;
 COMMENT ON TABLE _sas.run IS

@@ -21,22 +21,24 @@ BEGIN
                                   LIMIT least_open + 1) m);
 END $$;
 
--- _sas.not_ended(): the runs that have not ended, hook runs too. Each of them is too young for the sweep of
--- deadlines, or has a timer, or its deadline has passed and was handled, or it is stuck, which an alert says.
-CREATE FUNCTION _sas.not_ended()
-RETURNS TABLE (run_id bigint, state text, hook_of bigint, version_id int, queue_id int,
-               created_at timestamptz, deadline timestamptz, paused_at timestamptz)
+-- What the functions below return of a run, hook runs included.
+CREATE VIEW _sas.open_run AS
+SELECT r.run_id, r.state, r.version_id, r.queue_id, r.hook_of, r.owner::oid AS owner, r.created_at,
+       r.start_at, r.deadline, r.paused_at, r.paused_by, r.abandon_as
+FROM _sas.run r WHERE r.state <> 'stopped';
+COMMENT ON VIEW _sas.open_run IS 'Runs that have not ended';
+
+-- _sas.not_ended(): the runs that have not ended. Each of them is too young for the sweep of deadlines, or
+-- has a timer, or its deadline has passed and was handled, or it is stuck, which an alert says.
+CREATE FUNCTION _sas.not_ended() RETURNS SETOF _sas.open_run
 LANGUAGE plpgsql STABLE AS $$
-#variable_conflict use_column
 BEGIN
     IF _sas.many_are_open(NULL) THEN
-        RETURN QUERY
-        SELECT r.run_id, r.state, r.hook_of, r.version_id, r.queue_id, r.created_at, r.deadline, r.paused_at
-        FROM _sas.run r WHERE r.state <> 'stopped';
+        RETURN QUERY SELECT r.* FROM _sas.open_run r;
         RETURN;
     END IF;
     RETURN QUERY
-    SELECT r.run_id, r.state, r.hook_of, r.version_id, r.queue_id, r.created_at, r.deadline, r.paused_at
+    SELECT r.*
     FROM (SELECT d.run_id FROM _sas.message d WHERE d.actor = 'v' AND d.kind IN ('deadline', 'young')
           UNION SELECT o.run_id FROM _sas.run o WHERE o.overdue
           UNION SELECT a.run_id FROM _sas.alert_run a
@@ -45,41 +47,26 @@ BEGIN
           WHERE y.run_id BETWEEN (SELECT coalesce(max(t.upto), 0)
                                   FROM _sas.deadline_sweep t) AND 9223372036854775807
               AND y.state <> 'stopped') x
-    CROSS JOIN LATERAL (SELECT o.* FROM _sas.run o WHERE o.run_id = x.run_id OFFSET 0) r
-    WHERE r.state <> 'stopped';
+    CROSS JOIN LATERAL (SELECT o.* FROM _sas.open_run o WHERE o.run_id = x.run_id OFFSET 0) r;
 END $$;
 
--- _sas.open_runs(): those of them that are no hook runs.
-CREATE FUNCTION _sas.open_runs()
-RETURNS TABLE (run_id bigint, state text, version_id int, created_at timestamptz, deadline timestamptz,
-               paused_at timestamptz)
-LANGUAGE sql STABLE AS $$
-    SELECT n.run_id, n.state, n.version_id, n.created_at, n.deadline, n.paused_at
-    FROM _sas.not_ended() n WHERE n.hook_of IS NULL
-$$;
-
--- _sas.open_runs_of(owners): the open runs of these roles; null: of all. Whoever sees only some of the runs
--- does not wait for what others have open: their messages are not read, and of their runs only the newest
--- and those whose deadline has passed. The planner has to know the roles: without them it expects that most
--- messages are theirs, and reads all.
-CREATE FUNCTION _sas.open_runs_of(owners oid[])
-RETURNS TABLE (run_id bigint, state text, version_id int, created_at timestamptz, deadline timestamptz,
-               paused_at timestamptz)
+-- _sas.open_runs_of(owners): those of these roles, without hook runs; null: of all. Whoever sees only some
+-- of the runs does not wait for what others have open: their messages are not read, and of their runs only
+-- the newest and those whose deadline has passed. The planner has to know the roles: without them it expects
+-- that most messages are theirs, and reads all.
+CREATE FUNCTION _sas.open_runs_of(owners oid[]) RETURNS SETOF _sas.open_run
 LANGUAGE plpgsql STABLE SET plan_cache_mode = force_custom_plan AS $$
-#variable_conflict use_column
 BEGIN
     IF owners IS NULL THEN
-        RETURN QUERY SELECT * FROM _sas.open_runs();
+        RETURN QUERY SELECT n.* FROM _sas.not_ended() n WHERE n.hook_of IS NULL;
         RETURN;
     END IF;
     IF _sas.many_are_open(owners) THEN
-        RETURN QUERY
-        SELECT r.run_id, r.state, r.version_id, r.created_at, r.deadline, r.paused_at
-        FROM _sas.run r WHERE r.state <> 'stopped' AND r.hook_of IS NULL AND r.owner = ANY (owners);
+        RETURN QUERY SELECT r.* FROM _sas.open_run r WHERE r.hook_of IS NULL AND r.owner = ANY (owners);
         RETURN;
     END IF;
     RETURN QUERY
-    SELECT r.run_id, r.state, r.version_id, r.created_at, r.deadline, r.paused_at
+    SELECT r.*
     FROM (SELECT d.run_id FROM _sas.message d
           WHERE d.actor = 'v' AND d.owner = ANY (owners) AND d.kind IN ('deadline', 'young')
           UNION SELECT o.run_id FROM _sas.run o WHERE o.overdue AND o.owner = ANY (owners)
@@ -90,8 +77,8 @@ BEGIN
           WHERE y.run_id BETWEEN (SELECT coalesce(max(t.upto), 0)
                                   FROM _sas.deadline_sweep t) AND 9223372036854775807
               AND y.owner = ANY (owners) AND y.state <> 'stopped') x
-    CROSS JOIN LATERAL (SELECT o.* FROM _sas.run o WHERE o.run_id = x.run_id OFFSET 0) r
-    WHERE r.state <> 'stopped' AND r.hook_of IS NULL AND r.owner = ANY (owners);
+    CROSS JOIN LATERAL (SELECT o.* FROM _sas.open_run o WHERE o.run_id = x.run_id OFFSET 0) r
+    WHERE r.hook_of IS NULL AND r.owner = ANY (owners);
 END $$;
 
 -- _sas.open_versions(): the versions of runs that have not ended, with the queues of these runs.

@@ -8,7 +8,7 @@
  *	  SELECT ... FROM sas.runs WHERE state <> 'stopped' ORDER BY run_id DESC LIMIT 20
  *
  * would walk over all runs that are kept.  But which runs are open is known
- * without the state (_sas.open_runs).  So where the conditions of a query say
+ * without the state (_sas.not_ended).  So where the conditions of a query say
  * that the state is another one than "stopped", the planner is given one more
  * condition, which follows from them:
  *
