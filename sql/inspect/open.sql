@@ -59,9 +59,9 @@ LANGUAGE sql STABLE AS $$
                                  WHERE h.run_id = t.run_id AND h.step_no = t.step_no
                                    AND h.element = t.element AND h.request_id = t.request_id)), 0))
                      AS digest,
-                 array_agg(coalesce(t.waiting_until, t.complete_by) ORDER BY t.step_no, t.element)
-                     AS due
-          FROM _sas.step t WHERE t.run_id = $1) s
+                 array_agg(coalesce(t.waiting_until, t.complete_by)) AS due
+          -- here, not in the aggregate: its index has this order
+          FROM (SELECT x.* FROM _sas.step x WHERE x.run_id = $1 ORDER BY x.step_no, x.element) t) s
     CROSS JOIN (SELECT bit_xor(hash_record_extended(ROW(t.step_no, t.element, t.lane, k.until IS NULL), 0))
                            AS digest, min(k.until) AS until
                 FROM _sas.ready t
@@ -91,9 +91,10 @@ LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
                    THEN _sas.start_digest(o.run_id, o.start_at > n.now) END), 0) AS alike
         FROM _sas.open_runs_of(_sas.owners_seen_by(caller)) o
         CROSS JOIN (SELECT sas.now() AS now OFFSET 0) n
-        CROSS JOIN LATERAL (SELECT count(*) > 0 AS large FROM _sas.map_progress f
-                            WHERE f.run_id = o.run_id AND f.total > 200) m
-        LEFT JOIN LATERAL _sas.step_digest(o.run_id) d ON NOT m.large),
+        CROSS JOIN LATERAL (SELECT EXISTS (SELECT FROM _sas.map_progress f
+                                           WHERE f.run_id = o.run_id AND f.total > 200) AS large OFFSET 0) m
+        -- null: the elements of a large run are not read here
+        CROSS JOIN LATERAL _sas.step_digest(CASE WHEN NOT m.large THEN o.run_id END) d),
     first AS (SELECT r.alike, (array_agg(r.run_id ORDER BY r.run_id))[:50] AS run_ids, count(*) AS runs,
                      r.large
               FROM run r GROUP BY r.alike, r.large),
