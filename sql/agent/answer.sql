@@ -102,21 +102,19 @@ END $$;
 
 -- _sas.answer_tick(quantity): applies the answers of runs that are free. Returns how many messages were
 -- taken, and when the next one is due. An answer that raises an error is applied alone, so that it
--- holds up no other run. If the templates of all together cost too much, or a message can be
--- neither deleted nor stored again, none is taken, as in _sas.scheduler_tick.
+-- holds up no other run. If the templates of all together cost too much, none is taken, as in
+-- _sas.scheduler_tick.
 --   locks   the runs of the messages that no other transaction holds; the other messages are deferred
 --   reads   message
 --   next    as after every reply
 CREATE FUNCTION _sas.answer_tick(quantity int, OUT worked int, OUT next_due timestamptz)
 LANGUAGE plpgsql AS $$
 DECLARE
-    found _sas.found_messages;
     taken _sas.message[];
     done record;
 BEGIN
     BEGIN
-        found := _sas.find_messages('a', quantity);
-        SELECT array_agg(d) INTO taken FROM _sas.take_messages('a', found) d;
+        SELECT array_agg(d) INTO taken FROM _sas.take_messages('a', quantity) d;
         worked := coalesce(cardinality(taken), 0);
         IF worked > 0 THEN
             -- several messages may be about the same run
@@ -129,10 +127,7 @@ BEGIN
             FROM unnest(done.failed, done.errors, done.pauses) AS f (n, why, pause);
         END IF;
         next_due := _sas.next_message('a');
-    EXCEPTION WHEN OTHERS THEN
-        IF SQLSTATE <> 'SAS01' AND NOT (_sas.is_of_item(SQLSTATE) AND _sas.defer_stuck('a', found.ctids)) THEN
-            RAISE;
-        END IF;
+    EXCEPTION WHEN SQLSTATE 'SAS01' THEN
         worked := 0;
         next_due := sas.now();
     END;

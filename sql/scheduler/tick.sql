@@ -71,11 +71,10 @@ END $$;
 
 -- _sas.scheduler_tick(quantity, by_owner): one tick of the scheduler. Returns how many messages were carried
 -- out and when the next one is due. A message that raises an error is carried out alone, so that it holds up
--- no other run. If one can be neither deleted nor stored again, none is taken; the next tick leaves it out.
--- If the templates of all together cost too much (src/template/budget.h), none is taken; the next tick takes
--- fewer. by_owner: a few of each owner are carried out together, in turn, and their time is charged to the
--- owner. What comes after one that has changed very many steps, or after the tick has taken long, is left for
--- the next tick.
+-- no other run. If the templates of all together cost too much (src/template/budget.h), none is taken; the
+-- next tick takes fewer. by_owner: a few of each owner are carried out together, in turn, and their time is
+-- charged to the owner. What comes after one that has changed very many steps, or after the tick has taken
+-- long, is left for the next tick.
 --   locks   the runs of the messages that no other transaction holds; the other messages are deferred
 --   reads   message
 --   writes  message
@@ -84,7 +83,6 @@ CREATE FUNCTION _sas.scheduler_tick(quantity int, by_owner boolean DEFAULT false
                                     OUT next_due timestamptz)
 LANGUAGE plpgsql AS $$
 DECLARE
-    found _sas.found_messages;
     taken _sas.message[];
     part record;
     began_us bigint;
@@ -92,9 +90,8 @@ DECLARE
     given bigint;
 BEGIN
     BEGIN
-        found := _sas.find_messages('s', quantity);
         SELECT array_agg(d ORDER BY d.run_id, d.step_no, d.element) INTO taken
-        FROM _sas.take_messages('s', found) d;
+        FROM _sas.take_messages('s', quantity) d;
         worked := 0;
         -- all together; but if some cost much, each owner's apart, to know whose do. Else those of one kind
         -- stay together
@@ -120,10 +117,7 @@ BEGIN
         worked := worked + coalesce(given, 0);
         next_due := least(next_due, _sas.next_message('s'),
                           CASE WHEN given IS NULL THEN sas.now() + interval '100 ms' END);
-    EXCEPTION WHEN OTHERS THEN
-        IF SQLSTATE <> 'SAS01' AND NOT (_sas.is_of_item(SQLSTATE) AND _sas.defer_stuck('s', found.ctids)) THEN
-            RAISE;
-        END IF;
+    EXCEPTION WHEN SQLSTATE 'SAS01' THEN
         worked := 0;
         next_due := sas.now();
     END;

@@ -177,7 +177,7 @@ CREATE TABLE _sas.deferred_work (
 );
 COMMENT ON TABLE _sas.deferred_work IS
     'Work that raised an error in a tick and is tried again later: a lease; a claim, a step of a queue or a '
-    'fallback, by its run; the items of an infinite task; a message.';
+    'fallback, by its run; the items of an infinite task.';
 
 -- How far the sweep that sets deadline timers has come. This row survives a crash. See _sas.set_timers.
 CREATE TABLE _sas.deadline_sweep (

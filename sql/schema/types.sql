@@ -464,12 +464,3 @@ CREATE TYPE _sas.claimed_inbox AS (
 -- A signal and the step that it goes to: _sas.match_signals. several: that waits for one of several names.
 CREATE TYPE _sas.signal_match AS (
     run_id bigint, step_no int, element int, started_at timestamptz, several boolean, signal_id bigint);
-
--- What a tick has found to take: messages that are due and that it has locked. cut_ctids: of these only so
--- many elements ("mosts") may be taken.
-CREATE TYPE _sas.found_messages AS (
-    ctids tid[],
-    run_ids bigint[],
-    cut_ctids tid[],
-    mosts int[]
-);

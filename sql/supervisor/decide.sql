@@ -5,19 +5,17 @@
 
 -- _sas.decide_due(quantity): decides on failed steps and on runs past their deadline. Returns how many
 -- messages were taken. A message that raises an error is decided alone, so that it holds up no other
--- run. If one can be neither deleted nor stored again, none is taken; the next tick leaves it out.
+-- run.
 --   locks   the runs of the messages that no other transaction holds; the other messages are deferred
 --   reads   message
 --   next    _sas.decide_on; then the scheduler
 CREATE FUNCTION _sas.decide_due(quantity int) RETURNS int
 LANGUAGE plpgsql AS $$
 DECLARE
-    found _sas.found_messages;
     taken _sas.message[];
     done record;
 BEGIN
-    found := _sas.find_messages('v', quantity);
-    SELECT array_agg(d) INTO taken FROM _sas.take_messages('v', found) d;
+    SELECT array_agg(d) INTO taken FROM _sas.take_messages('v', quantity) d;
     IF taken IS NULL THEN
         RETURN 0;
     END IF;
@@ -25,11 +23,6 @@ BEGIN
     PERFORM _sas.defer_message(taken[f.n], f.why, f.pause)
     FROM unnest(done.failed, done.errors, done.pauses) AS f (n, why, pause);
     RETURN cardinality(taken);
-EXCEPTION WHEN OTHERS THEN
-    IF NOT (_sas.is_of_item(SQLSTATE) AND _sas.defer_stuck('v', found.ctids)) THEN
-        RAISE;
-    END IF;
-    RETURN 0;
 END $$;
 
 -- _sas.auto_rescue(): for workflows that do not say it themselves: is on_failure carried out, or only

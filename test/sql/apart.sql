@@ -109,44 +109,6 @@ SELECT more FROM _sas.set_timers(NULL, NULL, NULL);
 SELECT run_id FROM _sas.message WHERE kind = 'deadline' ORDER BY 1;
 DROP TRIGGER break ON _sas.message;
 
--- messages that can be neither taken nor deferred: those of others are carried out. The next message is due
--- when they are tried again, so that no scheduler looks for them meanwhile
-SELECT t.clean() \g /dev/null
-SELECT t.workflow('asks', '{"a": {"wait": {"signal": "go"}}}') \g /dev/null
-SELECT count(*) FROM sas.submit_batch('asks', array_fill('{}'::jsonb, '{3}'));
-SELECT t.settle() \g /dev/null
-CREATE TRIGGER break BEFORE INSERT OR UPDATE OR DELETE ON _sas.message FOR EACH ROW EXECUTE FUNCTION t.break();
-SELECT sas.signal(run_id, 'go') FROM sas.runs \g /dev/null
-SELECT t.break_run('message', 2) \g /dev/null
-SELECT worked FROM _sas.scheduler_tick(100);
-SELECT worked, next_due - sas.now() AS next FROM _sas.scheduler_tick(100);
-SELECT run_id, kind FROM _sas.message WHERE actor = 's';
-SELECT kind, run_id, message FROM t.alerts();
-SELECT worked, next_due - sas.now() AS next FROM _sas.scheduler_tick(100);
--- a few at a time, too
-SELECT t.later('1 min') \g /dev/null
-SELECT worked FROM _sas.scheduler_tick(1);
-SELECT worked, next_due - sas.now() AS next FROM _sas.scheduler_tick(1);
-SELECT t.mend(), t.later('1 min') \g /dev/null
-SELECT t.settle() \g /dev/null
-SELECT run_id, t.brief(run_id) FROM sas.runs ORDER BY 1;
-SELECT count(*) FROM _sas.message WHERE actor = 's';
--- to the supervisor
-SELECT t.clean() \g /dev/null
-SELECT count(*) FROM sas.submit_batch('one', array_fill('{}'::jsonb, '{3}'));
-SELECT t.claim() \g /dev/null
-SELECT t.answer('a', 'permanent 400', for_run => n) FROM generate_series(1, 3) n \g /dev/null
-SELECT t.break_run('message', 2) \g /dev/null
-SELECT _sas.decide_due(100);
-SELECT _sas.decide_due(100);
-SELECT run_id, kind FROM _sas.message WHERE actor = 'v' AND kind = 'failed';
-SELECT kind, run_id, message FROM t.alerts() WHERE kind = 'stuck';
-SELECT t.mend(), t.later('1 min') \g /dev/null
-SELECT _sas.decide_due(100);
-SELECT t.settle() \g /dev/null
-SELECT run_id, t.brief(run_id) FROM sas.runs ORDER BY 1;
-DROP TRIGGER break ON _sas.message;
-
 -- schedules: the machine no longer knows a time zone
 SELECT t.clean() \g /dev/null
 SELECT t.workflow('timed', '{"a": {"agent": "inventory", "call": {}}}') \g /dev/null

@@ -19,7 +19,7 @@ BEGIN
 END $$;
 -- t.take(n): whose messages the next tick takes, of which kinds, and of which runs
 CREATE FUNCTION t.take(n int, OUT whose text, OUT kind text, OUT runs text) RETURNS SETOF record LANGUAGE sql AS $$
-    SELECT d.owner::text, d.kind, string_agg(d.run_id::text, ' ' ORDER BY d.run_id) FROM _sas.take_messages('s', _sas.find_messages('s', $1)) d GROUP BY 1, 2 ORDER BY 1, 2
+    SELECT d.owner::text, d.kind, string_agg(d.run_id::text, ' ' ORDER BY d.run_id) FROM _sas.take_messages('s', $1) d GROUP BY 1, 2 ORDER BY 1, 2
 $$;
 
 \echo a message has the owner of its run, or the bootstrap superuser
@@ -44,7 +44,7 @@ CREATE FUNCTION t.served(ticks int) RETURNS TABLE (owners bigint, times bigint) 
 BEGIN
     CREATE TEMP TABLE served (owner oid);
     FOR tick IN 1 .. ticks LOOP
-        INSERT INTO served SELECT d.owner FROM _sas.take_messages('s', _sas.find_messages('s', 10)) d;
+        INSERT INTO served SELECT d.owner FROM _sas.take_messages('s', 10) d;
     END LOOP;
     RETURN QUERY SELECT count(*), s.n FROM (SELECT count(*) AS n FROM served GROUP BY owner) s GROUP BY s.n;
     DROP TABLE served;

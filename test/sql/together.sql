@@ -12,7 +12,7 @@ CREATE FUNCTION t.waiting() RETURNS TABLE (run_id bigint, kind text, element int
 $$;
 -- t.take(n): what the next tick takes; and what it leaves
 CREATE FUNCTION t.take(n int) RETURNS TABLE (owner text, run_id bigint, kind text, elements int[]) LANGUAGE sql AS $$
-    SELECT d.owner::text, d.run_id, d.kind, array_agg(d.element) FROM _sas.take_messages('s', _sas.find_messages('s', $1)) d GROUP BY 1, 2, 3 ORDER BY 1, 2, 3
+    SELECT d.owner::text, d.run_id, d.kind, array_agg(d.element) FROM _sas.take_messages('s', $1) d GROUP BY 1, 2, 3 ORDER BY 1, 2, 3
 $$;
 -- t.children(): the child runs of the run, by the element
 CREATE FUNCTION t.children() RETURNS TABLE (element int, state text) LANGUAGE sql AS $$

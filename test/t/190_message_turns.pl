@@ -102,7 +102,7 @@ $node->safe_psql('postgres', q{
 	DECLARE
 		before bigint := t.entries();
 	BEGIN
-		SELECT count(*), string_agg(DISTINCT d.owner::oid::text, ' ') INTO taken, owners FROM _sas.take_messages('s', _sas.find_messages('s', n)) d;
+		SELECT count(*), string_agg(DISTINCT d.owner::oid::text, ' ') INTO taken, owners FROM _sas.take_messages('s', n) d;
 		PERFORM _sas.next_message('s');
 		entries := t.entries() - before;
 		RETURN NEXT;
