@@ -324,9 +324,9 @@ limits_count_failure(SasLimitsEntry *e, Oid owner, const SasLimits *limits, int6
 
 /* Is this the probe that another owner may make before the breaker is half-open? */
 static bool
-limits_is_spared(const SasLimitsEntry *e, Oid owner)
+limits_is_spared(const SasLimitsEntry *e, Oid owner, int64 begun_us)
 {
-	return e->breaker == SAS_BREAKER_OPEN && OidIsValid(e->blamed) && owner != e->blamed;
+	return e->breaker == SAS_BREAKER_OPEN && OidIsValid(e->blamed) && owner != e->blamed && begun_us >= e->opened_us;
 }
 
 bool
@@ -336,22 +336,20 @@ sas_limits_report(int agent_id, Oid owner, const SasLimits *limits, bool success
 	SasLimitsUse *use;
 	SasLimitsEntry *e;
 	SasBreaker	before;
-	bool		old;
 
 	*now_is = SAS_BREAKER_CLOSED;
 	/* a success needs no entry to be reported */
 	if (limits->breaker_failures == 0 || (e = sas_limits_open(agent_id, !success, &use)) == NULL)
 		return false;
 	before = e->breaker;
-	/* what became of a call that began before the breaker opened is no news: the probe tells */
-	old = begun_us < e->opened_us;
-	if (!success && (old || begun_us < e->repaired_us))
+	if (!success && begun_us < e->repaired_us)
 		;
 	else if (success)
 	{
 		e->failures = 0;
 		sas_limits_note_user(e->succeeded, owner, now);
-		if (!old && (e->breaker == SAS_BREAKER_HALF_OPEN || limits_is_spared(e, owner)))
+		/* an answer to a call that began before the breaker opened is no news */
+		if (e->breaker == SAS_BREAKER_HALF_OPEN || limits_is_spared(e, owner, begun_us))
 		{
 			e->breaker = SAS_BREAKER_CLOSED;
 			e->probe_pid = 0;
@@ -359,7 +357,7 @@ sas_limits_report(int agent_id, Oid owner, const SasLimits *limits, bool success
 	}
 	else if (e->breaker == SAS_BREAKER_HALF_OPEN)
 		limits_break(e, owner, limits, now);
-	else if (limits_is_spared(e, owner))
+	else if (limits_is_spared(e, owner, begun_us))
 		limits_break(e, InvalidOid, limits, now);
 	else if (e->breaker == SAS_BREAKER_CLOSED)
 		limits_count_failure(e, owner, limits, now);

@@ -95,8 +95,7 @@ extern bool sas_limits_may_begin(int agent_id);
  * with one of others at most, do not if a call of another has succeeded
  * within the window. If only calls of one owner have opened it, a call of
  * another may be the probe at once. A failed call that began before the
- * service was reported repaired is ignored. What became of a call that began
- * before the breaker opened neither closes nor opens it.
+ * service was reported repaired is ignored.
  */
 extern bool sas_limits_report(int agent_id, Oid owner, const SasLimits *limits, bool success, int64 begun_us, SasBreaker *now_is);
 
