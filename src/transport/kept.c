@@ -133,7 +133,8 @@ sas_transport_kept_is_clean(SasRequest *r, int local_port, const char *remote_ip
 
 	if (local_port <= 0 || local_port > 65535)
 		return true;
-	if (remote_ip != NULL && remote_ip[0] == '\0')
+	/* libcurl 8 tells the address that it was asked for; of these, another one is reached */
+	if (remote_ip != NULL && (remote_ip[0] == '\0' || strcmp(remote_ip, "0.0.0.0") == 0 || strcmp(remote_ip, "::") == 0))
 		remote_ip = NULL;
 	r->local_port = local_port;
 	r->fd = 0;

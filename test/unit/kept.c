@@ -125,6 +125,7 @@ main(void)
 	sas_transport_kept_note(&first, fds[0]);
 	claim(sas_transport_kept_is_clean(&first, port_of(fds[0]), "127.0.0.2", port) && sas_transport_kept_socket(&first) == fds[0], "a number that is used again is that of the new connection");
 	claim(sas_transport_kept_is_clean(&next, local, "127.0.0.3", port) && sas_transport_kept_socket(&next) == fds[1], "and the other one is still known");
+	claim(sas_transport_kept_is_clean(&next, local, "0.0.0.0", port) && sas_transport_kept_socket(&next) == fds[1], "0.0.0.0 is what is reached by it");
 	printf("1..%d\n", tests);
 	return failures > 0;
 }
