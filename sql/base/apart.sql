@@ -114,9 +114,10 @@ $$;
 -- _sas.next_deferred(of_kind): when the first deferral of this kind is over; null: there is none. A tick that
 -- leaves such work out ends its sleep then: nobody wakes it.
 CREATE FUNCTION _sas.next_deferred(of_kind text) RETURNS timestamptz
-LANGUAGE sql STABLE AS $$
-    SELECT min(d.until) FROM _sas.deferred_work d WHERE d.kind = of_kind AND d.until > sas.now()
-$$;
+LANGUAGE plpgsql STABLE AS $$
+BEGIN
+    RETURN (SELECT min(d.until) FROM _sas.deferred_work d WHERE d.kind = of_kind AND d.until > sas.now());
+END $$;
 
 -- _sas.retry_deferred(): deletes deferrals whose time is over. Returns whether there were any.
 -- Writes: deferred_work.

@@ -72,7 +72,7 @@ sas_api_shorten_locks(PG_FUNCTION_ARGS)
 	static int64 until_us = 0;
 	int64		now_us = sas_base_clock_monotonic_us();
 
-	if (MyBackendType != B_BG_WORKER || sas_base_in_user_code)
+	if (sas_base_self.worker_id == 0 || sas_base_in_user_code)
 		PG_RETURN_VOID();
 	if (PG_GETARG_BOOL(0))
 		until_us = now_us + LOCK_SHORT_US;

@@ -249,7 +249,7 @@ SELECT is(ARRAY(SELECT i.oid::regprocedure::text
 SELECT is(ARRAY(SELECT c.oid::regclass::text FROM pg_class c
                 WHERE c.relnamespace = 'sas'::regnamespace AND c.relkind <> 'v'
                    OR c.relnamespace = '_sas'::regnamespace AND c.relkind IN ('v', 'm')),
-          '{_sas.run_value}', 'what is public is a view or a function; no view is internal but that of the values which sas.runs shows');
+          '{_sas.open_run,_sas.run_value}', 'what is public is a view or a function; no view is internal but those of open runs, and of the values which sas.runs shows');
 -- a parameter of a prepared statement has no type until the function is known
 SELECT is(ARRAY(SELECT a.oid::regprocedure || ' and ' || b.oid::regprocedure
                 FROM pg_proc a JOIN pg_proc b ON b.proname = a.proname AND b.pronamespace = a.pronamespace AND b.oid > a.oid

@@ -32,10 +32,12 @@ my $id = $lives->query(q{SELECT sas.register_node('lives', 1, '{outside}', lease
 my $other = $ends->query(q{SELECT sas.register_node('ends', 1, '{outside}', lease => '1 day')});
 $sql->(q{SELECT FROM sas.watch('feed', 'it')});
 ok(wait_until(sub { $ends->query("SELECT key FROM sas.claim_watchers($other, 1)") eq 'it' }), 'a node has a task');
+my $pid = $ends->query('SELECT pg_backend_pid()');
 $ends->quit;
+ok(wait_for($node, "SELECT count(*) FROM pg_stat_get_activity($pid)", '0'), 'its session ends');
 $holder->query('BEGIN; LOCK TABLE _sas.watch_held IN SHARE ROW EXCLUSIVE MODE');
 my $run = $sql->(qq{SELECT run_id FROM sas.submit('asks', '{"node": $id}')});
-ok(wait_for($node, "SELECT state FROM sas.runs WHERE run_id = $run", 'stopped'), 'its session ends, and a function takes it over in vain, because a table is locked');
+ok(wait_for($node, "SELECT state FROM sas.runs WHERE run_id = $run", 'stopped'), 'a function takes it over in vain, because a table is locked');
 is($sql->(q{SELECT kind FROM _sas.deferred_work}), 'task', 'it is put off');
 is($sql->("SELECT output FROM sas.runs WHERE run_id = $run"), '"1s"', 'the function still has the lock timeout of its database');
 $holder->query('COMMIT');
