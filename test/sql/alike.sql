@@ -32,8 +32,8 @@ SELECT run_id, step_no, element, request_id, 'success', attempt, false, sas.now(
 INSERT INTO _sas.answer (run_id, step_no, element, request_id, verdict, attempt, in_doubt, arrived_at)
 SELECT run_id, step_no, element, request_id, 'success', attempt, false, sas.now() FROM _sas.step WHERE request_id IS NOT NULL ORDER BY run_id DESC LIMIT 5;
 -- as if one could not be put into its queue
-UPDATE _sas.ready SET lane = -7 WHERE run_id IN (SELECT run_id FROM sas.runs WHERE workflow = 'two');
-INSERT INTO _sas.deferred_work (kind, id, until) SELECT 'queue', max(run_id), sas.now() + interval '5 min' FROM _sas.ready WHERE lane = -7;
+UPDATE _sas.ready SET lane = -2000000 WHERE run_id IN (SELECT run_id FROM sas.runs WHERE workflow = 'two');
+INSERT INTO _sas.deferred_work (kind, id, until) SELECT 'queue', max(run_id), sas.now() + interval '5 min' FROM _sas.ready WHERE lane = -2000000;
 SELECT count(*) FROM sas.pause_runs(ARRAY(SELECT run_id FROM _sas.run WHERE run_id BETWEEN :first + 2 AND :first + 81));
 SELECT waiting_kind, waiting_on = (:first)::text AS on_first, runs, steps FROM sas.explain() ORDER BY runs DESC, 1, waiting_on;
 \echo as all steps of all runs say

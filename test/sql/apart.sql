@@ -137,7 +137,7 @@ UPDATE _sas.agent_health SET breaker = 'closed', open_until = NULL;
 SELECT _sas.check_conditions();
 SELECT kind, message FROM t.alerts() ORDER BY kind;
 DROP TRIGGER break ON _sas.deferred_work;
-DROP FUNCTION t.refuse;
+DROP FUNCTION t.refuse();
 SELECT _sas.check_conditions() \g /dev/null
 SELECT * FROM _sas.deferred_work;
 DROP TRIGGER break ON _sas.step;

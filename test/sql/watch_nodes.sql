@@ -176,7 +176,7 @@ DROP TRIGGER break ON _sas.watch_held;
 SELECT t.later('1 min') \g /dev/null
 SELECT t.supervise() > 0 AS found;
 SELECT * FROM t.watches();
-DROP FUNCTION t.refuse;
+DROP FUNCTION t.refuse();
 
 \echo outside programs
 SELECT t.clean() \g /dev/null
