@@ -44,7 +44,7 @@ our @EXPORT = qw(
 # the tree with examples/; tools/check says where its copy is
 our $tree = $ENV{SAS_TREE} // dirname(dirname(dirname(__FILE__)));
 
-our $limit = 120;				# seconds
+our $limit = 400;				# seconds
 
 my %started;					# pid => name of each program to stop at the end
 my $json = JSON::PP->new->utf8->canonical->allow_nonref;

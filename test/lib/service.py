@@ -33,6 +33,7 @@ import urllib.parse
 from control import options
 
 
+LONGEST_WAIT = 600      # seconds for a release
 PIECES = b"1\r\nx\r\n" * 500000
 
 
@@ -74,6 +75,7 @@ class Service:
         with self.lock:
             asked["seq"] = len(self.requests) + 1
             asked["at"] = time.monotonic()
+            asked["releases"] = self.releases
             self.requests.append(asked)
             now, most = self.active.get(name, (0, 0))
             self.active[name] = (now + 1, max(most, now + 1))
@@ -90,10 +92,10 @@ class Service:
             now, most = self.active[asked["script"]]
             self.active[asked["script"]] = (now - 1, most)
 
-    def wait_at_gate(self, seconds):
+    def wait_at_gate(self, asked):
+        """Until a release after the request came: also one that came while the first part of an answer was being sent."""
         with self.lock:
-            before = self.releases
-            self.lock.wait_for(lambda: self.releases > before, seconds)
+            self.lock.wait_for(lambda: self.releases > asked["releases"], LONGEST_WAIT)
 
 
 def read_head(connection, buffer):
@@ -188,17 +190,17 @@ def answer_one(service, connection, asked):
     answer = service.begin(asked)
     try:
         if answer.get("gate"):
-            service.wait_at_gate(120)
+            service.wait_at_gate(asked)
         time.sleep(answer.get("delay", 0))
         how = answer.get("how")
         if how == "silent":
-            service.wait_at_gate(120)
+            service.wait_at_gate(asked)
             raise Hangup
         if how == "watch":
             watch(service, connection, asked)
         if how == "stuck":
             connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: 2000000\r\n\r\n" + b"x" * 1500000)
-            service.wait_at_gate(120)
+            service.wait_at_gate(asked)
             connection.sendall(b"x" * 500000)
             return
         data = plain_answer(asked, answer) if how is None else None

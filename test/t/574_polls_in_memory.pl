@@ -2,7 +2,7 @@
 #
 # Requests and answers of polls count against sas.agent_memory, as those of calls do: an agent worker keeps no large
 # request between two polls, begins no poll for which there is no room, and reads answers as far as there is room.
-# Takes about 60 s.
+# Takes about 40 s.
 use strict;
 use warnings;
 use FindBin;
@@ -40,14 +40,14 @@ my $calm = sub { my ($what) = @_; is($sql->("SET ROLE light; SELECT run_id FROM 
 # -- between polls -------------------------------------------------------------------------
 
 my $before = own_memory($worker);
-$watch->('rare', 150, 900_000);
-ok(wait_for($node, q{SELECT count(*) FROM sas.watches WHERE watcher = 'rare' AND items > 0}, '150'), 'many tasks with large inputs poll once');
-needs_less(own_memory($worker) - $before, 60_000, 'and their requests are not kept until the next poll');
+$watch->('rare', 80, 900_000);
+ok(wait_for($node, q{SELECT count(*) FROM sas.watches WHERE watcher = 'rare' AND items > 0}, '80'), 'many tasks with large inputs poll once');
+needs_less(own_memory($worker) - $before, 45_000, 'and their requests are not kept until the next poll');
 ok(wait_for($node, q{SELECT max(memory) FROM sas.workers WHERE actor = 'agent'}, '0'), 'nothing is held');
 
 # -- while they go on ----------------------------------------------------------------------
 
-$watch->('stuck', 150, 900_000);
+$watch->('stuck', 80, 900_000);
 ok(wait_until(sub { return $held->() > 5_000_000 }), 'requests of polls that go on are counted');
 $calm->('requests');
 $as->('light', q{SELECT sas.watch('calm', 'a')});
@@ -58,13 +58,13 @@ my $open = $sql->(q{SELECT in_flight FROM sas.agents WHERE name = 'remote'});
 cmp_ok($open, '<', 30, 'the other polls wait');
 $service->script(stuck => [ { json => 'well' } ]);
 $service->release;
-ok(wait_for($node, q{SELECT count(*) FROM sas.watches WHERE watcher = 'stuck' AND items > 0}, '150'), 'all of them have their turn');
+ok(wait_for($node, q{SELECT count(*) FROM sas.watches WHERE watcher = 'stuck' AND items > 0}, '80'), 'all of them have their turn');
 $sql->(q{SELECT sas.unwatch('stuck', array_agg(key)) FROM sas.watches WHERE watcher = 'stuck'});
 
 # -- answers -------------------------------------------------------------------------------
 
-$watch->('answered', 60, 10);
-ok(wait_for($node, q{SELECT count(*) FROM sas.watches WHERE watcher = 'answered' AND items > 0}, '60'), 'large answers to polls are taken in');
+$watch->('answered', 30, 10);
+ok(wait_for($node, q{SELECT count(*) FROM sas.watches WHERE watcher = 'answered' AND items > 0}, '30'), 'large answers to polls are taken in');
 is($sql->(q{SELECT sum(failures) FROM sas.watches WHERE watcher = 'answered'}), '0', 'and none fails');
 $calm->('answers');
 ok(wait_for($node, q{SELECT max(memory) FROM sas.workers WHERE actor = 'agent'}, '0'), 'nothing is held in the end');
