@@ -202,10 +202,18 @@ $$;
 -- _sas.secret_values, by name.
 CREATE FUNCTION _sas.agents_with(secrets jsonb, wanted int[]) RETURNS SETOF _sas.worker_agent
 LANGUAGE sql STABLE AS $$
+    -- read once, whatever the planner thinks of the number of agents
+    WITH shared AS MATERIALIZED (SELECT _sas.shared_agents() AS agents),
+    known AS MATERIALIZED (
+        SELECT coalesce(jsonb_object_agg(key, value -> 'value'), '{}') AS of_all,
+               coalesce(jsonb_object_agg(key, value -> 'value')
+                        FILTER (WHERE NOT (value ->> 'by_superuser')::boolean), '{}') AS of_others
+        FROM jsonb_each($1))
     SELECT a.agent_id, a.name, a.base_url,
            a.enabled AND h.problem IS NULL AND o.problem IS NULL, a.max_in_flight,
            coalesce(a.rate_per_s, 0), extract(epoch FROM a.request_timeout)::float8 * 1000,
-           h.result, o.result -> 'query', o.result, coalesce(_sas.read_retry(a.retry), '{}'),
+           h.result, o.result -> 'query', o.result,
+           CASE WHEN a.retry = '{}' THEN '{}' ELSE coalesce(_sas.read_retry(a.retry), '{}') END,
            CASE WHEN (a.breaker ->> 'off')::boolean THEN 0
                 ELSE coalesce((a.breaker ->> 'failures')::int, 10) END,
            extract(epoch FROM coalesce(_sas.span(a.breaker -> 'window'), '30 s'))::float8 * 1000,
@@ -222,11 +230,8 @@ LANGUAGE sql STABLE AS $$
            k.stamps, k.problem, a.agent_id = ANY (shared.agents)
     FROM _sas.agent a
     LEFT JOIN _sas.agent_health g USING (agent_id)
-    CROSS JOIN (SELECT _sas.shared_agents() AS agents OFFSET 0) shared
-    CROSS JOIN (SELECT coalesce(jsonb_object_agg(key, value -> 'value'), '{}') AS of_all,
-                       coalesce(jsonb_object_agg(key, value -> 'value')
-                                FILTER (WHERE NOT (value ->> 'by_superuser')::boolean), '{}') AS of_others
-                FROM jsonb_each($1)) known
+    CROSS JOIN shared
+    CROSS JOIN known
     CROSS JOIN LATERAL (SELECT jsonb_build_object('secret', CASE WHEN a.by_superuser THEN known.of_all
                                                             ELSE known.of_others END)) x (root)
     CROSS JOIN LATERAL _sas.render(a.headers, x.root) h
@@ -248,6 +253,7 @@ $$;
 -- Versions are compared for equality only, because transactions commit in any order.
 CREATE FUNCTION _sas.agent_versions() RETURNS TABLE (agent_id int, version text)
 LANGUAGE sql VOLATILE AS $$
+    WITH shared AS MATERIALIZED (SELECT _sas.shared_agents() AS agents)
     SELECT a.agent_id,
            CASE WHEN a.agent_id = ANY (shared.agents) THEN 'shared ' ELSE '' END
            || CASE WHEN a.secrets = '{}' THEN a.xmin::text
@@ -256,7 +262,7 @@ LANGUAGE sql VOLATILE AS $$
                                                      FROM _sas.secret s WHERE s.name = ANY (a.secrets)
                                                      ORDER BY s.name)::text END
     FROM _sas.agent a
-    CROSS JOIN (SELECT _sas.shared_agents() AS agents OFFSET 0) shared
+    CROSS JOIN shared
     WHERE a.dropped_at IS NULL AND a.kind = 'http'
 $$;
 

@@ -296,19 +296,51 @@ agent_wake_in_ms(int64 retry_us)
 	return agent_sooner_ms(wake_in_ms, sas_agent_health_wake_in_ms());
 }
 
+/*
+ * Agents that have changed are read in a transaction of their own, before calls
+ * are claimed.  They may change all the time, so the claims of this tick wait for
+ * no later change.
+ * False: the extension is gone.
+ */
+static bool
+agent_exchange_all(SasTick *next, bool *more, int64 *retry_us)
+{
+	bool		stale = sas_work_agents_stale();
+	bool		stops = sas_agent_flights_stale();
+	bool		failed_before = agent_careful;
+
+	if (stale && !sas_base_stopping)
+	{
+		if (!agent_exchange(stale, stops, more))
+			return false;
+		stale = stops = false;
+		next->again |= failed_before;
+	}
+	/* after an abort, replies are written without a claim: a claim that fails must not cost replies */
+	if (!sas_base_stopping && !(agent_careful && agent_write_due()))
+		sas_agent_claims_ask(agent_slots, retry_us);
+	if (stale || stops || sas_agent_claims_wanted() || agent_write_due())
+	{
+		if (!agent_exchange(stale, stops, more))
+			return false;
+		/* the transaction that failed was to claim from some lanes: scan them */
+		next->again |= failed_before;
+		/* the claimed calls are sent now; an answer may be there already, and no event would report it again */
+		if (!sas_base_stopping)
+			next->again |= sas_agent_flights_move();
+	}
+	return true;
+}
+
 static SasTick
 agent_tick(void)
 {
 	SasTick		next = {false, -1};
-	bool		stale;
-	bool		stops;
 	int64		retry_us = 0;
 	bool		more = false;
-	bool		failed_before;
 
 	if (agent_open)
 		agent_after_abort();
-	failed_before = agent_careful;
 	agent_fit();
 	sas_agent_flights_move();
 	if (sas_base_stopping)
@@ -317,22 +349,8 @@ agent_tick(void)
 		sas_agent_flights_give_back();
 	}
 	next.again = !sas_base_stopping && sas_stream_move();
-	stale = sas_work_agents_stale();
-	stops = sas_agent_flights_stale();
-
-	/* after an abort, replies are written without a claim: a claim that fails must not cost replies */
-	if (!stale && !sas_base_stopping && !(agent_careful && agent_write_due()))
-		sas_agent_claims_ask(agent_slots, &retry_us);
-	if (stale || stops || sas_agent_claims_wanted() || agent_write_due())
-	{
-		if (!agent_exchange(stale, stops, &more))
-			return next;
-		/* the transaction that failed was to claim from some lanes: scan them */
-		next.again |= stale || failed_before;
-		/* the claimed calls are sent now; an answer may be there already, and no event would report it again */
-		if (!sas_base_stopping)
-			next.again |= sas_agent_flights_move();
-	}
+	if (!agent_exchange_all(&next, &more, &retry_us))
+		return next;
 
 	if (sas_base_stopping)
 	{

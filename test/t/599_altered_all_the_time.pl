@@ -1,0 +1,57 @@
+# SPDX-License-Identifier: PostgreSQL
+#
+# Roles that alter their agents all the time hold nobody back: agent workers read what has changed, and claim
+# in the same turn, however soon the next change comes.
+# Takes about 20 s.
+use strict;
+use warnings;
+use FindBin;
+use lib "$FindBin::RealBin/../lib";
+use SasTest;
+use SasService;
+use SasSession;
+use Test::More;
+
+my $node = new_node('main', 'sas.agents' => 2);
+my $service = SasService->new;
+my $url = $service->url;
+my $sql = sub { return $node->safe_psql('postgres', $_[0]) };
+
+make_agent($node, 'remote', $service);
+define($node, 'calls', { steps => { it => { agent => 'remote', call => { path => '/x' } } } });
+$sql->(qq{
+	SELECT count(sas.create_agent('agent_' || n, '$url')) FROM generate_series(1, 1500) n;
+	CREATE TABLE public.enough (n int);
+	CREATE ROLE light;
+	SELECT sas.grant_usage('light', 'user'), sas.grant_workflow('calls', 'light'), sas.grant_agent('remote', 'light');
+	CREATE TABLE public.altered (n bigint GENERATED ALWAYS AS IDENTITY)});
+ok(wait_for($node, q{SELECT result FROM sas.runs WHERE run_id = } . $sql->(q{SELECT run_id FROM sas.submit('calls')}), 'success'), 'the agents are known');
+my @sessions = map { SasSession->new($node) } 1 .. 3;
+foreach my $i (0 .. $#sessions)
+{
+	$sessions[$i]->start_query(qq{DO \$\$ BEGIN
+		WHILE NOT EXISTS (SELECT FROM public.enough) LOOP
+			PERFORM sas.alter_agent('agent_' || $i + 1, max_in_flight => 1 + (random() * 9)::int);
+			INSERT INTO public.altered DEFAULT VALUES;
+			COMMIT;
+		END LOOP;
+	END \$\$});
+}
+my $light = SasSession->new($node);
+foreach my $n (1 .. 5)
+{
+	my ($before) = $light->query(q{RESET ROLE; SELECT last_value FROM public.altered_n_seq; SET ROLE light}) =~ /(\d+)/;
+	my ($run) = $light->query(q{SELECT run_id FROM sas.submit('calls')}) =~ /(\d+)/;
+	is($light->query("SELECT result FROM sas.wait($run, '300 s')"), 'success', "agents are altered all the time: call $n of another role ends");
+	my ($after) = $light->query(q{RESET ROLE; SELECT last_value FROM public.altered_n_seq}) =~ /(\d+)/;
+	note($after - $before, ' changes meanwhile');
+	cmp_ok($after - $before, '<', 1000, 'not after thousands of changes');
+}
+$light->quit;
+$sql->('INSERT INTO public.enough VALUES (1)');
+foreach my $session (@sessions)
+{
+	is($session->answer(100), '', 'the other role could go on');
+	$session->quit;
+}
+done_testing();
