@@ -75,9 +75,9 @@ supervisor_departure_ms(void)
 	static int64 until_us = 0;
 	int64		now = sas_base_clock_monotonic_us();
 
-	if (seen != sas_wake_version(SAS_WAKE_DEPARTURES))
+	if (seen != sas_wake_departures())
 	{
-		seen = sas_wake_version(SAS_WAKE_DEPARTURES);
+		seen = sas_wake_departures();
 		until_us = now + SAS_DEPARTURE_FOR_MS * 1000;
 	}
 	return now < until_us ? SAS_DEPARTURE_CHECK_MS : -1;

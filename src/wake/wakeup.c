@@ -64,8 +64,7 @@ sas_wake_shmem_init(void)
 		memset(sas_wake_shmem, 0, sas_wake_shmem_size());
 		sas_wake_shmem->tranche = LWLockNewTrancheId();
 		sas_wake_shmem->capacity = wakeup_capacity();
-		for (int version = 0; version < SAS_WAKE_VERSIONS; version++)
-			pg_atomic_init_u32(&sas_wake_shmem->versions[version], 1);
+		pg_atomic_init_u32(&sas_wake_shmem->departures, 1);
 		for (int i = 0; i < SAS_WAKE_WAITERS; i++)
 			pg_atomic_init_u32(&sas_wake_shmem->waiters[i].told, 0);
 		pg_atomic_init_u32(&sas_wake_shmem->any_holders, 0);
@@ -78,6 +77,8 @@ sas_wake_shmem_init(void)
 				pg_atomic_init_u32(&wakeup_databases[i].lanes[lane], 0);
 				pg_atomic_init_u32(&wakeup_databases[i].nudged_lanes[lane], 0);
 			}
+			for (int version = 0; version < SAS_WAKE_VERSIONS; version++)
+				pg_atomic_init_u32(&wakeup_databases[i].versions[version], 1);
 			pg_atomic_init_u32(&wakeup_databases[i].everything, 0);
 			pg_atomic_init_u32(&wakeup_databases[i].items, 0);
 			pg_atomic_init_u32(&wakeup_databases[i].settled, 0);
@@ -157,6 +158,9 @@ sas_wake_listeners(Oid dboid, int actors, SasWakeupCounts counts, bool but_me)
 			pg_atomic_fetch_add_u32(counts.nudge ? &database->nudged_items : &database->items, 1);
 		if (counts.lanes != NULL)
 			wakeup_count_lanes(counts.nudge ? database->nudged_lanes : database->lanes, counts.lanes);
+		for (int version = 0; version < SAS_WAKE_VERSIONS; version++)
+			if (counts.versions & 1 << version)
+				pg_atomic_fetch_add_u32(&database->versions[version], 1);
 		wakeup_set_latches(dboid, actors, but_me ? sas_wake_my_listener : NULL, counts.nudge);
 	}
 	LWLockRelease(&sas_wake_shmem->lock);
@@ -165,10 +169,10 @@ sas_wake_listeners(Oid dboid, int actors, SasWakeupCounts counts, bool but_me)
 void
 sas_wake_database(Oid dboid)
 {
-	for (int version = SAS_WAKE_AGENTS; sas_wake_shmem != NULL && version <= SAS_WAKE_WATCHES; version++)
-		pg_atomic_fetch_add_u32(&sas_wake_shmem->versions[version], 1);
+	int			versions = 1 << SAS_WAKE_AGENTS | 1 << SAS_WAKE_STOPS | 1 << SAS_WAKE_WATCHES;
+
 	sas_wake_low_water_lower_all(dboid);
-	sas_wake_listeners(dboid, SAS_WAKE_ALL_ACTORS, (SasWakeupCounts) {.everything = true}, false);
+	sas_wake_listeners(dboid, SAS_WAKE_ALL_ACTORS, (SasWakeupCounts) {.everything = true,.versions = versions}, false);
 }
 
 void
@@ -216,7 +220,7 @@ sas_wake_supervisor_by(TimestampTz at)
 static void
 wakeup_depart(int code, Datum arg)
 {
-	pg_atomic_fetch_add_u32(&sas_wake_shmem->versions[SAS_WAKE_DEPARTURES], 1);
+	pg_atomic_fetch_add_u32(&sas_wake_shmem->departures, 1);
 	sas_wake_actor(MyDatabaseId, SAS_SUPERVISOR);
 }
 
@@ -399,7 +403,13 @@ sas_wake_count_items(void)
 }
 
 uint32
+sas_wake_departures(void)
+{
+	return sas_wake_shmem != NULL ? pg_atomic_read_u32(&sas_wake_shmem->departures) : 1;
+}
+
+uint32
 sas_wake_version(SasWakeVersion version)
 {
-	return sas_wake_shmem != NULL ? pg_atomic_read_u32(&sas_wake_shmem->versions[version]) : 1;
+	return sas_wake_my_database != NULL ? pg_atomic_read_u32(&sas_wake_my_database->versions[version]) : 1;
 }

@@ -61,28 +61,31 @@ extern void sas_wake_due_at_commit(TimestampTz at);
  */
 extern void sas_wake_supervisor_sleeps_until(TimestampTz at);
 
-/* What goes up when something has changed. */
+/* What goes up when something has changed in this database. */
 typedef enum SasWakeVersion
 {
 	SAS_WAKE_AGENTS,			/* agents */
 	SAS_WAKE_STOPS,				/* some claims of calls are no longer valid: their calls are to be stopped */
 	SAS_WAKE_WATCHES,			/* a task waits for a node, or there is news for a host of infinite tasks */
-	SAS_WAKE_WATCHES_NUDGED,	/* the same, as a nudge */
-	SAS_WAKE_DEPARTURES			/* ends of the sessions below, in all databases */
+	SAS_WAKE_WATCHES_NUDGED		/* the same, as a nudge */
 } SasWakeVersion;
 
-#define SAS_WAKE_VERSIONS (SAS_WAKE_DEPARTURES + 1)
+#define SAS_WAKE_VERSIONS (SAS_WAKE_WATCHES_NUDGED + 1)
 
 /*
- * At commit, each but the last.  The version goes up before the agent workers
- * are woken, and for infinite tasks the function workers, so that a worker that
- * wakes sees it.
+ * At commit.  The version goes up before the agent workers are woken, and for
+ * infinite tasks the function workers, so that a worker that wakes sees it.
  */
 extern void sas_wake_version_at_commit(SasWakeVersion version);
+
+/* Only for workers; to any other process, it always is the same. */
 extern uint32 sas_wake_version(SasWakeVersion version);
 
 /* When this session ends, for whatever reason, the supervisor is woken. */
 extern void sas_wake_report_departure(void);
+
+/* Goes up at each such end, in any database. */
+extern uint32 sas_wake_departures(void);
 
 /*
  * For the next half minute, changes in this database cause a NOTIFY

@@ -22,13 +22,13 @@ typedef struct WakeupCommitCalls
 	int			actors;			/* one bit each; 0: none, and nothing below */
 	bool		any_lane;
 	bool		items;
+	int			versions;		/* one bit each */
 	uint32		lanes[SAS_WAKE_LANE_WORDS];
 } WakeupCommitCalls;
 
 /* Of this transaction. */
 static WakeupCommitCalls wakeup_commit_calls[2];	/* wake-ups, nudges */
 static int	wakeup_commit_steps = 0;	/* of functions, not among those; above 1: many, perhaps */
-static int	wakeup_commit_versions = 0; /* one bit each */
 static bool wakeup_commit_all = false;	/* also on abort */
 static TimestampTz wakeup_commit_due = DT_NOEND;
 static int64 *wakeup_commit_runs = NULL;	/* in TopTransactionContext */
@@ -102,7 +102,7 @@ sas_wake_version_at_commit(SasWakeVersion version)
 	sas_wake_actor_at_commit(SAS_AGENT, nudge);
 	if (version >= SAS_WAKE_WATCHES)
 		sas_wake_actor_at_commit(SAS_FUNCTION, nudge);
-	wakeup_commit_versions |= 1 << version;
+	wakeup_commit_calls[nudge].versions |= 1 << version;
 }
 
 void
@@ -135,22 +135,17 @@ wakeup_commit_forget(void)
 		if (wakeup_commit_calls[nudge].actors != 0)
 			memset(&wakeup_commit_calls[nudge], 0, sizeof(WakeupCommitCalls));
 	wakeup_commit_steps = 0;
-	wakeup_commit_versions = 0;
 	wakeup_commit_due = DT_NOEND;
 	wakeup_commit_all = false;
 	wakeup_commit_runs = NULL;
 	wakeup_commit_n_runs = wakeup_commit_runs_room = 0;
 }
 
-/* The versions go up first: a worker that wakes sees them. */
 static void
 wakeup_commit_wake(void)
 {
 	if (sas_wake_shmem == NULL)
 		return;
-	for (int version = 0; version < SAS_WAKE_VERSIONS; version++)
-		if (wakeup_commit_versions & 1 << version)
-			pg_atomic_fetch_add_u32(&sas_wake_shmem->versions[version], 1);
 	/* nothing else for function workers: one of them may do */
 	if (wakeup_commit_steps == 1 && (wakeup_commit_calls[false].actors & (1 << SAS_FUNCTION)) == 0)
 		sas_wake_hand_over(MyDatabaseId);
@@ -162,7 +157,7 @@ wakeup_commit_wake(void)
 
 		if (calls->actors != 0)
 			sas_wake_listeners(MyDatabaseId, calls->actors,
-							   (SasWakeupCounts) {.nudge = nudge,.items = calls->items,.lanes = calls->any_lane ? calls->lanes : NULL},
+							   (SasWakeupCounts) {.nudge = nudge,.items = calls->items,.lanes = calls->any_lane ? calls->lanes : NULL,.versions = calls->versions},
 							   false);
 	}
 	if (wakeup_commit_due != DT_NOEND)

@@ -62,6 +62,7 @@ typedef struct SasWakeupDatabase
 	pg_atomic_uint32 lanes[SAS_WAKE_LANES];
 	pg_atomic_uint32 nudged_items;
 	pg_atomic_uint32 nudged_lanes[SAS_WAKE_LANES];
+	pg_atomic_uint32 versions[SAS_WAKE_VERSIONS];
 } SasWakeupDatabase;
 
 typedef struct SasWakeupWaiter
@@ -96,7 +97,7 @@ typedef struct SasWakeupShmem
 {
 	LWLock		lock;
 	int			tranche;
-	pg_atomic_uint32 versions[SAS_WAKE_VERSIONS];
+	pg_atomic_uint32 departures;	/* in all databases */
 	int			capacity;		/* of listeners, and of databases */
 	int			waiters_end;	/* entries from here on are free */
 	SasWakeupWaiter waiters[SAS_WAKE_WAITERS];
@@ -119,6 +120,7 @@ typedef struct SasWakeupCounts
 	bool		everything;		/* all lanes, and items */
 	bool		items;
 	const uint32 *lanes;		/* a set of bits, by lane modulo SAS_WAKE_LANES; NULL: none */
+	int			versions;		/* a set of bits, by SasWakeVersion */
 } SasWakeupCounts;
 
 /* Counts, then wakes these actors (a set of bits) in that database; but_me: not this worker. */

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: PostgreSQL
 #
 # Roles that alter their agents all the time hold nobody back: agent workers read what has changed, and claim
-# in the same turn, however soon the next change comes.
+# in the same turn, however soon the next change comes. Workers of other databases read nothing at all.
 # Takes about 20 s.
 use strict;
 use warnings;
@@ -12,7 +12,7 @@ use SasService;
 use SasSession;
 use Test::More;
 
-my $node = new_node('main', 'sas.agents' => 2);
+my $node = new_node('main', 'sas.agents' => 2, track_functions => 'all');
 my $service = SasService->new;
 my $url = $service->url;
 my $sql = sub { return $node->safe_psql('postgres', $_[0]) };
@@ -48,6 +48,22 @@ foreach my $n (1 .. 5)
 	cmp_ok($after - $before, '<', 1000, 'not after thousands of changes');
 }
 $light->quit;
+
+# -- of another database ---------------------------------------------------------------------
+
+my $other = sub { return $node->safe_psql('other', $_[0]) };
+my $readings = q{SELECT coalesce(sum(calls), 0) FROM pg_stat_user_functions WHERE funcname = 'agents_for_workers'};
+$node->safe_psql('postgres', 'CREATE DATABASE other');
+create_extension($node, 'other');
+$other->(qq{SELECT sas.create_agent('remote', '$url');
+	SELECT sas.create_workflow('calls', '{"steps": {"it": {"agent": "remote", "call": {"path": "/x"}}}}')});
+my $ends = sub { my $run = $other->(q{SELECT run_id FROM sas.submit('calls')}); return wait_for($node, "SELECT result FROM sas.runs WHERE run_id = $run", 'success', dbname => 'other') };
+is(scalar(grep { $ends->() } 1 .. 30), 30, 'in another database, calls go on');
+my $before = $other->($readings);
+$other->(q{SELECT sas.alter_agent('remote', max_in_flight => 7)});
+ok(wait_for($node, "SELECT x > $before FROM ($readings) x (x)", 't', dbname => 'other'), 'its workers read its agents when these are altered');
+cmp_ok($other->($readings), '<', 20, 'and for no change of the first database');
+
 $sql->('INSERT INTO public.enough VALUES (1)');
 foreach my $session (@sessions)
 {
