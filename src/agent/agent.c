@@ -174,6 +174,12 @@ agent_exchange(bool stale, bool stops, bool *more)
 	when = sas_agent_flights_claim_time();
 	if (sas_agent_claims_wanted())
 		claimed = sas_agent_claims_take();
+	/* what was submitted after a change of its agent is called as the agent is then */
+	if (claimed != NIL && sas_work_agents_stale())
+	{
+		sas_work_agents_read();
+		stale = true;
+	}
 	sas_store_commit();
 	sas_template_budget_end();
 	agent_open = agent_careful = false;
@@ -314,7 +320,8 @@ agent_exchange_all(SasTick *next, bool *more, int64 *retry_us)
 		if (!agent_exchange(stale, stops, more))
 			return false;
 		stale = stops = false;
-		next->again |= failed_before;
+		/* streams that this has moved connect in the next tick */
+		next->again = true;
 	}
 	/* after an abort, replies are written without a claim: a claim that fails must not cost replies */
 	if (!sas_base_stopping && !(agent_careful && agent_write_due()))

@@ -249,7 +249,7 @@ sas_stream_tick(void)
 		report_give_up();
 	}
 	if (dlist_is_empty(&sas_stream_hosted.due) && !read_news && !(report_claim_more && slots > 0))
-		return false;
+		return !dlist_is_empty(&sas_stream_hosted.ready);
 	if (read_news && !prompted && !report_claim_more)
 		sas_work_late_look(SAS_LATE_WATCH, 0, report_version, version, DT_NOEND);
 	report_gather(&report);

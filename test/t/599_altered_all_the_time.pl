@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: PostgreSQL
 #
 # Roles that alter their agents all the time hold nobody back: agent workers read what has changed, and claim
-# in the same turn, however soon the next change comes. Workers of other databases read nothing at all.
-# Takes about 20 s.
+# in the same turn, however soon the next change comes. Yet a call is made as its agent was when the run was
+# submitted, or later. Workers of other databases read nothing at all.
+# Takes about 40 s.
 use strict;
 use warnings;
 use FindBin;
@@ -18,9 +19,11 @@ my $url = $service->url;
 my $sql = sub { return $node->safe_psql('postgres', $_[0]) };
 
 make_agent($node, 'remote', $service);
+define($node, 'versions', { steps => { it => { agent => 'remote', call => { path => '/versions', headers => { 'X-Wanted' => '{{input.n}}' } } } } });
 define($node, 'calls', { steps => { it => { agent => 'remote', call => { path => '/x' } } } });
 $sql->(qq{
-	SELECT count(sas.create_agent('agent_' || n, '$url')) FROM generate_series(1, 1500) n;
+	SELECT sas.set_secret('token', 'hidden');
+	SELECT count(sas.create_agent('agent_' || n, '$url', headers => '{"X-Token": "{{secret.token}}"}')) FROM generate_series(1, 700) n;
 	CREATE TABLE public.enough (n int);
 	CREATE ROLE light;
 	SELECT sas.grant_usage('light', 'user'), sas.grant_workflow('calls', 'light'), sas.grant_agent('remote', 'light');
@@ -48,6 +51,18 @@ foreach my $n (1 .. 5)
 	cmp_ok($after - $before, '<', 1000, 'not after thousands of changes');
 }
 $light->quit;
+
+my $own = SasSession->new($node);
+foreach my $n (1 .. 25)
+{
+	$own->query(qq{SELECT sas.alter_agent('remote', headers => '{"X-Is": "$n"}')});
+	my ($run) = $own->query(qq{SELECT run_id FROM sas.submit('versions', '{"n": "$n"}')}) =~ /(\d+)/;
+	$own->query("SELECT result FROM sas.wait($run, '300 s')");
+}
+$own->quit;
+my @headers = map { [ SasService::header_of($_, 'X-Is'), SasService::header_of($_, 'X-Wanted') ] } $service->requests('versions');
+is(scalar(@headers), 25, 'a role alters its agent, and submits, again and again');
+is(scalar(grep { $_->[0] ne $_->[1] } @headers), 0, 'each call is made as its agent was when its run was submitted');
 
 # -- of another database ---------------------------------------------------------------------
 
