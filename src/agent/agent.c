@@ -177,6 +177,7 @@ agent_exchange(bool stale, bool stops, bool *more)
 	/* what was submitted after a change of its agent is called as the agent is then */
 	if (claimed != NIL && sas_work_agents_stale())
 	{
+		sas_template_budget_end();
 		sas_work_agents_read();
 		stale = true;
 	}
@@ -193,6 +194,7 @@ agent_exchange(bool stale, bool stops, bool *more)
 	*more = sas_agent_claims_use(claimed, &when);
 	if (stale)
 	{
+		*more = true;
 		sas_stream_agents_changed();
 		sas_work_agents_applied();
 	}

@@ -233,6 +233,9 @@ sas_agent_claims_take(void)
 	bool		apart = claims_claiming;
 
 	claims_claiming = true;
+	/* an agent that is read after the claim is scanned again, whatever that finds */
+	for (int i = 0; i < claims_n_lanes; i++)
+		sas_work_agent(claims_lanes[i])->scan = false;
 	sas_template_budget_begin(apart || claims_batch == 1);
 	sas_store_ready_begin(sas_wake_latch_count());
 	return sas_store_claim_calls(claims_lanes, claims_quantities, claims_n_lanes, apart);
@@ -256,6 +259,15 @@ claims_fit_batch(int n)
 		claims_batch = 1;
 }
 
+/* The agent was dropped while this worker claimed. */
+static void
+claims_return_of_gone(int i)
+{
+	const SasLimits none = {0};
+
+	(void) sas_limits_return(claims_lanes[i], &none, claims_quantities[i]);
+}
+
 bool
 sas_agent_claims_use(List *claimed, const SasClaimTime *when)
 {
@@ -276,13 +288,6 @@ sas_agent_claims_use(List *claimed, const SasClaimTime *when)
 
 		sas_limits_owner_begin(call->agent_id, call->owner);
 	}
-	for (int i = 0; i < claims_n_lanes; i++)
-	{
-		SasAgentEntry *e = sas_work_agent(claims_lanes[i]);
-
-		if (e != NULL)
-			e->scan = false;
-	}
 	sas_limits_owners_settle(claims_told);
 	for (int i = 0; i < claims_n_lanes; i++)
 	{
@@ -293,7 +298,10 @@ sas_agent_claims_use(List *claimed, const SasClaimTime *when)
 			if (((SasClaimedCall *) lfirst(lc))->agent_id == claims_lanes[i])
 				got++;
 		if (e == NULL)
+		{
+			claims_return_of_gone(i);
 			continue;
+		}
 		e->scan |= sas_limits_return(claims_lanes[i], &e->limits, claims_quantities[i] - got) || got == claims_quantities[i] || claims_overran ||
 			sas_store_ready_was_cut(claims_lanes[i]);
 		more |= e->scan;
@@ -342,7 +350,10 @@ sas_agent_claims_failed(void)
 		SasAgentEntry *e = sas_work_agent(claims_lanes[i]);
 
 		if (e == NULL)
+		{
+			claims_return_of_gone(i);
 			continue;
+		}
 		sas_limits_return(claims_lanes[i], &e->limits, claims_quantities[i]);
 		e->scan = true;
 	}

@@ -453,9 +453,16 @@ sas_agent_flight_wake(SasFlight *flight, int64 now)
 void
 sas_agent_flight_compose(SasFlight *flight, SasClaimedCall *claimed, SasAgentEntry *agent)
 {
-	const char *why = sas_work_flight_compose(flight, agent->stored, claimed);
+	const char *why;
 	int64		again = 0;
 
+	/* it was paused while this worker claimed: that is neither a failure nor an attempt */
+	if (!agent->stored->enabled)
+	{
+		flight_hand_back(flight, 0);
+		return;
+	}
+	why = sas_work_flight_compose(flight, agent->stored, claimed);
 	if (why != NULL)
 	{
 		SasVerdict	verdict;
@@ -478,8 +485,8 @@ sas_agent_flight_compose(SasFlight *flight, SasClaimedCall *claimed, SasAgentEnt
 	sas_transport_hold(sas_agent_flights.transport, flight->memory, flight->held);
 	flight->path_no = sas_work_request_path_no(&flight->sent, agent->stored);
 	/* neither is a failure, or an attempt */
-	if (!agent->stored->enabled || (agent->limits.breaker_failures > 0 && !sas_limits_may_begin(flight->agent_id)))
-		flight_hand_back(flight, 0);	/* it was paused, or its breaker opened, while this worker claimed */
+	if (agent->limits.breaker_failures > 0 && !sas_limits_may_begin(flight->agent_id))
+		flight_hand_back(flight, 0);	/* it opened while this worker claimed */
 	else if (!flight_path_lets_through(flight, agent, &again))
 		flight_hand_back_path(flight, again);
 	else

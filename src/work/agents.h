@@ -13,7 +13,7 @@
 extern SasAgentEntry *sas_work_agents;
 extern int	sas_work_n_agents;
 
-/* Have they changed? Asked before the transaction that reads them again. */
+/* Have they changed? Asked before the statement that reads them again; each sees what was committed by then. */
 extern bool sas_work_agents_stale(void);
 
 /* Once in a worker, before its first read of the agents. */

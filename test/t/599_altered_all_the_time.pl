@@ -59,10 +59,18 @@ foreach my $n (1 .. 25)
 	my ($run) = $own->query(qq{SELECT run_id FROM sas.submit('versions', '{"n": "$n"}')}) =~ /(\d+)/;
 	$own->query("SELECT result FROM sas.wait($run, '300 s')");
 }
+my @ended = grep
+{
+	$own->query(q{SELECT sas.pause_agent('remote')});
+	my ($run) = $own->query(q{SELECT run_id FROM sas.submit('calls')}) =~ /(\d+)/;
+	$own->query(q{SELECT sas.resume_agent('remote')});
+	$own->query("SELECT result FROM sas.wait($run, '300 s')") eq 'success'
+} 1 .. 25;
 $own->quit;
 my @headers = map { [ SasService::header_of($_, 'X-Is'), SasService::header_of($_, 'X-Wanted') ] } $service->requests('versions');
 is(scalar(@headers), 25, 'a role alters its agent, and submits, again and again');
 is(scalar(grep { $_->[0] ne $_->[1] } @headers), 0, 'each call is made as its agent was when its run was submitted');
+is(scalar(@ended), 25, 'and calls of an agent that was paused as they were submitted are made when it is resumed');
 
 # -- of another database ---------------------------------------------------------------------
 
